@@ -87,8 +87,10 @@ struct send_parameters {
 	uint32_t association;
 	uint32_t pr_value;
 	uint16_t pr_policy; /* Linux SCTP_PR_SCTP_* */
-	uint16_t has_information; /* 0: the socket's defaults apply */
+	uint16_t gives; /* GIVES_ bits: of all else the defaults apply that the program has set */
 };
+#define GIVES_INFORMATION 1
+#define GIVES_LIFETIME 2
 
 /* How more messages for the same association, named in the same way, may go: down the pair, as long as the socket's state has this number. It gets
  * another one when an association ends, or may be about to: then it must be asked again whether that is there which a send names. */

@@ -153,8 +153,8 @@ static void call(struct input *input)
 	if ((request.operation == OP_SETSOCKOPT || request.operation == OP_GETSOCKOPT) && request.argument[3] < 100)
 		request.argument[0] = IPPROTO_SCTP;
 	if (request.operation == OP_SEND) {
-		request.send.has_information = input_byte(input);
-		if (request.send.has_information & 1)
+		request.send.gives = input_byte(input);
+		if (request.send.gives & 1)
 			input_bytes(input, &request.send, sizeof(request.send));
 	}
 	request.address_length = put_addresses(input, address);

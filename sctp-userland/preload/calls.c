@@ -136,7 +136,7 @@ EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (!fd_is_sctp(fd))
 		return real()->connect(fd, address, length);
-	if (length >= sizeof(address->sa_family) && memory_readable(address, sizeof(address->sa_family)) &&
+	if (length >= sizeof(address->sa_family) && length <= sizeof(struct sockaddr_storage) && memory_readable(address, length) &&
 	    address->sa_family == AF_UNSPEC)
 		return fail(EOPNOTSUPP);
 	length = address_size(address, length);

@@ -193,11 +193,12 @@ void channel_free_reserved(struct exchange *exchange)
 /* Why this connection was turned away, if that was said; else ECONNRESET. */
 static int reason(int connection)
 {
-	struct reply said;
+	struct reply said = { 0 };
+	ssize_t got = real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL);
 
-	if (real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL) != sizeof(said) || said.error == 0)
-		return ECONNRESET;
-	return said.error;
+	if (got < 0 && errno == ECONNRESET) /* that a request lay unread is told before what was said */
+		got = real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL);
+	return got == sizeof(said) && said.error != 0 ? said.error : ECONNRESET;
 }
 
 /* Return -1 and errno: that of a dead connection, or EMFILE when another thread was quick enough to take the place of the descriptor. */
@@ -219,7 +220,7 @@ static int receive_reply(int connection, struct exchange *exchange)
 		got = real()->recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
 	while (got < 0 && errno == EINTR);
 	if (got < (ssize_t)sizeof(exchange->reply)) {
-		errno = got < 0 ? reason(connection) : ECONNRESET; /* that the request lay unread is told before what was said */
+		errno = got < 0 ? reason(connection) : ECONNRESET;
 		return -1;
 	}
 	if (message.msg_flags & MSG_CTRUNC)

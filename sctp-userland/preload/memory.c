@@ -29,7 +29,7 @@ static bool is_writable(uintptr_t at)
 	       errno != EFAULT;
 }
 
-static bool holds(const void *start, size_t size, bool (*is_fine)(uintptr_t))
+static bool is_all(const void *start, size_t size, bool (*is_fine)(uintptr_t))
 {
 	uintptr_t at = (uintptr_t)start, last = at + size - 1;
 	int saved = errno;
@@ -45,25 +45,25 @@ static bool holds(const void *start, size_t size, bool (*is_fine)(uintptr_t))
 
 bool memory_readable(const void *at, size_t size)
 {
-	return holds(at, size, is_readable);
+	return is_all(at, size, is_readable);
 }
 
 bool memory_writable(const void *at, size_t size)
 {
-	return holds(at, size, is_writable);
+	return is_all(at, size, is_writable);
 }
 
 int memory_check_message(const struct msghdr *message, bool is_received)
 {
-	bool (*const holds_ancillary)(const void *, size_t) = is_received ? memory_writable : memory_readable;
+	bool (*const holds)(const void *, size_t) = is_received ? memory_writable : memory_readable;
 
-	if (!memory_readable(message, sizeof(*message)))
+	if (!holds(message, sizeof(*message)))
 		errno = EFAULT;
 	else if (message->msg_iovlen > IOV_MAX)
 		errno = EMSGSIZE;
 	else if (!memory_readable(message->msg_iov, message->msg_iovlen * sizeof(struct iovec)) ||
-		 (message->msg_name != NULL && !holds_ancillary(message->msg_name, message->msg_namelen)) ||
-		 (message->msg_control != NULL && !holds_ancillary(message->msg_control, message->msg_controllen)))
+		 (message->msg_name != NULL && !holds(message->msg_name, message->msg_namelen)) ||
+		 (message->msg_control != NULL && !holds(message->msg_control, message->msg_controllen)))
 		errno = EFAULT;
 	else
 		return 0;

@@ -48,7 +48,7 @@ static ssize_t send_one_way(int fd, uint64_t known, const struct exchange *excha
 {
 	const struct send_parameters *send = &exchange->request.send;
 	const struct way way = known_way(known, destination_of(exchange));
-	struct outbound header = { OUTBOUND_DATA, send->pr_policy != 0 ? clock_ms() : 0, (uint32_t)exchange->address_length, *send };
+	struct outbound header = { OUTBOUND_DATA, clock_ms(), (uint32_t)exchange->address_length, *send };
 	struct iovec parts[2 + PARTS_MAX] = { { &header, sizeof(header) }, { (void *)(uintptr_t)exchange->address, exchange->address_length } };
 	struct msghdr whole = { .msg_iov = parts, .msg_iovlen = 2 + exchange->part_count };
 	const uint32_t state = known_state(known);
@@ -104,6 +104,7 @@ static int read_information(const struct msghdr *message, struct send_parameters
 			send->pr_value = information.sinfo_timetolive;
 			if (send->pr_policy == 0 && send->pr_value != 0)
 				send->pr_policy = SCTP_PR_SCTP_TTL;
+			send->gives |= GIVES_LIFETIME;
 		} else if (item->cmsg_type == SCTP_SNDINFO && length >= sizeof(struct sctp_sndinfo)) {
 			struct sctp_sndinfo information;
 
@@ -119,11 +120,12 @@ static int read_information(const struct msghdr *message, struct send_parameters
 			memcpy(&information, data, sizeof(information));
 			send->pr_policy = information.pr_policy;
 			send->pr_value = information.pr_value;
+			send->gives |= GIVES_LIFETIME;
 		} else if (item->cmsg_type != SCTP_INIT && item->cmsg_type != SCTP_AUTHINFO && item->cmsg_type != SCTP_DSTADDRV4 &&
 			   item->cmsg_type != SCTP_DSTADDRV6) { /* sctpd authenticates nothing, with whatever key */
 			return fail(EINVAL);
 		}
-		send->has_information = 1;
+		send->gives |= GIVES_INFORMATION;
 	}
 	return 0;
 }
@@ -168,7 +170,7 @@ ssize_t sctp_send(int fd, uint64_t known, const struct msghdr *message, int flag
 		return -1;
 	if (flags & MSG_FIN) {
 		exchange.request.send.flags |= SCTP_EOF;
-		exchange.request.send.has_information = 1;
+		exchange.request.send.gives |= GIVES_INFORMATION;
 	}
 	if (message->msg_name != NULL) {
 		exchange.address = message->msg_name;

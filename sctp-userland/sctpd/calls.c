@@ -60,6 +60,7 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	to->v6only = from->v6only;
 	to->near = from->near;
 	to->calls_only = from->calls_only;
+	to->has_lifetime = from->has_lifetime;
 	to->send_buffer = from->send_buffer;
 	to->receive_buffer = from->receive_buffer;
 	to->waits_for_asking = from->waits_for_asking;

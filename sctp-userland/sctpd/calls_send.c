@@ -92,9 +92,8 @@ static bool is_unreachable(const struct sctp_socket *s, struct sockaddr *peer)
 }
 
 /* Whether the message was taken to be sent later, see expiry.c. That of an association that is to begin is not: it begins it. */
-static bool waits_here(const struct call *call, struct sctp_socket *s, struct sockaddr_in6 *to, bool addressed)
+static bool waits_here(const struct call *call, struct sctp_socket *s, const struct send_parameters *send, struct sockaddr_in6 *to, bool addressed)
 {
-	const struct send_parameters *send = &call->request->send;
 	const uint32_t association = association_for(s, send, to, addressed);
 	struct lx_status status;
 
@@ -106,6 +105,7 @@ static bool waits_here(const struct call *call, struct sctp_socket *s, struct so
 
 int call_send(struct call *call, struct sctp_socket *s)
 {
+	struct send_parameters whole;
 	const struct send_parameters *send = &call->request->send;
 	struct sockaddr_in6 to = { 0 };
 	size_t length = call->request->address_length;
@@ -126,6 +126,8 @@ int call_send(struct call *call, struct sctp_socket *s)
 		memcpy(&to, call->address, length);
 		length = address_unmap(&to);
 	}
+	whole = translate_defaults(s, association_for(s, send, &to, length > 0), *send);
+	send = &whole;
 	if (length > 0 && limits_reached() && usrsctp_getassocid(s->so, (struct sockaddr *)&to) == 0)
 		return ENOBUFS;
 	if (waited_in_vain(call, s))
@@ -158,7 +160,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 	}
 	if (send->flags & (LX_SENDALL | LX_ABORT | LX_EOF))
 		expiry_pass_all(s);
-	else if (waits_here(call, s, &to, length > 0)) {
+	else if (waits_here(call, s, send, &to, length > 0)) {
 		call->reply.result = (int32_t)call->request->data_length;
 		return 0;
 	}

@@ -13,13 +13,13 @@
 #include <unistd.h>
 
 #include "bound.h"
+#include "limits.h"
 #include "loop.h"
 #include "routes.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
 #define ADMITTED_MAX 1024
-#define SWEEP_MS 1000
 #define NAME_SIZE 32
 
 struct address {
@@ -108,13 +108,20 @@ static const struct sctp_ifa *add(struct address *address)
 	return sctp_add_addr_to_vrf(0, NULL, index, 0, name, NULL, (struct sockaddr *)&address->value, 0, 0);
 }
 
+/* usrsctp knows an address once, on the interface that was told of last. */
 static void take_away(struct address **link)
 {
 	char name[NAME_SIZE];
 	const unsigned int index = in_usrsctp(*link, name);
+	struct sockaddr_in6 address = (*link)->value;
+	struct address *elsewhere;
 
-	sctp_del_addr_from_vrf(0, (struct sockaddr *)&(*link)->value, index, name);
 	forget(link);
+	elsewhere = known(&address);
+	if (elsewhere != NULL)
+		add(elsewhere);
+	else
+		sctp_del_addr_from_vrf(0, (struct sockaddr *)&address, index, name);
 }
 
 static void take_away_all(bool (*is_gone)(const struct address *address))
@@ -301,14 +308,10 @@ static bool is_unused(const struct address *address)
 /* Forget those that nobody has bound, looking once at each socket. */
 static void sweep(void)
 {
-	static uint64_t swept_ms;
 	const struct sctp_socket *s;
 	struct address *entry;
 	int i;
 
-	if (loop_now_ms() - swept_ms < SWEEP_MS)
-		return;
-	swept_ms = loop_now_ms();
 	sweep_number++;
 	for (s = sockets_first(); s != NULL; s = s->next)
 		for (i = 0; i < s->bound_count; i++)
@@ -348,7 +351,7 @@ void interfaces_admit(const struct sockaddr *address)
 		return;
 	if (admitted_count >= ADMITTED_MAX)
 		sweep();
-	if (admitted_count >= ADMITTED_MAX)
+	if (limits_refuse(LIMIT_ADDRESSES, admitted_count >= ADMITTED_MAX))
 		return;
 	ready(&netlink, EPOLLIN); /* it may have come just now */
 	if (known(&local) != NULL)

@@ -49,6 +49,7 @@ bool limits_refuse(enum limit which, bool refuses)
 		[LIMIT_SOCKETS] = "there are as many sockets as may be (--socket-limit): socket(), accept() and peeling off fail with EMFILE",
 		[LIMIT_CONNECTIONS] = "as many threads use sockets as may (--connection-limit): calls of others fail with EUSERS",
 		[LIMIT_DESCRIPTORS] = "no descriptors are left, one for each socket and each thread (ulimit -n, LimitNOFILE=): new ones fail with EMFILE",
+		[LIMIT_ADDRESSES] = "as many addresses that stand on no interface (127.0.0.2) are bound as may be (1024): bind() of others fails with EADDRNOTAVAIL",
 	};
 	static uint64_t told_ms[sizeof(told) / sizeof(told[0])];
 

@@ -16,7 +16,7 @@ extern struct limits limits;
 bool limits_reached(void);
 
 /* Tell the operator which limit refuses something, if it is one; each again after a minute at the earliest. Return whether it is. */
-enum limit { LIMIT_SOCKETS, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS };
+enum limit { LIMIT_SOCKETS, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS, LIMIT_ADDRESSES };
 bool limits_refuse(enum limit which, bool refuses);
 
 /* So many bytes came, went, or were taken for something: now and then it is measured what is used. */

@@ -14,6 +14,7 @@
 #define LEAST_RECEIVE_BUFFER 2304
 #define SMALL_RECEIVE_BUFFER 16384 /* below it data waits in usrsctp */
 #define LONGEST_SACK_DELAY_MS 500
+#define USUAL_SACK_FREQUENCY 2 /* packets (RFC 9260 section 6.2) */
 #define SMALLEST_PATH_MTU 512
 
 /* A value in the program's layout; zeros follow what it gave. */
@@ -265,12 +266,21 @@ static int get_association_parameters(struct sctp_socket *s, const struct row *r
 /* A wildcard, or none at all. */
 static bool is_any(const struct sockaddr_storage *address)
 {
-	return address_length((const struct sockaddr *)address) == 0 || address_is_any((const struct sockaddr *)address);
+	const bool is_known = address_length((const struct sockaddr *)address) > 0;
+
+	return is_known ? address_is_any((const struct sockaddr *)address) : address->ss_family == AF_UNSPEC;
 }
 
 static bool is_of_no_peer(struct sctp_socket *s, struct sockaddr_storage address)
 {
-	return !is_any(&address) && usrsctp_getassocid(s->so, (struct sockaddr *)&address) == 0;
+	return !is_any(&address) && (address_length((struct sockaddr *)&address) == 0 || usrsctp_getassocid(s->so, (struct sockaddr *)&address) == 0);
+}
+
+static bool has_no_association(const struct sctp_socket *s, uint32_t association)
+{
+	struct lx_status status;
+
+	return IS_ONE_TO_ONE(s) ? translate_status(s, 0, &status) != 0 : association == 0;
 }
 
 static bool is_both(uint32_t flags, uint32_t both)
@@ -286,7 +296,25 @@ static bool is_wrong(struct sctp_socket *s, const struct lx_paddrparams *from)
 	return is_both(from->spp_flags, SPP_HB_ENABLE | SPP_HB_DISABLE) || is_both(from->spp_flags, SPP_PMTUD_ENABLE | SPP_PMTUD_DISABLE) ||
 	       is_both(from->spp_flags, LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE) || from->spp_sackdelay > LONGEST_SACK_DELAY_MS ||
 	       (from->spp_pathmtu != 0 && from->spp_pathmtu < SMALLEST_PATH_MTU) || is_of_no_peer(s, address) ||
-	       (from->spp_flags & SPP_HB_DEMAND && is_any(&address) && from->spp_assoc_id == 0 && !IS_ONE_TO_ONE(s));
+	       (from->spp_flags & SPP_HB_DEMAND && is_any(&address) && has_no_association(s, from->spp_assoc_id));
+}
+
+/* Delayed acknowledgements. usrsctp turns them off by a frequency of one; Linux keeps beside that what holds when they are on. */
+
+static bool sack_is_off(const struct sctp_sack_info *sack)
+{
+	return sack->sack_freq == 1;
+}
+
+static int set_sack(struct sctp_socket *s, struct sctp_sack_info to)
+{
+	struct sctp_sack_info now = { .sack_assoc_id = to.sack_assoc_id };
+
+	if (to.sack_delay == 0 && to.sack_freq == 0)
+		return 0;
+	if (to.sack_freq == 0 && GET_THERE(s, SCTP_DELAYED_SACK, now) == 0 && sack_is_off(&now))
+		to.sack_freq = USUAL_SACK_FREQUENCY; /* on again */
+	return set_there(s, SCTP_DELAYED_SACK, &to, sizeof(to));
 }
 
 /* usrsctp's form of the association and the path that are meant: it refuses an address without family, 0.0.0.0 are all paths. */
@@ -315,9 +343,12 @@ static int set_path_parameters(struct sctp_socket *s, const struct row *row, uni
 	if (to.spp_hbinterval != 0 && !(to.spp_flags & (SPP_HB_ENABLE | SPP_HB_DISABLE)))
 		to.spp_hbinterval = 0;
 	if (from->spp_flags & (LX_SPP_SACKDELAY_ENABLE | LX_SPP_SACKDELAY_DISABLE)) {
-		struct sctp_sack_info sack = { from->spp_assoc_id, from->spp_sackdelay, from->spp_flags & LX_SPP_SACKDELAY_DISABLE ? 1 : 0 };
+		struct sctp_sack_info now = { .sack_assoc_id = from->spp_assoc_id };
 
-		set_there(s, SCTP_DELAYED_SACK, &sack, sizeof(sack));
+		GET_THERE(s, SCTP_DELAYED_SACK, now);
+		now.sack_delay = from->spp_sackdelay != 0 ? from->spp_sackdelay : now.sack_delay;
+		now.sack_freq = from->spp_flags & LX_SPP_SACKDELAY_DISABLE ? 1 : 0;
+		set_sack(s, now);
 	}
 	return set_there(s, row->usrsctp, &to, sizeof(to));
 }
@@ -334,7 +365,7 @@ static int get_path_parameters(struct sctp_socket *s, const struct row *row, uni
 	to->spp_pathmaxrxt = from.spp_pathmaxrxt;
 	to->spp_pathmtu = from.spp_pathmtu;
 	to->spp_sackdelay = sack.sack_delay;
-	to->spp_flags = (from.spp_flags & 0x1f) | LX_SPP_SACKDELAY_ENABLE;
+	to->spp_flags = (from.spp_flags & 0x1f) | (sack_is_off(&sack) ? LX_SPP_SACKDELAY_DISABLE : LX_SPP_SACKDELAY_ENABLE);
 	*length = sizeof(*to);
 	return error;
 }
@@ -382,23 +413,28 @@ static int get_default_send(struct sctp_socket *s, const struct row *row, union 
 static int set_old_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
 	const struct lx_sndrcvinfo from = value->sndrcvinfo;
+	const uint32_t lifetime_ms = from.sinfo_timetolive;
+	const struct sctp_default_prinfo lifetime = { lifetime_ms > 0 ? SCTP_PR_SCTP_TTL : SCTP_PR_SCTP_NONE, lifetime_ms, from.sinfo_assoc_id };
+	int error;
 
-	s->default_timetolive = from.sinfo_timetolive;
 	value->sndinfo = (struct lx_sndinfo){ from.sinfo_stream, from.sinfo_flags, from.sinfo_ppid, from.sinfo_context, from.sinfo_assoc_id };
-	return set_default_send(s, row, value, length);
+	error = set_default_send(s, row, value, length);
+	s->has_lifetime |= error == 0 && lifetime_ms > 0;
+	return error == 0 ? set_there(s, SCTP_DEFAULT_PRINFO, &lifetime, sizeof(lifetime)) : error;
 }
 
 static int get_old_default_send(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
 {
 	union value newer = { .sndinfo.snd_assoc_id = value->sndrcvinfo.sinfo_assoc_id };
 	const struct lx_sndinfo *from = &newer.sndinfo;
+	struct sctp_default_prinfo lifetime = { .pr_assoc_id = from->snd_assoc_id };
 	int error = get_default_send(s, row, &newer, length);
 
 	value->sndrcvinfo.sinfo_stream = from->snd_sid;
 	value->sndrcvinfo.sinfo_flags = from->snd_flags;
 	value->sndrcvinfo.sinfo_ppid = from->snd_ppid;
 	value->sndrcvinfo.sinfo_context = from->snd_context;
-	value->sndrcvinfo.sinfo_timetolive = s->default_timetolive;
+	value->sndrcvinfo.sinfo_timetolive = GET_THERE(s, SCTP_DEFAULT_PRINFO, lifetime) == 0 ? lifetime.pr_value : 0;
 	*length = sizeof(value->sndrcvinfo);
 	return error;
 }
@@ -453,13 +489,13 @@ static bool is_sack_length(size_t length)
 	return length == sizeof(struct sctp_sack_info) || length == sizeof(struct sctp_assoc_value);
 }
 
-static int set_sack_delay(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
+static int set_sack_delay(struct sctp_socket *s, const struct row *, union value *value, size_t length)
 {
 	if (!is_sack_length(length) || value->sack.sack_delay > LONGEST_SACK_DELAY_MS)
 		return EINVAL;
 	if (length < sizeof(value->sack) && value->sack.sack_delay == 0)
 		value->sack.sack_freq = 1;
-	return set_there(s, row->usrsctp, &value->sack, sizeof(value->sack));
+	return set_sack(s, value->sack);
 }
 
 static int get_sack_delay(struct sctp_socket *s, const struct row *row, union value *value, size_t *length)
@@ -467,7 +503,8 @@ static int get_sack_delay(struct sctp_socket *s, const struct row *row, union va
 	struct sctp_sack_info sack = { .sack_assoc_id = value->association };
 	int error = is_sack_length(*length) ? GET_THERE(s, row->usrsctp, sack) : EINVAL;
 
-	value->sack = sack;
+	value->sack.sack_delay = sack_is_off(&sack) ? 0 : sack.sack_delay;
+	value->sack.sack_freq = sack.sack_freq;
 	return error;
 }
 

@@ -88,11 +88,11 @@ static ssize_t give(struct sctp_socket *s, const struct send_parameters *send, c
 static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 {
 	const struct outbound *header = &taken[which].header;
-	const struct send_parameters *send = &header->send;
+	struct send_parameters send = header->send;
 	const struct sockaddr_in6 *named = NULL;
 	const char *bytes = taken[which].bytes;
 	struct sockaddr_in6 to = { 0 };
-	uint32_t association = IS_ONE_TO_ONE(s) ? 0 : send->association;
+	uint32_t association = IS_ONE_TO_ONE(s) ? 0 : send.association;
 
 	if (length >= sizeof(header->type) && header->type != OUTBOUND_DATA && header->type != OUTBOUND_PLUG && s->error == 0) {
 		s->error = EOPNOTSUPP; /* written past the library: by stdio, or by a system call of the program's own */
@@ -111,15 +111,16 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 		named = &to;
 	}
 	bytes += header->address_length;
+	send = translate_defaults(s, association, send);
 	errno = ENOTCONN; /* it was there: only a call begins another one */
 	if ((association != 0 || IS_ONE_TO_ONE(s)) &&
-	    (expiry_holds(s, association, send, header->sent_ms, bytes, length) || give(s, send, named, bytes, length) >= 0)) {
+	    (expiry_holds(s, association, &send, header->sent_ms, bytes, length) || give(s, &send, named, bytes, length) >= 0)) {
 		if (s->full == 0 && !IS_ONE_TO_ONE(s) && !outbound_has_room(s, association))
 			s->full = association;
 		return;
 	}
 	s->lost = errno;
-	expiry_tell_failed(s, association, send, bytes, length);
+	expiry_tell_failed(s, association, &send, bytes, length);
 }
 
 /* One batch; return how many there were. */

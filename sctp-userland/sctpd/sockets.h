@@ -63,7 +63,7 @@ struct sctp_socket {
 	uint8_t events[LX_EVENT_COUNT]; /* as the program subscribed */
 	bool wants_rcvinfo, wants_nxtinfo, v6only;
 	bool near;         /* a peer is, or was, on this host */
-	uint32_t default_timetolive;
+	bool has_lifetime; /* the program has set one for all messages, of some association */
 	struct sockaddr_in6 bound[BOUND_MAX]; /* addresses bound to; none: any */
 	int bound_count;
 	uint16_t port;     /* host order, 0: not bound */

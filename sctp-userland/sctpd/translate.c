@@ -25,10 +25,31 @@ static uint16_t usrsctp_policy(uint16_t policy)
 	}
 }
 
+struct send_parameters translate_defaults(const struct sctp_socket *s, uint32_t association, struct send_parameters send)
+{
+	struct sctp_default_prinfo lifetime = { .pr_assoc_id = association };
+	struct sctp_sndinfo information = { .snd_assoc_id = association };
+	socklen_t lifetime_length = sizeof(lifetime), length = sizeof(information);
+
+	if (!s->has_lifetime || send.gives & GIVES_LIFETIME ||
+	    usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_DEFAULT_PRINFO, &lifetime, &lifetime_length) < 0 || lifetime.pr_policy != SCTP_PR_SCTP_TTL)
+		return send;
+	send.pr_policy = LX_PR_SCTP_TTL;
+	send.pr_value = lifetime.pr_value;
+	if (send.gives & GIVES_INFORMATION || usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_DEFAULT_SNDINFO, &information, &length) < 0)
+		return send;
+	send.gives |= GIVES_INFORMATION; /* usrsctp takes all by default, or nothing */
+	send.stream = information.snd_sid;
+	send.flags |= information.snd_flags & SCTP_UNORDERED ? LX_UNORDERED : 0;
+	send.ppid = information.snd_ppid;
+	send.context = information.snd_context;
+	return send;
+}
+
 ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length)
 {
 	struct sctp_sendv_spa all = { .sendv_flags = SCTP_SEND_SNDINFO_VALID };
-	const bool given = send->has_information != 0;
+	const bool given = send->gives & GIVES_INFORMATION;
 
 	if (s->path_wait_ms != 0)
 		socket_doubt_paths(s);

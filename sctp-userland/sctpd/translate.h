@@ -5,6 +5,10 @@
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
+/* What a message for this association (0 on a one-to-one socket, or none yet) is sent with, if the program has set a lifetime for all. Without, usrsctp
+ * applies the other defaults by itself. */
+struct send_parameters translate_defaults(const struct sctp_socket *s, uint32_t association, struct send_parameters send);
+
 /* Give usrsctp a message, to this address if there is one. Return as sendmsg() does. */
 ssize_t translate_send(struct sctp_socket *s, const struct send_parameters *send, const struct sockaddr_in6 *to, const char *bytes, size_t length);
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import errno
+import mmap
 import socket
 from collections.abc import Callable
 
@@ -72,6 +73,34 @@ def case_sends() -> None:
         assert_fault(libc.sendmsg, client.fileno(), ctypes.byref(message), 0)
         client.send(b"none of that")
         assert server.recv(100) == b"none of that"
+
+
+def case_memory_that_can_only_be_read() -> None:
+    """recvmsg() fills in its header; a kernel notices that after it has taken the message."""
+    room = ctypes.create_string_buffer(10)
+    vector = Vector(ctypes.addressof(room), 10)
+    message = Message(vectors=ctypes.addressof(vector), vector_count=1)
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    page.write(bytes(message))
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    assert libc.mprotect(ctypes.c_void_p(at), mmap.PAGESIZE, mmap.PROT_READ) == 0
+    with connected() as (client, server):
+        client.send(b"hi")
+        server.recv(10, socket.MSG_PEEK)
+        assert_fault(libc.recvmsg, server.fileno(), ctypes.c_void_p(at), 0)
+        assert libc.mprotect(ctypes.c_void_p(at), mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+        client.send(b"ho")
+        assert server.recv(10) in {b"hi", b"ho"}
+
+
+def case_address_that_is_half_there() -> None:
+    two = mmap.mmap(-1, 2 * mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(two))
+    second = ctypes.c_void_p(at + mmap.PAGESIZE)
+    assert libc.mprotect(second, mmap.PAGESIZE, 0) == 0
+    with one_to_one() as sock:
+        assert_fault(libc.connect, sock.fileno(), ctypes.c_void_p(at + mmap.PAGESIZE - 6), 16)
+    assert libc.mprotect(second, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
 def case_receives_wait_for_nothing() -> None:

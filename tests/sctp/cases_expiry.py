@@ -5,8 +5,13 @@ import socket
 import time
 
 from tests.sctp.sctp_api import (
+    CMSG_SNDINFO,
+    SCTP_DEFAULT_SEND_PARAM,
     SEND_FAILED,
     SEND_FAILED_HEADER,
+    SNDINFO,
+    SNDRCV,
+    SOL_SCTP,
     associated,
     connected,
     listener,
@@ -94,6 +99,26 @@ def case_a_peer_that_does_not_read() -> None:
         for _ in range(unread):
             assert len(receive_data(server).data) == SIZE
         assert receive_data(server).data == b"last"
+
+
+def case_a_time_to_live_for_all() -> None:
+    """What DEFAULT_SEND_PARAM gave counts for messages without one of their own; the rest of it does, too."""
+    with connected() as (client, server):
+        subscribe(server, data_io=True)
+        unread = fill(client)
+        limited = SNDRCV.pack(3, 0, 0, socket.htonl(7), 0, 300, 0, 0, 0)
+        client.setsockopt(SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, limited)
+        assert SNDRCV.unpack(client.getsockopt(SOL_SCTP, SCTP_DEFAULT_SEND_PARAM, 32))[5] == 300
+        client.send(b"too late")
+        client.sendmsg([b"too late, too"], [(SOL_SCTP, CMSG_SNDINFO, SNDINFO.pack(1, 0, 0, 0, 0))])
+        send(client, b"without a limit")
+        time.sleep(0.6)
+        for _ in range(unread):
+            assert len(receive_data(server).data) == SIZE
+        assert receive_data(server).data == b"without a limit"
+        client.send(b"in time")
+        got = receive_data(server)
+        assert (got.data, got.stream, got.ppid) == (b"in time", 3, 7)
 
 
 def case_a_small_receive_buffer_closes_the_window() -> None:

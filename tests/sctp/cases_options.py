@@ -35,7 +35,7 @@ from tests.sctp.sctp_api import (
     writable,
 )
 
-HEARTBEAT_ENABLE, SACK_DELAY_ENABLE = 1, 32
+HEARTBEAT_ENABLE, HEARTBEAT_DEMAND, SACK_DELAY_ENABLE, SACK_DELAY_DISABLE = 1, 4, 32, 64
 
 
 def case_rtoinfo_of_a_socket() -> None:
@@ -107,6 +107,44 @@ def case_delayed_sack() -> None:
     with one_to_one() as sock:
         sock.setsockopt(SOL_SCTP, SCTP_DELAYED_SACK, struct.pack("=iII", 0, 20, 0))
         assert struct.unpack("=iII", sock.getsockopt(SOL_SCTP, SCTP_DELAYED_SACK, 12))[1] == 20
+
+
+def case_delayed_sack_off_and_on() -> None:
+    """In both forms, and by PEER_ADDR_PARAMS: off is a delay of 0 and a frequency of 1."""
+    with one_to_one() as sock:
+
+        def now() -> tuple[int, ...]:
+            return struct.unpack("=iII", get_option(sock, SCTP_DELAYED_SACK, bytes(12)))
+
+        def by_path(flag: int, delay_ms: int) -> None:
+            fields = PATH_PARAMETERS.pack(0, bytes(128), 0, 0, 0, delay_ms, flag, 0, 0)
+            sock.setsockopt(SOL_SCTP, SCTP_PEER_ADDR_PARAMS, fields)
+
+        for option, expected in (
+            (struct.pack("=iI", 0, 100), (0, 100, 2)),
+            (struct.pack("=iI", 0, 0), (0, 0, 1)),
+            (struct.pack("=iI", 0, 120), (0, 120, 2)),
+            (struct.pack("=iII", 0, 0, 1), (0, 0, 1)),
+            (struct.pack("=iII", 0, 0, 0), (0, 0, 1)),
+            (struct.pack("=iII", 0, 0, 2), (0, 120, 2)),
+        ):
+            sock.setsockopt(SOL_SCTP, SCTP_DELAYED_SACK, option)
+            assert now() == expected, (now(), expected)
+        by_path(SACK_DELAY_DISABLE, 0)
+        assert now() == (0, 0, 1)
+        by_path(SACK_DELAY_ENABLE, 90)
+        assert now() == (0, 90, 2)
+
+
+def case_path_parameters_of_nobody() -> None:
+    """A heartbeat can't be demanded where there is no peer; nor has any a family that there isn't."""
+    none, unknown = bytes(128), struct.pack("=H", 77) + bytes(126)
+    demand = PATH_PARAMETERS.pack(0, none, 0, 0, 0, 0, HEARTBEAT_DEMAND, 0, 0)
+    with one_to_one() as fresh, connected() as (client, _):
+        expect(errno.EINVAL, fresh.setsockopt, SOL_SCTP, SCTP_PEER_ADDR_PARAMS, demand)
+        client.setsockopt(SOL_SCTP, SCTP_PEER_ADDR_PARAMS, demand)
+        of_unknown = PATH_PARAMETERS.pack(0, unknown, 1700, 0, 0, 0, HEARTBEAT_ENABLE, 0, 0)
+        expect(errno.EINVAL, client.setsockopt, SOL_SCTP, SCTP_PEER_ADDR_PARAMS, of_unknown)
 
 
 def case_maxseg() -> None:

@@ -152,6 +152,47 @@ def test_addresses_on_no_interface_are_limited(namespace: Namespace) -> None:
     until(lambda: as_nobody(namespace, again).stdout == "all are bound\n", told="they aren't given back")
 
 
+BINDS_IN_TURN = """
+import socket
+for number in range(3000):
+    with socket.socket(2, 1, 132) as sock:
+        sock.bind((f"127.7.{number // 250}.{number % 250 + 1}", 9000))
+print("all were bound")
+"""
+
+
+def test_addresses_on_no_interface_count_while_they_are_bound(namespace: Namespace) -> None:
+    """However fast others follow."""
+    start_sctpd(namespace)
+    assert namespace.run(sys.executable, "-c", BINDS_IN_TURN, sctp=True).stdout == "all were bound\n"
+
+
+THREADS_ARE_REFUSED = """
+import collections, errno, socket, threading
+told = collections.Counter()
+
+def ask():
+    for _ in range(100):
+        try:
+            socket.socket(2, 1, 132)
+        except OSError as error:
+            told[errno.errorcode[error.errno]] += 1
+
+threads = [threading.Thread(target=ask) for _ in range(40)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(dict(told))
+"""
+
+
+def test_refused_user_is_told_so_each_time(namespace: Namespace) -> None:
+    """EACCES, whichever was faster: the request or the answer."""
+    start_sctpd(namespace)
+    assert as_nobody(namespace, THREADS_ARE_REFUSED).stdout == "{'EACCES': 4000}\n"
+
+
 THREADS_TAKE_PARTS = """
 import socket, threading
 listening = socket.socket(2, 1, 132)

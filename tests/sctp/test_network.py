@@ -290,6 +290,29 @@ print(sorted(address[0] for address in addresses_of(server, association, peer=Tr
     assert process.stdout.readline() == "['10.1.0.1', '10.66.0.6']\n", "its binder tells of it"
 
 
+def test_address_on_two_interfaces(hosts: tuple[Namespace, Namespace]) -> None:
+    """It stays an address of the host until the last of them has lost it."""
+    serve(hosts[0])  # keeps the daemon
+    hosts[0].ip("addr", "add", "10.5.0.1/24", "dev", "link1")
+    hosts[0].ip("addr", "add", "10.5.0.1/24", "dev", "link2")
+    code = """
+listening = one_to_one()
+listening.bind(("10.5.0.1", 0))
+listening.listen(1)
+client = one_to_one()
+client.settimeout(20)
+client.connect(listening.getsockname())
+print("connected")
+"""
+    for link in ("link2", "link1"):
+        assert run(hosts[0], code) == "connected\n"
+        hosts[0].ip("addr", "del", "10.5.0.1/24", "dev", link)
+    assert (
+        run(hosts[0], "expect(errno.EADDRNOTAVAIL, one_to_one().bind, ('10.5.0.1', 0))\nprint('gone')")
+        == "gone\n"
+    )
+
+
 def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace]) -> None:
     """More change than the kernel keeps while sctpd stands still: it reads all of them anew.
 
