@@ -117,6 +117,8 @@ struct request {
 	uint32_t data_length;
 };
 
+#define NOT_SERVED (-2) /* a result: this connection is turned away, whatever was asked, and ends */
+
 struct reply {
 	int32_t result;
 	int32_t error; /* errno, 0 for success */

@@ -274,7 +274,7 @@ static bool brings_descriptor(uint16_t operation)
 
 int channel_call(int fd, struct exchange *exchange)
 {
-	bool nested = own.in_use, dead = false;
+	bool nested = own.in_use, dead = false, ends;
 	int attempt, connection, error, result = -1, saved = errno;
 
 	exchange->request.version = PROTOCOL_VERSION;
@@ -296,9 +296,10 @@ int channel_call(int fd, struct exchange *exchange)
 			had_turn(connection, -1);
 		result = exchange_on(connection, fd, exchange, &dead);
 		error = errno;
-		if (nested || dead)
+		ends = dead || (result < 0 && exchange->reply.result == NOT_SERVED);
+		if (nested || ends)
 			close_connection(connection);
-		if (dead && !nested)
+		if (ends && !nested)
 			own.fd = -1;
 		errno = error;
 		if (!dead)

@@ -181,7 +181,7 @@ bool control_serve(int fd)
 {
 	int size = CONTROL_BUFFER;
 	struct ucred peer = peer_of(fd);
-	const struct reply why = { .result = -1, .error = refusal(fd, &peer) };
+	const struct reply why = { .result = NOT_SERVED, .error = refusal(fd, &peer) };
 	struct connection *connection = why.error != 0 ? NULL : calloc(1, sizeof(*connection));
 
 	if (connection == NULL) {
