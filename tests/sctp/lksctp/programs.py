@@ -30,7 +30,10 @@ def built() -> Path:
     if not folder.exists():
         made = Path(tempfile.mkdtemp(dir=CACHE))
         _build(source, made)
-        made.rename(folder)
+        try:
+            made.rename(folder)
+        except OSError:  # another worker was first
+            shutil.rmtree(made)
     return folder
 
 
