@@ -2,7 +2,7 @@
 
 import click
 
-from pdns_config.render import Beside, PdnsSettings, render_pdns_conf
+from pdns_config.render import BESIDE, Beside, PdnsSettings, render_pdns_conf
 
 _DEFAULT = PdnsSettings()
 
@@ -29,7 +29,11 @@ _DEFAULT = PdnsSettings()
     help="User and group PowerDNS runs as; empty: those that start it.",
 )
 @click.option("--signed", is_flag=True, help="For zones that PowerDNS signs (DNSSEC).")
-@click.option("--beside", metavar="BACKEND", help="Another backend that holds the parent zone, e.g. bind.")
+@click.option(
+    "--beside",
+    metavar="BACKEND",
+    help=f"Another backend that holds the parent zone: {', '.join(BESIDE)}.",
+)
 @click.option(
     "--setting", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of the other backend."
 )

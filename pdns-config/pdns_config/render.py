@@ -41,19 +41,45 @@ def _check(read: Callable[[str], object], value: str, problem: str) -> None:
         raise ValueError(f"{value!r} {problem}") from None
 
 
+BESIDE = {
+    "bind": "pdns-backend-bind",
+    "gmysql": "pdns-backend-mysql",
+    "gpgsql": "pdns-backend-pgsql",
+    "gsqlite3": "pdns-backend-sqlite3",
+    "lmdb": "pdns-backend-lmdb",
+}
+"""The other backends that were tried beside the remote backend, each with the Debian package that has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Another backend of the same PowerDNS, and its settings. Raises ValueError for what can't be."""
+    """Another backend of the same PowerDNS, and its settings. Raises ValueError for what can't be.
+
+    `launch` is a name in `BESIDE`, as PowerDNS writes it: a suffix (`gmysql:second`) names an instance.
+    """
 
     launch: str
     settings: Sequence[tuple[str, str]] = ()
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z0-9]+(:[a-z0-9]+)?", self.launch) or self.launch == "remote":
-            raise ValueError(f"{self.launch!r} is no other backend of PowerDNS")
+        if self.name not in BESIDE or not re.fullmatch(r"[a-z0-9]+(:[a-z0-9]+)?", self.launch):
+            names = ", ".join(BESIDE)
+            raise ValueError(
+                f"{self.launch!r} is no backend that is tried beside the remote backend: {names}"
+            )
+        prefix = f"{self.launch.replace(':', '-')}-"
         for key, value in self.settings:
             if not re.fullmatch(r"[a-z0-9-]+", key) or re.search(r"[\n\r]", value):
                 raise ValueError(f"{key!r}={value!r} is no setting of a pdns.conf")
+            if not key.startswith(prefix):
+                raise ValueError(
+                    f"{key!r} is no setting of {self.launch}: its settings begin with {prefix!r}"
+                )
+
+    @property
+    def name(self) -> str:
+        """The backend's name without the instance's."""
+        return self.launch.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +222,8 @@ def _backend(settings: PdnsSettings) -> list[Line]:
         lines[0] = (
             "launch",
             f"{settings.beside.launch},remote",
-            "Each zone is in one of the two backends, the parent zone in the first one: never lay names of "
+            f"Debian has it in {BESIDE[settings.beside.name]}. Each zone is in one of the "
+            "two backends, the parent zone in the first one: never lay names of "
             "one over a zone of the other, PowerDNS would deny them.",
         )
         lines += [(key, value, f"Of {settings.beside.launch}.") for key, value in settings.beside.settings]

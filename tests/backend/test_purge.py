@@ -38,6 +38,7 @@ class Pdns:
         self.path = path
         self.commands: list[tuple[float, str]] = []
         self.reply: bytes | None = b"1"
+        self.rediscovered = b"Ok"
         self._turn = asyncio.Lock()
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
@@ -55,7 +56,7 @@ class Pdns:
                 self.commands.append((time.monotonic(), line.strip()))
                 if self.reply is None:
                     await asyncio.sleep(3600)
-                writer.write(self.reply or b"")
+                writer.write(self.rediscovered if line == "REDISCOVER\n" else self.reply or b"")
                 await writer.drain()
             writer.close()
 
@@ -65,6 +66,10 @@ class Pdns:
         for task in self._clients:
             task.cancel()
         self.path.unlink(missing_ok=True)
+
+    @property
+    def asked_for_zones(self) -> int:
+        return sum(line == "REDISCOVER" for _, line in self.commands)
 
     def purged(self, name: str) -> int:
         return sum(name in line.split()[1:] for _, line in self.commands)
@@ -255,6 +260,25 @@ async def test_zones_are_read_again_before_anything_else(make, purger) -> None: 
     one.rediscover()
     await until_async(lambda: len(pdns.commands) >= 4)
     assert [line for _, line in pdns.commands][:2] == ["REDISCOVER", "PURGE a"]
+
+
+async def test_zones_that_can_not_be_read_again_delay_no_purge(make, purger) -> None:  # type: ignore[no-untyped-def]
+    pdns = make("zones")
+    pdns.rediscovered = b""  # PowerDNS closed the connection
+    await pdns.start()
+    one = purger(pdns.path)
+    one.rediscover()
+    await until_async(lambda: pdns.asked_for_zones == 1)
+    for name in ("a", "b", "c"):
+        one.purge([name])
+    await until_async(lambda: all(map(pdns.purged, ("a", "b", "c"))))
+    assert pdns.asked_for_zones <= 2
+    before = pdns.asked_for_zones
+    pdns.rediscovered = b"Done parsing domains, 0 rejected, 1 new, 0 removed\n"  # of the BIND backend
+    await until_async(lambda: pdns.asked_for_zones > before)
+    last = pdns.asked_for_zones
+    await asyncio.sleep(1.5 * RETRY_S)
+    assert pdns.asked_for_zones == last
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")

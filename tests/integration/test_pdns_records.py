@@ -1,19 +1,17 @@
-"""Records and pools on the wire, compared with PowerDNS's own answers; beside another backend."""
+"""Records and pools on the wire, compared with PowerDNS's own answers."""
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-from pdns_config import Beside
 
 from rserpool import Protocol
-from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.every_record import FIXED, OTHER, POOLS, pool
 from tests.support.oracle import answers, start_oracle
 from tests.support.pdns import Pdns
-from tests.support.served import Served, served, status
+from tests.support.served import Served, served
 from tests.support.waiting import until
 
 ZONES = [
@@ -192,31 +190,3 @@ def test_a_dname_is_followed(both: Both) -> None:
     assert {record[-2:] for record in records if record[0] == f"x.old.{ZONE}."} == {
         ("CNAME", "x.new.example.com.")
     }
-
-
-PARENT = ZONE.partition(".")[2]
-OWNER = f"_sip._udp.as.{ZONE}"
-TEXT = f"""$ORIGIN {PARENT}.
-$TTL 3600
-@ SOA ns1 h 1 2 3 4 5
-@ NS ns1
-ns1 A 127.0.0.1
-www A 10.0.1.80
-ims NS ns1.ims
-ns1.ims A 10.0.1.1
-"""
-
-
-def test_each_backend_answers_for_its_own_zone(tmp_path: Path) -> None:
-    (tmp_path / "parent.zone").write_text(TEXT)
-    named = tmp_path / "named.conf"
-    named.write_text(f'zone "{PARENT}" {{ type master; file "{tmp_path}/parent.zone"; }};\n')
-    beside = Beside("bind", [("bind-config", str(named))])
-    with served([zone(UDP)], views(view(member(1))), tmp_path, beside=beside) as made:
-        pdns = made.pdns
-        until(lambda: pdns.short(f"www.{PARENT}", "A") == ["10.0.1.80"])
-        assert len(pdns.short(OWNER, "SRV")) == 1
-        assert status(pdns.dig(f"nobody.{ZONE}", "A")) == "NXDOMAIN"
-        assert status(pdns.dig(f"nobody.{PARENT}", "A")) == "NXDOMAIN"
-        made.backend.publish(views(view(member(1), member(2))))
-        until(lambda: len(pdns.short(OWNER, "SRV")) == 2)

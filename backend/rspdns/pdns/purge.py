@@ -131,6 +131,8 @@ TIMEOUT_S = 1.0
 """How long one command may take. PowerDNS serves one client after the other; an idle client holds up all."""
 SIGN_OF_LIFE = "RPING"
 """A command that PowerDNS answers within microseconds, without a line in its log."""
+REDISCOVER = "REDISCOVER"
+"""The command that has PowerDNS read its list of zones again."""
 SIGN_OF_LIFE_EVERY_S = 1.0
 """Time from the last command to the next sign of life."""
 NOT_THERE = "no PowerDNS is there"
@@ -211,7 +213,8 @@ class ControlSocket:
         self._is_waiting = False
         self._begun: _Begun | None = None
         """A command that `purge()` sent at once."""
-        self._rediscover = False
+        self._rediscover_at_s = math.inf
+        """When PowerDNS is to read its list of zones again (monotonic)."""
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._log = get_logger("purge")
@@ -245,23 +248,23 @@ class ControlSocket:
         the caller does afterwards does not delay it."""
         now = time.monotonic()
         self._schedule.add(names, now)
-        if self._is_waiting and self._begun is None and not self._rediscover:
+        if self._is_waiting and self._begun is None and now < self._rediscover_at_s:
             self._begun = self._begin(now)
         self._news.set()
 
     def rediscover(self) -> None:
         """See `Purger.rediscover()`."""
-        self._rediscover = True
+        self._rediscover_at_s = time.monotonic()
         self._news.set()
 
     async def _work(self) -> None:
         while True:
             await self._wait()
-            if self._rediscover and self._begun is None:
-                self._rediscover = False
-                if await self._tell(_Exchange(self.path, "REDISCOVER")) is False:
-                    self._rediscover = True
-                    await asyncio.sleep(RETRY_S)
+            if time.monotonic() >= self._rediscover_at_s and self._begun is None:
+                self._rediscover_at_s = math.inf
+                if await self._tell(_Exchange(self.path, REDISCOVER)) is False:
+                    again_s = time.monotonic() + RETRY_S  # purges don't wait for it
+                    self._rediscover_at_s = min(self._rediscover_at_s, again_s)
             begun, self._begun = self._begun or self._begin(time.monotonic()), None
             if begun is None:
                 if time.monotonic() >= self._sign_of_life_at_s:
@@ -293,9 +296,9 @@ class ControlSocket:
     async def _wait(self) -> None:
         """Wait until there is something to do."""
         due_s = self._schedule.next_due_s
-        wake_s = self._sign_of_life_at_s if due_s is None else min(due_s, self._sign_of_life_at_s)
+        wake_s = min(self._sign_of_life_at_s, self._rediscover_at_s, math.inf if due_s is None else due_s)
         timeout_s = wake_s - time.monotonic()
-        if self._rediscover or timeout_s <= 0:
+        if timeout_s <= 0:
             return
         self._news.clear()
         # uvloop rounds to milliseconds: a timer that fired too early would be set again and again.
@@ -338,7 +341,7 @@ class ControlSocket:
         except OSError as error:
             self._failed(f"it does not take the command: {error.strerror or error}")
             return False
-        if not (reply.strip().isdigit() or reply in (b"Ok", b"PONG")):
+        if not _is_done(exchange.command, reply.strip()):
             self._failed(f"unexpected reply {reply[:80]!r}")
             return False
         if self.problem is not None:
@@ -356,10 +359,18 @@ class ControlSocket:
         self.problem = problem
 
 
+def _is_done(command: str, reply: bytes) -> bool:
+    """Whether PowerDNS did it. Its backends choose the words of a reply to REDISCOVER: any reply will do."""
+    if command == REDISCOVER:
+        return bool(reply)
+    return reply == b"PONG" if command == SIGN_OF_LIFE else reply.isdigit()
+
+
 class _Exchange:
     """One command to the control socket at `path`, sent when this is made as far as that needs no waiting."""
 
     def __init__(self, path: str, command: str) -> None:
+        self.command = command
         self._rest = command.encode() + b"\n"
         self._problem: OSError | None = None
         self._socket: socket.socket | None = None
