@@ -15,6 +15,7 @@ import gc
 import importlib
 import signal
 import socket
+import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from importlib.metadata import version
@@ -64,6 +65,8 @@ VERSION = version("rspdns")
 LOOK_FOR_CYCLES_AFTER = 10_000
 """New objects between two searches for garbage with cycles. With Python's 700 a start with 10,000 members
 takes a third longer; with 50,000 each search holds up the answers for 5 ms (`bench --only strangers`)."""
+SWITCH_INTERVAL_S = 0.0001
+"""How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
 LOGGED_AFTER_S = 0.001
 """What happened is written to the log so long after: first the answers change, and PowerDNS purges."""
 _LET_GO_AT_ONCE = 500
@@ -162,6 +165,7 @@ class Backend:
         """Serve until `stop` is set. Raises FatalError when it can't start, or a part of it breaks."""
         self._failure = asyncio.get_running_loop().create_future()
         gc.set_threshold(LOOK_FOR_CYCLES_AFTER)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
         async with contextlib.AsyncExitStack() as cleanup:
             await self._start(cleanup)
             self._follow_hangups(cleanup)
@@ -296,10 +300,10 @@ class Backend:
         self.keeper.changed(views)
         self.prober.changed()
 
-    def _swap(self, snapshot: Snapshot) -> Collection[str]:
+    def _swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         if self.fastpath is not None:  # first: its answers change at once, PowerDNS's with the purge
             self.fastpath.publish(snapshot, self._signed, self.publisher.withdrawn)
-        return self.connector.do(lambda: self.responder.swap(snapshot))
+        self.connector.do(lambda: self.responder.swap(snapshot), purge)
 
     def _looked_up(self, name: str) -> None:
         """Called in the answering thread."""
@@ -323,10 +327,11 @@ class Backend:
 
     def _signing_changed(self, zone: str) -> None:
         """Called in the answering thread."""
-        self._loop.call_soon_threadsafe(self._take_signing, zone)
+        signed = self.store.signed_zones()
+        self._loop.call_soon_threadsafe(self._take_signing, zone, signed)
 
-    def _take_signing(self, zone: str) -> None:
-        self._signed = frozenset(self.connector.do(self.store.signed_zones))
+    def _take_signing(self, zone: str, signed: Sequence[str]) -> None:
+        self._signed = frozenset(signed)
         self._write_names()
         if self.fastpath is not None:
             self.fastpath.publish(self.publisher.snapshot, self._signed, self.publisher.withdrawn)
@@ -334,10 +339,9 @@ class Backend:
         self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:
-        """Tell PowerDNS which names there are. Which zones are signed is known in the answering thread; the
-        rest takes too long to do there."""
-        signed = self.connector.do(self.store.signed_zones)
-        name_table.write(self.config.pdns.connector, self.config.zones, signed, self.serials.following)
+        """Tell PowerDNS which names there are."""
+        connector, zones, serial = self.config.pdns.connector, self.config.zones, self.serials.following
+        name_table.write(connector, zones, self._signed, serial)
 
     def _hot(self) -> frozenset[str]:
         now = time.monotonic()

@@ -4,12 +4,15 @@ import asyncio
 import socket
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
 from rspdns.pdns.answering import AnsweringThread, LookedUp
 from rspdns.pdns.connector_unix import UnixConnector
+
+from tests.support.waiting import until_async
 
 BUSY_S = 1.5
 
@@ -58,15 +61,38 @@ async def test_answers_go_on_while_the_main_loop_is_busy(tmp_path: Path) -> None
     assert sorted(during)[len(during) // 2] < BUSY_S / 10
 
 
-async def test_a_snapshot_is_swapped_between_two_answers(tmp_path: Path) -> None:
+async def test_work_is_done_between_two_answers_and_its_result_told_in_the_callers_thread(
+    tmp_path: Path,
+) -> None:
     answering = AnsweringThread(UnixConnector(tmp_path / "remote.sock", lambda line: line))
-    assert answering.do(threading.current_thread) is threading.main_thread(), "before it starts"
+    told: list[tuple[object, threading.Thread]] = []
+
+    def tell(result: object) -> None:
+        told.append((result, threading.current_thread()))
+
+    answering.do(lambda: 0, tell)
+    assert told == [(0, threading.main_thread())], "before it starts"
     await answering.start()
-    assert answering.do(threading.current_thread).name == "answers"
-    with pytest.raises(ZeroDivisionError):
-        answering.do(lambda: 1 // 0)
+    for number in range(1, 4):
+        answering.do(partial(lambda number: (number, threading.current_thread().name), number), tell)
+    await until_async(lambda: len(told) == 4)
+    assert told[1:] == [((number, "answers"), threading.main_thread()) for number in (1, 2, 3)]
     await answering.close()
     assert not any(thread.name == "answers" for thread in threading.enumerate())
+
+
+async def test_a_stuck_answer_does_not_hold_up_the_main_loop(tmp_path: Path) -> None:
+    answering = AnsweringThread(UnixConnector(tmp_path / "remote.sock", lambda line: line))
+    await answering.start()
+    is_free, told = threading.Event(), asyncio.Event()
+    answering.do(lambda: is_free.wait(30), lambda result: told.set())
+    began_s = time.monotonic()
+    answering.do(lambda: None, lambda result: None)
+    assert time.monotonic() - began_s < 10
+    assert not told.is_set()
+    is_free.set()
+    await told.wait()
+    await answering.close()
 
 
 async def test_a_connector_that_cannot_start_leaves_no_thread(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 
@@ -64,9 +64,9 @@ class Scene:
             kernel=Kernel(self.told) if has_kernel else None,
         )
 
-    def swap(self, snapshot: Snapshot) -> tuple[str, ...]:
+    def swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         self.told.append(("swap", snapshot))
-        return self.first
+        purge(self.first)
 
     def purge(self, names: Collection[str]) -> None:
         self.purged_in_order = list(names)
@@ -211,7 +211,8 @@ async def test_names_that_the_swap_gives_are_purged_before_all_others(tmp_path: 
     scene.first = ("zz.example",)
     scene.publisher.publish(views(view(member(1), member(2))))
     assert scene.purged_in_order[0] == "zz.example"
-    assert set(scene.purged_in_order) == {"zz.example", OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"}
+    changed = {"zz.example", OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"}
+    assert set(scene.purged_in_order) == {*changed, ZONE}
 
 
 async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
@@ -283,9 +284,9 @@ async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
     builds = scene.publisher.builds
     real_swap = scene.publisher._swap
 
-    def slow_swap(snapshot: Snapshot) -> Collection[str]:
+    def slow_swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         scene.now += 0.05
-        return real_swap(snapshot)
+        real_swap(snapshot, purge)
 
     scene.publisher._swap = slow_swap
     scene.publisher.publish(views(view(member(2))))
@@ -310,9 +311,9 @@ async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_re
     scene = Scene(tmp_path)
     plain_swap = scene.swap
 
-    def slow_swap(snapshot: Snapshot) -> Collection[str]:
+    def slow_swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         scene.now += 0.2
-        return plain_swap(snapshot)
+        plain_swap(snapshot, purge)
 
     scene.publisher._swap = slow_swap
     both, one = views(view(member(1), member(2))), views(view(member(1)))
@@ -443,4 +444,24 @@ async def test_change_waits_for_nothing_that_only_time_calls_for(tmp_path: Path)
     assert publish(1001.07, one) == pytest.approx((1002, 1001.05)), "the second is due, but not planned yet"
     assert publish(1001.09, two) == pytest.approx((1002, 1001.05))
     assert publish(1001.11, one) == pytest.approx((1002, 1002.11))
+    scene.publisher.close()
+
+
+async def test_the_apex_is_purged_last_and_ten_times_a_second_at_most(tmp_path: Path) -> None:
+    """A secondary looks at the SOA there: with the new serial, all else must be new, too."""
+    scene = Scene(tmp_path)
+    scene.publisher.start(views(view(member(1))))
+    scene.take()
+    scene.publisher.publish(views(view(member(1), member(2))))
+    assert scene.purged_in_order[-1] == ZONE
+    scene.take()
+    for number in (3, 4, 5):
+        scene.now += 0.02
+        scene.publisher.publish(views(view(member(1), member(number))))
+        assert ZONE not in scene.purged_in_order
+    await until_async(lambda: scene.purged_in_order == [ZONE])
+    assert sum(names == {ZONE} for kind, names in scene.take() if kind == "purge") == 1
+    scene.now += 1.0
+    scene.publisher.publish(views(view(member(1), member(2))))
+    assert scene.purged_in_order[-1] == ZONE
     scene.publisher.close()

@@ -10,7 +10,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,10 +128,10 @@ class ScriptedBackend:
             self.fastpath.start()
         self.purger.start()
 
-    def _swap(self, snapshot: Snapshot) -> Sequence[str]:
+    def _swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         if self.fastpath is not None:
             self.fastpath.publish(snapshot, self.store.signed_zones(), self.publisher.withdrawn)
-        return self.responder.swap(snapshot)
+        purge(self.responder.swap(snapshot))
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
         self.views = views

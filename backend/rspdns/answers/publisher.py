@@ -30,6 +30,9 @@ DEPARTED_KEPT_S = 1.0
 a busy machine later."""
 PURGE_DEPARTED_S = 0.05
 """Time from then until the names of targets that left are purged once more."""
+APEX_EVERY_S = 0.1
+"""Least time between two purges of a zone's apex because its serial moved. A secondary decides by its SOA
+whether to transfer the zone; without the purge that stays old for up to 3 s."""
 LARGE = 100
 """A pool of more members than this waits between two builds while it changes all the time."""
 LARGE_WAITS_S = 60e-6
@@ -67,8 +70,8 @@ class SeenAtOnce(Interface):
 
 
 class Publisher:
-    """Publishes `zones`. `swap` takes each new snapshot before its changes are purged, and
-    returns what is to be purged first.
+    """Publishes `zones`. `swap` takes each new snapshot, and calls its second argument once it is answered,
+    with the names to purge first: only then the changes are purged.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
     `on_published` is told, after each build, the names that are to be purged.
@@ -81,7 +84,7 @@ class Publisher:
         self,
         zones: Sequence[Zone],
         serials: SerialNumbers,
-        swap: Callable[[Snapshot], Collection[str]],
+        swap: Callable[[Snapshot, Callable[[Collection[str]], None]], None],
         purger: Purges,
         *,
         max_stale_s: float,
@@ -111,6 +114,8 @@ class Publisher:
         self._clock = clock
         self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
         self._unpurged = {zone.name for zone in zones}
+        self._apex_purged_s: dict[str, float] = {}
+        """When each zone's apex is or was purged last because the serial moved."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = float("inf")
         self._whole_at_s = float("-inf")
@@ -217,6 +222,7 @@ class Publisher:
         before = {zone.name for zone in self._zones}
         self._zones = tuple(zones)
         self._unpurged = before | {zone.name for zone in zones}
+        self._apex_purged_s.clear()
         self._purger.rediscover()
         self._views = views
         self._build_all()
@@ -257,21 +263,18 @@ class Publisher:
             show=lambda sites: self._show(sites, views),
         )
         self.builds += 1
-        if any(zone.serial == serial for zone in new.zones()):
+        moved = {name for name, zone in new.zone_answers.items() if zone.serial == serial}
+        if moved:
             self._serials.use(serial)
         self.snapshot = new
         self.withdrawn = () if views is self._views else withdrawals(new, self._views)
-        first = self._swap(new)
         whole = self._whole_zones(new)
         names = {f"{zone}$" for zone in whole}
+        apexes: set[str] = set()
         if self.builds > 1:
             names |= changed_names(old, new, whole)
-        names.difference_update(first)
-        self._on_published({*first, *names})
-        if first or names:
-            # PowerDNS purges one after the other: SRV records last, when their targets' names are up to date.
-            self._purger.purge((*first, *sorted(names, key=_is_service)))
-        self._purge_later(new, names)
+            apexes = moved - whole
+        self._swap(new, lambda first: self._purge(new, first, names, apexes))
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
@@ -279,6 +282,35 @@ class Publisher:
         whole_at_s = max(new.rebuild_at_s, began_s + TIMED_EVERY_S)
         self._whole_at_s = whole_at_s if began_s >= self._whole_at_s else min(whole_at_s, self._whole_at_s)
         self._set_timer(min(self._whole_at_s, resume_at_s))
+
+    def _purge(
+        self, new: Snapshot, first: Collection[str], changed: Collection[str], apexes: Collection[str]
+    ) -> None:
+        """Purge these names, and the `apexes` of zones whose serial moved: `new` is answered now.
+
+        PowerDNS purges one name after the other: SRV records when their targets' names are up to date, the
+        apex last, since a secondary that sees the new serial takes all else for new, too.
+        """
+        names = set(changed).difference(first)
+        self._on_published({*first, *names})
+        due = self._apexes_due(set(apexes).difference(first, names))
+        if first or names or due:
+            self._purger.purge((*first, *sorted(names, key=_is_service), *due))
+        self._purge_later(new, names)
+
+    def _apexes_due(self, zones: Collection[str]) -> list[str]:
+        """The apexes to purge at once; one that was purged a moment ago is purged `APEX_EVERY_S` later."""
+        now, due = self._clock(), []
+        for zone in sorted(zones):
+            wait_s = self._apex_purged_s.get(zone, float("-inf")) + APEX_EVERY_S - now
+            if wait_s > APEX_EVERY_S:
+                continue  # it waits already
+            if wait_s <= 0:
+                due.append(zone)
+            else:
+                asyncio.get_running_loop().call_later(wait_s, self._purger.purge, (zone,))
+            self._apex_purged_s[zone] = now + max(0.0, wait_s)
+        return due
 
     def _purge_later(self, new: Snapshot, names: Collection[str]) -> None:
         """Purge the names that left once more when they are answered no more: PowerDNS would keep what it

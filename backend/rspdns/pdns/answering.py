@@ -11,10 +11,8 @@ snapshot (`AnsweringThread.do`) and what was looked up (`LookedUp`).
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 from typing import Protocol as Interface
 
@@ -55,8 +53,6 @@ def make_connector(connector: str, responder: Responder, store: DnssecStore) -> 
     return HttpConnector(ListenAddress.parse(connector.removeprefix(HTTP)), responder)
 
 
-SWITCH_INTERVAL_S = 0.0001
-"""How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
 TOLD_EVERY_S = 0.005
 """Least time between two reports to the main loop about which pools were looked up."""
 
@@ -73,7 +69,6 @@ class AnsweringThread:
 
     async def start(self) -> None:
         """Begin to answer. Raises what the connector's `start()` raises."""
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         loop = self._loop = type(asyncio.get_running_loop())()
         self._thread = threading.Thread(target=loop.run_forever, name="answers", daemon=True)
         self._thread.start()
@@ -91,20 +86,16 @@ class AnsweringThread:
             finally:
                 await self._end()
 
-    def do(self, work: Callable[[], T]) -> T:
-        """Do something between two answers, and wait for it: it must be short."""
+    def do(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do something short between two answers, and call `then` with its result in the loop of the caller.
+
+        The caller waits for neither. What is given one after the other is done in this order.
+        """
         if self._loop is None:
-            return work()
-        done: Future[T] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(work())
-            except BaseException as problem:
-                done.set_exception(problem)
-
-        self._loop.call_soon_threadsafe(run)
-        return done.result()
+            then(work())
+            return
+        caller = asyncio.get_running_loop()
+        self._loop.call_soon_threadsafe(lambda: caller.call_soon_threadsafe(then, work()))
 
     @property
     def open_connections(self) -> int:

@@ -13,7 +13,7 @@ import itertools
 import random
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -74,10 +74,10 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         )
         link.set_zones(config.zones)
 
-    def swap(snapshot: Snapshot) -> Sequence[str]:
+    def swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
         if link is not None:
             link.publish(snapshot, store.signed_zones(), publisher.withdrawn)
-        return responder.swap(snapshot)
+        purge(responder.swap(snapshot))
 
     publisher = Publisher(
         config.zones,
