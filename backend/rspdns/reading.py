@@ -28,7 +28,6 @@ TIMEOUT_S = 600.0
 _HEAD = struct.Struct("!cQ")
 """Of each message: its kind, and the octets that follow."""
 _READ, _CONFIGURATION, _ERRORS = b"r", b"c", b"e"
-_SWITCH_S = 0.0005
 
 
 async def read_configuration(path: Path, on_progress: Callable[[Progress], None]) -> BackendConfig:
@@ -60,7 +59,7 @@ async def read_configuration(path: Path, on_progress: Callable[[Progress], None]
         await process.wait()
     if kind == _ERRORS:
         raise ConfigurationErrors(pickle.loads(body))  # noqa: S301 - from a process of our own
-    with _answers_go_on():
+    with _no_search_for_garbage():
         config: BackendConfig = await asyncio.to_thread(pickle.loads, body)
     return config
 
@@ -83,18 +82,13 @@ async def _result(
 
 
 @contextmanager
-def _answers_go_on() -> Iterator[None]:
-    """While a thread makes hundreds of thousands of objects, the loop gets its turn every 0.5 ms, not 5."""
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_S)
-    gc.collect(1)
+def _no_search_for_garbage() -> Iterator[None]:
+    """While a thread makes hundreds of thousands of objects, each search among them holds up every thread."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()  # a search for garbage among all of them would hold up every thread
         gc.enable()
-        sys.setswitchinterval(before_s)
 
 
 def main(path: Path, out: BinaryIO) -> None:

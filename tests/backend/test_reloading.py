@@ -1,10 +1,12 @@
 """Reloads of the running backend: accepted at once, read beside the answering, all or nothing."""
 
 import asyncio
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -236,3 +238,19 @@ async def test_fixed_names_of_a_zone_that_is_purged_whole_are_not_purged_one_by_
     await run(tmp_path)
     assert f"{OTHER}$" in purged
     assert len(purged) < 100
+
+
+class Knot:
+    """An object that names itself: only a search for garbage finds it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_garbage_is_still_found_after_a_reload(backend: Backend, tmp_path: Path) -> None:
+    knot = Knot()
+    alive = weakref.ref(knot)
+    assert (await run(tmp_path)).exit_code == 0
+    del knot
+    gc.collect()
+    assert alive() is None

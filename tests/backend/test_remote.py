@@ -1,12 +1,14 @@
 """PowerDNS's remote-backend protocol, request by request."""
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rspdns.answers.snapshot import Snapshot, zone_id
-from rspdns.pdns.remote import METHODS, handle
+from rspdns.pdns.remote import METHODS
+from rspdns.pdns.responder import Responder
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 
@@ -15,7 +17,16 @@ LIVE = answered(zone(), views(view(member(1), member(2))), serial=7)
 UNKNOWN = answered(zone(), {})
 
 
-def ask(method: str, snapshot: Snapshot = LIVE, **parameters: Any) -> dict[str, Any]:
+def handle(request: object, snapshot: Snapshot) -> Any:
+    """The reply to a request line of PowerDNS."""
+    responder = Responder()
+    responder.swap(snapshot)
+    reply = responder.respond(json.dumps(request).encode())
+    assert isinstance(reply, bytes)
+    return json.loads(reply)
+
+
+def ask(method: str, snapshot: Snapshot = LIVE, **parameters: Any) -> Any:
     return handle({"method": method, "parameters": parameters}, snapshot)
 
 

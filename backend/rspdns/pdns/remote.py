@@ -39,16 +39,6 @@ class NoAnswer(Exception):  # noqa: N818 - not an error of the program
     """The truth is not known: SERVFAIL."""
 
 
-def handle(request: object, snapshot: Snapshot) -> Reply:
-    """Return the reply to a decoded request, whatever it is: with `result`, or with `error` for a failure."""
-    try:
-        method, parameters = split(request)
-        answer = METHODS.get(method)
-        return {"result": answer(parameters, snapshot) if answer else False}
-    except (RequestError, NoAnswer) as problem:
-        return {"error": str(problem)}
-
-
 def split(request: object) -> tuple[str, Parameters]:
     """Return method and parameters. Raises RequestError."""
     if not isinstance(request, dict):
