@@ -2,8 +2,8 @@
 
 The whole table is replaced in one transaction, at every change and once a second: so the elements' timeout,
 the lease, is renewed; what somebody else removed is put again; and there is one form that `check` can show.
-While nothing is to be done there is no table at all, but an empty one, `ppu_agent_claim`: it belongs to the
-agent, and tells a second one that it is not alone.
+While nothing is to be done there is no table at all, but `ppu_agent_claim`: it belongs to the agent, and
+tells a second one that it is not alone.
 
 | chain        | hook, priority                    | what it does                                       |
 |--------------|-----------------------------------|----------------------------------------------------|
@@ -24,7 +24,8 @@ agent has conntrack forget that when the server dies.
 TCP is redirected outside the zone, since a connection must stay with its server: also when the first one is
 back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs to
 connections that were up before: it is reset. An empty NAT chain (`established`) stays for them: without any,
-the kernel translates nothing.
+the kernel translates nothing. While the agent runs, `ppu_agent_claim` has the same chain: `nft flush ruleset`
+spares the tables of others, and translation must not pause until the agent has put its rules again.
 
 What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
 since nobody else could take it.
@@ -65,7 +66,7 @@ TABLE: Final = "ppu_agent"
 RELAY_TABLE: Final = "ppu_agent_relay"
 COPY_TABLE: Final = "ppu_agent_copy"
 CLAIM_TABLE: Final = "ppu_agent_claim"
-"""Has nothing in it, and belongs to the agent that runs here."""
+"""Belongs to the agent that runs here, and ends with it. It has the keeping chain, or nothing."""
 RELAY_ZONES: Final = range(0xB200, 0xF200)
 """Conntrack zones of datagrams to relayed fronts; each agent takes another, so that none finds old ports."""
 FAMILY: Final = "inet"
@@ -141,7 +142,7 @@ def ruleset(
     refused = [one for one in steering.treatments if _is_refused(one)]
     moved = [one for one in steering.treatments if _is_moved(one, responder_port)]
     if keeps_connections:
-        commands += _keeping()
+        commands += keeping()
     if moved:
         commands += _redirecting(moved, ZONES[generation % len(ZONES)], responder_port)
     if refused:
@@ -348,11 +349,19 @@ def moves_connections(steering: Steering) -> bool:
     return has_front or any(map(_is_redirected_tcp, steering.treatments))
 
 
-def _keeping() -> list[Command]:
+def keeping(table: str = TABLE) -> list[Command]:
     """NAT and conntrack, for the connections that they know already. The rule asks for conntrack's work."""
+    chain = {"family": FAMILY, "table": table}
     base = {"name": KEEPING_CHAIN, "type": "nat", "hook": "output", "prio": -104, "policy": "accept"}
     known = {"match": {"op": "in", "left": {"ct": {"key": "status"}}, "right": "dnat"}}
-    return [{"add": {"chain": _IN_TABLE | base}}, _rule(KEEPING_CHAIN, known, {"accept": None})]
+    rule = {"chain": KEEPING_CHAIN, "expr": [known, {"accept": None}]}
+    return [{"add": {"chain": chain | base}}, {"add": {"rule": chain | rule}}]
+
+
+def keeping_no_more(table: str) -> list[Command]:
+    """The transaction that removes what `keeping()` made."""
+    chain = {"family": FAMILY, "table": table, "name": KEEPING_CHAIN}
+    return [{"flush": {"chain": chain}}, {"delete": {"chain": chain}}]
 
 
 def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | None) -> list[Command]:

@@ -37,6 +37,8 @@ from ppu_agent.ruleset import (
     ZONES,
     copy_chains,
     copying,
+    keeping,
+    keeping_no_more,
     moves_connections,
     passing,
     passing_no_more,
@@ -70,6 +72,7 @@ class Writer:
         self._flows = Flows(self._note, self._is_closed.is_set)
         self._is_ours = is_ours
         self._is_empty = self._is_kept = self._is_removed = False
+        self._is_claimed = self._keeps_in_claim = False
         self._keeps_connections = self._relays = False
         self._generation = random.randrange(len(ZONES))  # noqa: S311 - chance, not a secret
         self._relay_zone = random.choice(RELAY_ZONES)  # noqa: S311 - as above
@@ -104,6 +107,7 @@ class Writer:
         if self._nftables is not None:
             try:
                 self._nftables.own(FAMILY, CLAIM_TABLE)
+                self._is_claimed = True
             except NftablesError as problem:
                 if "not permitted" not in str(problem):
                     return  # a kernel that knows no owner of tables (before Linux 5.12)
@@ -130,6 +134,10 @@ class Writer:
     def _commit(self, steering: Steering, responder_port: int | None = None) -> None:
         if self._nftables is not None:
             keeps = self._keeps_connections
+            if self._is_claimed and keeps != self._keeps_in_claim:
+                change = keeping(CLAIM_TABLE) if keeps else keeping_no_more(CLAIM_TABLE)
+                self._nftables.commit(change)
+                self._keeps_in_claim = keeps
             self._nftables.commit(
                 ruleset(steering, self._generation, responder_port, keeps_connections=keeps)
             )

@@ -365,6 +365,22 @@ def test_redirected_connection_goes_on_when_another_server_dies_and_ends_with_it
         client.recv(1)
 
 
+def test_redirected_connection_survives_a_flush_of_all_rules(stage: Stage) -> None:
+    """Debian's `systemctl reload nftables` begins with that. The rules may come back a second later."""
+    stage.inside(stage.writer.close)
+    stage.writer = Writer()
+    stage.inside(lambda: stage.writer.open(is_alone=True))
+    client, server = redirected(stage)
+    for _ in range(2):
+        subprocess.run(stage.namespace.command("nft", "flush", "ruleset"), check=True)
+        assert_up(client, server)
+        stage.treat("redirect", Protocol.TCP)
+        assert_up(client, server)
+    stage.inside(lambda: stage.writer.write(Steering()))
+    subprocess.run(stage.namespace.command("nft", "flush", "ruleset"), check=True)
+    assert_up(client, server)
+
+
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
     stage: Stage, is_killed: bool
