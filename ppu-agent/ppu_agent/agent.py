@@ -421,8 +421,7 @@ class PpuAgent:
     def _guard(self) -> None:
         """Guard connection set-up through this gateway."""
         if self.gateway is not None:
-            departed = [one.destination for one in self.deaths.departed]
-            found = guarded(self._policies, self._views, self.steering.fronts, departed)
+            found = guarded(self._policies, self._views, self.steering.fronts, self.deaths.departed)
             self.gateway.set(frozenset() if self.suspended else found)
 
     def _pace(self) -> None:

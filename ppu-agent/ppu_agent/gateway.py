@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import subprocess
@@ -22,6 +23,7 @@ from daemon_kit.logs import get_logger
 from pool_user import PoolView
 from pyroute2 import IPRoute
 
+from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.steering import PoolPolicy, Steered
 from rserpool import Protocol
@@ -58,23 +60,18 @@ def guarded(
     policies: Sequence[PoolPolicy],
     views: Mapping[str, PoolView],
     fronts: Iterable[Steered],
-    departed: Iterable[Destination],
+    departed: Iterable[Departed],
 ) -> frozenset[Destination]:
     """Return the destinations whose connection set-up is guarded: members, fronts, and members that left.
 
-    Those that left are guarded for as long as they are remembered: nobody may know yet that they are dead.
+    Members that left are guarded while they are remembered: it may not be known yet that they are dead.
     """
-    also = {protocol for policy in policies for protocol in policy.also}
-    found = {one.front for one in fronts}
+    left = list(departed)
+    found = {steered.front for steered in fronts}
     for policy in policies:
-        view = views.get(policy.handle)
-        for member in view.members if view is not None else ():
-            found.update(policy.destinations(member))
-    for destination in departed:
-        found.update(
-            Destination(destination.address, protocol, destination.port)
-            for protocol in (destination.protocol, *also)
-        )
+        members = views.get(policy.handle, PoolView(policy.handle)).members
+        gone = [one.at_destination for one in left if policy.handle in one.pools]
+        found.update(itertools.chain.from_iterable(map(policy.destinations, (*members, *gone))))
     return frozenset(one for one in found if one.protocol in _TRANSPORTS)
 
 

@@ -3,7 +3,7 @@
 from ipaddress import ip_address
 
 from pool_user import Heard, Member, PoolView, ProbeResult
-from ppu_agent.deaths import Deaths
+from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination
 from ppu_agent.steering import Action, PoolPolicy
 
@@ -31,6 +31,11 @@ def destination(
 def view(*numbers: int, handle: str = POOL, **more: object) -> PoolView:
     fields: dict[str, object] = {"known": True} | more
     return PoolView(handle, tuple(member(number) for number in numbers), **fields)  # type: ignore[arg-type]
+
+
+def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL) -> Departed:
+    """A member that left this pool."""
+    return Departed(destination(number, protocol), member(number, protocol), {handle: None}, 0.0)
 
 
 def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:

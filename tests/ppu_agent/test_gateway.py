@@ -30,7 +30,7 @@ from rspdns_lab.guard.lab import Guard
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, destination, policy, view
+from tests.ppu_agent.making import POOL, departed, destination, policy, view
 from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
 from tests.support.waiting import until, until_async
 
@@ -624,9 +624,16 @@ def test_guided_by_coverage(tmp_path: Path) -> None:
 def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> None:
     tcp = policy(also=(Protocol.TCP,))
     front = Steered(destination(99, Protocol.SCTP), POOL, by_source=False, targets=())
-    found = guarded([tcp], {POOL: view(1, 2)}, [front], [destination(3)])
+    found = guarded([tcp], {POOL: view(1, 2)}, [front], [departed(3)])
     assert found == {destination(number, Protocol.TCP) for number in (1, 2, 3)} | {front.front}
-    assert guarded([policy()], {}, [], [destination(3)]) == frozenset()
+    assert guarded([policy()], {}, [], [departed(3)]) == frozenset()
+
+
+def test_member_that_left_is_guarded_by_the_transports_of_its_own_pools_only() -> None:
+    others = policy("other", also=(Protocol.TCP, Protocol.SCTP))
+    assert guarded([policy(), others], {}, [], [departed(3)]) == frozenset()
+    found = guarded([policy(also=(Protocol.SCTP,)), others], {}, [], [departed(3)])
+    assert found == {destination(3, Protocol.SCTP)}
 
 
 def test_check_tells_the_settings_that_a_gateway_lacks(tmp_path: Path) -> None:

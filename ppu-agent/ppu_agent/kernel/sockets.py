@@ -26,7 +26,6 @@ Found = TypeVar("Found")
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DESTROY: Final = 21
 _NLM_F_REQUEST, _NLM_F_ACK = 1, 4
-_NLMSG_ERROR: Final = 2
 _STATES: Final = 1 << 1 | 1 << 2 | 1 << 8
 """ESTABLISHED, SYN_SENT, CLOSE_WAIT: those that still want something of the server."""
 _GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
