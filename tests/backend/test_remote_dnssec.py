@@ -1,6 +1,9 @@
 """The methods about signing, request by request, as PowerDNS 4.7 sends them."""
 
+import asyncio
+import base64
 import json
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from rspdns.pdns.responder import KNOWN, Responder
 from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
 
-KEY = {"flags": 257, "active": True, "published": False, "content": "Private-key-format: v1.2\n"}
+PRIVATE = base64.b64encode(bytes(range(32))).decode()
+CONTENT = f"Private-key-format: v1.2\nAlgorithm: 13 (ECDSAP256SHA256)\nPrivateKey: {PRIVATE}\n"
+KEY = {"flags": 257, "active": True, "published": False, "content": CONTENT}
 TWO = answered(zone(), views(view(member(1), member(2))))
 
 
@@ -70,6 +75,16 @@ async def test_keys_are_added_activated_published_and_removed(ask: Asker) -> Non
     assert [key["id"] for key in (await ask("getDomainKeys", name=ZONE.upper()))["result"]] == [second]
 
 
+@pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsa256", "ecdsa384", "ed25519", "ed448"])
+async def test_every_kind_of_key_that_powerdns_makes_is_kept(ask: Asker, algorithm: str) -> None:
+    command = ["pdnsutil", "generate-zone-key", "zsk", algorithm]
+    made = await asyncio.to_thread(
+        subprocess.run, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
+    )
+    content = made.stdout[made.stdout.index("Private-key-format") :]
+    assert "result" in await ask("addDomainKey", name=f"{ZONE}.", key={**KEY, "content": content})
+
+
 async def test_metadata_are_set_read_and_removed(ask: Asker) -> None:
     assert await ask("getAllDomainMetadata", name=f"{ZONE}.") == {"result": {}}
     assert await ask("getDomainMetadata", name=f"{ZONE}.", kind="ALSO-NOTIFY") == {"result": []}
@@ -111,6 +126,11 @@ async def test_a_zone_that_is_not_here_has_no_keys(ask: Asker) -> None:
         ("addDomainKey", {"name": ZONE, "key": {**KEY, "flags": 70000}}),
         ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": 5}}),
         ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": "x" * 100_000}}),
+        ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": "Private-key-format: v1.2\n"}}),
+        ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": CONTENT.replace("13", "9" * 5000)}}),
+        ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": CONTENT.replace("13", "8")}}),
+        ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": CONTENT.replace("13", "14")}}),
+        ("addDomainKey", {"name": ZONE, "key": {**KEY, "content": CONTENT.replace(PRIVATE, "?")}}),
         ("activateDomainKey", {"name": ZONE, "id": -1}),
         ("removeDomainKey", {"name": ZONE, "id": True}),
         ("setDomainMetadata", {"name": ZONE, "kind": "X", "value": "1"}),

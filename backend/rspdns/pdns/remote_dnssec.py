@@ -7,6 +7,7 @@ Whoever may ask these may read private keys: they are served over the unix conne
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -76,6 +77,43 @@ async def _set_domain_metadata(parameters: Parameters, snapshot: Snapshot, store
     return True
 
 
+_RSA_FIELDS = ("Modulus", "PublicExponent", "PrivateExponent", "Prime1", "Prime2")
+_ELLIPTIC_OCTETS = {13: 32, 14: 48, 15: 32, 16: 57}
+"""By algorithm (RFC 6605, RFC 8080), octets of the private key."""
+_ALGORITHMS = {
+    **dict.fromkeys((5, 7, 8, 10), _RSA_FIELDS),
+    **dict.fromkeys(_ELLIPTIC_OCTETS, ("PrivateKey",)),
+}
+_ENGINE = "Engine"
+"""The field of a key that stays in a hardware token: the others say which key there."""
+
+
+def _key_problem(content: str) -> str:
+    """What keeps `content` from being a private key as BIND and PowerDNS write it; empty for nothing.
+
+    A zone with a key that PowerDNS can't read is not answered at all.
+    """
+    fields = {name: value.strip() for name, _, value in (line.partition(":") for line in content.split("\n"))}
+    if not fields.get("Private-key-format", "").startswith("v1."):
+        return "its first field is not Private-key-format: v1"
+    number = fields.get("Algorithm", "").partition(" ")[0]
+    algorithm = int(number) if re.fullmatch("[0-9]{1,3}", number) else 0
+    if algorithm not in _ALGORITHMS:
+        return f"its Algorithm {number!r} is none of {', '.join(map(str, _ALGORITHMS))}"
+    if _ENGINE in fields:
+        return ""
+    for name in _ALGORITHMS[algorithm]:
+        try:
+            octets = base64.b64decode(fields.get(name, ""), validate=True)
+        except ValueError:
+            octets = b""
+        if not octets:
+            return f"its field {name} is missing or no base64"
+        if len(octets) != _ELLIPTIC_OCTETS.get(algorithm, len(octets)):
+            return f"its field {name} has {len(octets)} octets, not {_ELLIPTIC_OCTETS[algorithm]}"
+    return ""
+
+
 async def _add_domain_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone, key = _zone_of(parameters, snapshot), parameters.get("key")
     if not isinstance(key, dict):
@@ -83,6 +121,8 @@ async def _add_domain_key(parameters: Parameters, snapshot: Snapshot, store: Dns
     flags, content = _number(key, "flags"), text_of(key, "content")
     if flags > _MAX_FLAGS:
         raise RequestError("the flags do not fit 16 bits")
+    if problem := _key_problem(content):
+        raise RequestError(f"the key is not kept: {problem}")
     if zone is None:
         return False
     return await store.add_key(
