@@ -16,11 +16,13 @@ from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, Toml
 from daemon_kit.control import ControlError, request
 
 from rserpool import PoolElement, RegistrarAddress, RegistrarClient, RSerPoolError, SctpUnavailable
-from rspdns import fastpath
+from rspdns import fastpath, names
 from rspdns.configuration import BackendConfig
 from rspdns.departures import Departure
+from rspdns.rrset import Record
 from rspdns.status.model import OtherVersionError, ZoneStatus, read
 from rspdns.zones.checks import cuts_of
+from rspdns.zones.file import MAX_MESSAGE
 from rspdns.zones.zone import Zone
 
 TIMEOUT_MS = 500
@@ -136,6 +138,7 @@ def warnings(
         if zone is not None:
             found += _zone(file, zone, None if registered is None else {*registered, *unknown})
             found += _delegation(file, zone, config.zones)
+            found += _zone_file(zone)
             found += [_departure(file, zone, one) for one in departures if one.zone == zone.name]
     gone = [one for one in departures if one.zone_is_gone]
     return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
@@ -223,3 +226,75 @@ def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) ->
             if handle not in registered:
                 text = f"no server registers {handle!r}; is it the `handle` of the sidecars' agent.toml?"
                 yield file.warn(("pool", position, key), text)
+
+
+NEIGHBOURS = 100
+"""Records that PowerDNS puts into one message of a zone transfer, in the order of the zone file (issue 11804
+of PowerDNS)."""
+_AROUND_RECORD = 12
+"""Octets of a record in a message besides data and name, with the pointer to the zone's name."""
+
+
+def _zone_file(zone: Zone) -> Iterator[ConfigurationError]:
+    """What PowerDNS never answers, or can't transfer."""
+    records = zone.static.records
+
+    def at(record: Record, text: str) -> ConfigurationError:
+        where = f"{record.name} {record.type}"
+        return ConfigurationError(zone.static.file, zone.static.lines[record], where, text)
+
+    aliases = {one.name: one for some in records.values() for one in some if one.type == "CNAME"}
+    for loop in _loops({name: alias.content.lower() for name, alias in aliases.items()}):
+        yield at(aliases[loop[0]], f"a loop of CNAME records, which has no answer: {' -> '.join(loop)}")
+    for name, some in records.items():
+        above = [name, *names.ancestors(name, zone.name)]
+        cut = next((one for one in reversed(above) if one != zone.name and _servers(records, one)), None)
+        if cut is None:
+            continue
+        usual = {"NS", "DS"} if name == cut else set()
+        if name in _servers(records, cut):
+            usual |= {"A", "AAAA"}
+        hidden = next((one for one in some if one.type not in usual), None)
+        if hidden is not None:
+            yield at(hidden, f"is never answered: the NS records of {cut} delegate this name")
+    in_order = [one for some in records.values() for one in some]
+    if (first := _too_large_together(in_order, zone.name)) is not None:
+        text = (
+            f"this and the {NEIGHBOURS - 1} records behind it have about {MAX_MESSAGE} octets or more: "
+            "PowerDNS can't transfer such a zone; put small records between them"
+        )
+        yield at(first, text)
+
+
+def _servers(records: Mapping[str, Sequence[Record]], name: str) -> set[str]:
+    """The name servers that `name` is delegated to."""
+    return {one.content.lower() for one in records.get(name, ()) if one.type == "NS"}
+
+
+def _loops(aliases: Mapping[str, str]) -> Iterator[list[str]]:
+    """The loops among aliases, each once, its first name repeated at the end."""
+    known: set[str] = set()
+    for start in aliases:
+        way: list[str] = []
+        name = start
+        while name in aliases and name not in known:
+            known.add(name)
+            way.append(name)
+            name = aliases[name]
+        if name in way:
+            yield [*way[way.index(name) :], name]
+
+
+def _too_large_together(records: Sequence[Record], zone: str) -> Record | None:
+    """The first record that with its neighbours may be too large for a message of a zone transfer.
+
+    Large data are no shorter as text than on the wire.
+    """
+    sizes = [len(one.name) - len(zone) + _AROUND_RECORD + len(one.content) for one in records]
+    together = sum(sizes[:NEIGHBOURS])
+    for start in range(len(records)):
+        if together > MAX_MESSAGE:
+            return records[start]
+        together -= sizes[start]
+        together += sizes[start + NEIGHBOURS] if start + NEIGHBOURS < len(sizes) else 0
+    return None

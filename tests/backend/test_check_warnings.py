@@ -69,6 +69,38 @@ def test_long_ttls_and_open_doors(config: Path) -> None:
     assert told(config) == ""
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ("a CNAME b\nb CNAME C\nc CNAME a\n", f"5: a.{ZONE} CNAME: a loop of CNAME records"),
+        (
+            "a CNAME a\n",
+            f"5: a.{ZONE} CNAME: a loop of CNAME records, which has no answer: a.{ZONE} -> a.{ZONE}",
+        ),
+        ("sub NS ns.sub\nns.sub A 10.0.1.2\nwww.sub A 10.0.1.3\n", f"7: www.sub.{ZONE} A: is never answered"),
+        ("sub NS ns2\nns2 A 10.0.1.2\nsub TXT x\n", f"7: sub.{ZONE} TXT: is never answered"),
+        (
+            "".join(f'{n} TXT "{"x" * 250}" "{"y" * 250}" "{"z" * 200}"\n' for n in range(100)),
+            "this and the 99",
+        ),
+    ],
+)
+def test_records_that_are_never_answered_or_transferred(config: Path, lines: str, words: str) -> None:
+    file = config.parent / "zones.d" / f"{ZONE}.zone"
+    file.write_text(FIXED.lstrip() + lines)
+    (said,) = told(config).splitlines()
+    assert words in said
+    assert said.startswith(f"{file}:")
+
+
+def test_ordinary_aliases_delegations_and_large_records_are_no_reason_to_warn(config: Path) -> None:
+    lines = "a CNAME b\nb CNAME ns1\nc CNAME b\nout CNAME example.com.\n"
+    lines += "sub NS ns.sub\nsub DS 1 13 2 " + "ab" * 32 + "\nns.sub A 10.0.1.2\nns.sub AAAA 2001:db8::1\n"
+    lines += "".join(f'{n} TXT "{"x" * 250}" "{"y" * 250}"\n' for n in range(120))
+    (config.parent / "zones.d" / f"{ZONE}.zone").write_text(FIXED + lines)
+    assert told(config) == ""
+
+
 def test_a_handle_nobody_registers(config: Path) -> None:
     zone = config.parent / "zones.d" / f"{ZONE}.toml"
     assert f"{zone}:6: pool[0].handle: no server registers 'sip-udp'" in told(config, set())

@@ -201,3 +201,14 @@ def test_the_records_of_a_zone_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
     (tmp_path / "z").write_bytes(b"\xef\xbb\xbf" + FIXED.lstrip().encode())
     assert load_zone_file(tmp_path / "z", ZONE).records[f"ns1.{ZONE}"]
+
+
+@pytest.mark.parametrize(
+    "line", ["h1 4294967296 A 10.0.0.1", "h1 IN 99999999999w A 10.0.0.1", "$TTL 4294967296"]
+)
+def test_a_ttl_that_is_too_large_is_told_as_a_ttl(line: str) -> None:
+    with pytest.raises(ConfigurationErrors) as caught:
+        parse_zone_file(FIXED + line + "\n", "zone.zone", ZONE)
+    (problem,) = str(caught.value).splitlines()
+    assert "is no TTL; one has 0 to 2147483647 s" in problem
+    assert "record type" not in problem

@@ -46,6 +46,8 @@ _TOLD_EVERY = 1000
 """Records between two reports of progress."""
 _SIGNING = {"RRSIG", "NSEC", "NSEC3", "NSEC3PARAM"}
 _MOST_ERRORS = 50
+_NO_TYPE = re.compile(r"unknown rdatatype '(\d[^']*)'")
+"""dnspython takes a TTL that is too large for a type; no type begins with a digit."""
 _QUOTED_LIST = re.compile(r'\b((?:port|ipv4hint|ipv6hint|mandatory|ech)=)"([^"]*)"')
 """Parameters that PowerDNS reads without quotes only (RFC 9460 section 2.1 allows both)."""
 
@@ -445,5 +447,8 @@ def _explain(error: Exception, file: str, line: str) -> str:
         text = text.removeprefix(f"{file}:").partition(": ")[2]
     if "caught exception" in text:
         text = text.rpartition("'>: ")[2]
+    if (ttl := _NO_TYPE.search(text)) is not None or text.startswith("TTL"):
+        wrong = repr(ttl.group(1)) if ttl is not None else "this"
+        text = f"{wrong} is no TTL; one has 0 to {MAX_TTL_S} s"
     text = text.replace("unknown rdatatype", "unknown record type").removesuffix(".")
     return f"{shorten(line, 60, placeholder=' ...')!r} is not understood: {text[:1].lower()}{text[1:]}"
