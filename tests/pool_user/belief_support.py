@@ -5,14 +5,16 @@ from __future__ import annotations
 from ipaddress import IPv4Address, ip_network
 
 from pool_user.belief import Belief, PoolRules
+from pool_user.registrars.session import SessionState
 from pool_user.views import PoolView
 
-from rserpool import LeastUsed, Policy, PoolElement, Protocol, Resolution, Transport, sentinel_handle
+from rserpool import LeastUsed, Policy, PoolElement, Protocol, Resolution, Transport, Update, sentinel_handle
 
 POOL = "sip-as-udp"
 RULES = PoolRules(accept=(ip_network("10.0.0.0/8"),))
 R1, R2, R3 = 0xA1, 0xB2, 0xC3
 """Identifiers of the registrars at indexes 0, 1 and 2."""
+IDENTIFIERS = (R1, R2, R3)
 TRIP_S = 0.001
 
 
@@ -72,6 +74,11 @@ class Play:
             self.up(index)
             self.sentinel(index, (0x51 + index, (R1, R2, R3)[index]))
 
+    def follow(self, *indexes: int) -> None:
+        """These registrars push changes from now on."""
+        for index in indexes:
+            self.belief.sessions[index].state = SessionState.FOLLOWED
+
     def answer(
         self, index: int, *elements: PoolElement, handle: str = POOL, asked_s: float | None = None
     ) -> bool:
@@ -105,6 +112,15 @@ class Play:
 
     def standings(self) -> list[str]:
         return [state.standing.value for state in self.belief.registrar_states(self.now)]
+
+
+def push(play: Play, index: int, element: PoolElement, sender: int | None = None, gone: bool = False) -> bool:
+    """The registrar at `index` pushes `element`, 1 ms from now."""
+    play.wait(TRIP_S)
+    sender = IDENTIFIERS[index] if sender is None else sender
+    changed = play.belief.updated(index, Update(sender, POOL.encode(), element, gone, play.now))
+    play.wait(TRIP_S)
+    return changed
 
 
 def settled() -> Play:

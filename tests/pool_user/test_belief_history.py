@@ -46,8 +46,47 @@ def test_the_last_good_ones_are_of_the_last_time_the_pool_became_empty() -> None
     play.answer(0)
     play.wait(20)
     play.answer(0, pe(2, R1))
+    play.wait(6)
     play.answer(0)
     assert recent(play) == [2]
+
+
+def test_member_of_a_moment_does_not_replace_the_last_good_ones() -> None:
+    play = playing(1, 2)
+    play.wait(3600)
+    play.answer(0)
+    play.wait(1.1)
+    play.answer(0)
+    play.wait(20)
+    play.answer(0, pe(66, R1))
+    play.answer(0)
+    assert play.members() == []
+    assert recent(play) == [1, 2]
+
+
+def test_member_that_no_home_confirmed_is_none_of_the_last_good_ones() -> None:
+    play = Play()
+    play.settle(0)
+    play.answer(0, pe(1, R1), pe(66, 0xDEAD))
+    assert play.members() == [1, 66]
+    play.wait(6)
+    play.answer(0)
+    play.wait(0.1)
+    play.answer(0)
+    assert play.members() == []
+    assert recent(play) == [1]
+
+
+def test_members_that_come_and_go_do_not_evict_those_that_were_in_for_long() -> None:
+    play = playing(1)
+    play.wait(3600)
+    play.answer(0)
+    for number in range(300):
+        play.answer(0, pe(1000 + number, R1))
+        play.answer(0)
+    play.wait(1.1)
+    assert play.members() == []
+    assert recent(play) == [1]
 
 
 def test_refused_ones_are_not_among_them() -> None:

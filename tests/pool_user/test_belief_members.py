@@ -8,7 +8,7 @@ from pool_user.belief import PoolRules
 from pool_user.belief.admission import accepted, why_refused
 
 from rserpool import LeastUsed, PoolElement, Protocol, Table, Transport, Update
-from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, settled
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push, settled
 
 UNKNOWN = 0xEE
 
@@ -25,15 +25,39 @@ def test_in_when_its_home_lists_it() -> None:
     assert play.members() == [1]
 
 
-def test_in_when_another_tells_of_it_first_and_its_home_is_asked() -> None:
+def test_third_party_admits_nobody_and_the_home_is_asked() -> None:
     play = Play()
     play.settle(0, 1)
     play.answer(0)
     assert play.answer(1, pe(1, R1)), "the others are to be asked"
-    assert play.members() == [1]
+    assert play.members() == []
     assert play.asked() == {(0, POOL)}
     play.answer(0, pe(1, R1))
+    assert play.members() == [1]
     assert play.asked() == set()
+
+
+def test_ghosts_that_no_home_listed_are_never_shown() -> None:
+    """A settled registrar tells of ever new elements whose home is another one."""
+    play = settled()
+    for number in range(50):
+        ghost = pe(1000 + number, R1, f"10.0.1.{number}")
+        assert push(play, 2, ghost)
+        assert play.members() == [1, 2]
+        assert (0, POOL) in play.asked()
+        if number % 5 == 0:
+            play.answer(0, pe(1, R1), pe(2, R2))
+        assert play.members() == [1, 2]
+
+
+def test_ghosts_fill_no_crowd() -> None:
+    """Elements shown before their home was asked are not held back with the members as a crowd."""
+    play = Play()
+    play.settle(0, 1)
+    play.answer(1, *(pe(number, R1) for number in range(1, 9)))
+    assert play.members() == list(range(1, 9)), "its home has not told of the pool yet"
+    play.answer(0, pe(9, R1))
+    assert play.members() == [9]
 
 
 def test_the_load_shown_is_what_its_home_says() -> None:
@@ -96,7 +120,6 @@ def test_an_answer_of_another_settled_registrar_than_its_home_removes_nobody() -
 def test_gone_everywhere_but_not_yet_told_by_its_home_stays_until_the_home_answers() -> None:
     play = Play()
     play.settle(0, 1)
-    play.answer(0)
     play.answer(1, pe(1, R1))
     play.answer(1)
     assert play.members() == [1]
@@ -132,12 +155,15 @@ def test_a_removed_element_that_its_home_lists_again_is_in_at_once() -> None:
     assert play.members() == [1, 2]
 
 
-def test_a_removed_element_is_in_when_another_registrar_lists_it_anew() -> None:
+def test_a_removed_element_that_another_registrar_lists_anew_waits_for_its_home() -> None:
     play = settled()
     play.answer(0, pe(2, R2))
     play.answer(1, pe(2, R2))
     assert play.members() == [2]
     play.answer(1, pe(1, R1), pe(2, R2))
+    assert play.members() == [2]
+    assert play.asked() == {(0, POOL)}
+    play.answer(0, pe(1, R1), pe(2, R2))
     assert play.members() == [1, 2]
 
 
@@ -409,6 +435,7 @@ def test_an_element_that_moved_and_died_is_not_kept_by_its_old_homes_word_of_the
     play = settled()
     for index in (0, 1, 2):
         play.answer(index, pe(1, R3), pe(2, R2))
+    play.wait(10)
     play.answer(2, pe(2, R2))
     assert play.members() == [2]
     play.answer(0, pe(1, R3), pe(2, R2))
@@ -420,6 +447,7 @@ def test_a_registrar_that_lists_an_old_home_follows_what_that_home_says() -> Non
     play = settled()
     for index in (0, 2):
         play.answer(index, pe(1, R3), pe(2, R2))
+    play.wait(10)
     play.answer(1, pe(1, R1), pe(2, R2))
     play.answer(2, pe(2, R2))
     assert play.members() == [2], "the second still names the first, which names the third, which dropped it"

@@ -1,5 +1,7 @@
 """Members whose home registrar is lost: probed, and out when nobody is there."""
 
+from dataclasses import replace
+
 from pool_user.belief.reachability import AND_ORPHANED, AND_STALE
 from pool_user.views import Member
 
@@ -48,7 +50,7 @@ def test_an_orphan_that_registers_elsewhere_in_time_is_not_probed() -> None:
     assert play.members() == [1, 2]
 
 
-def test_an_element_that_came_back_under_a_home_lost_before_is_not_suspected() -> None:
+def test_an_element_that_came_back_under_a_home_lost_before_is_probed() -> None:
     play = settled()
     for index in (0, 1, 2):
         play.answer(index, pe(2, R2))
@@ -56,18 +58,52 @@ def test_an_element_that_came_back_under_a_home_lost_before_is_not_suspected() -
     listed(play)
     play.wait(1)
     assert play.members() == [1, 2]
+    assert play.view().suspected == (1,), "nobody else looks whether it lives"
+
+
+def test_no_member_is_probed_where_all_have_settled_homes() -> None:
+    play = settled()
+    play.wait(5)
+    assert play.members() == [1, 2]
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def homeless(life_ms: int = 6000) -> Play:
+    """PE 3 names a home that was never a settled registrar."""
+    play = Play()
+    play.settle(0, 1)
+    for index in (0, 1):
+        play.answer(index, pe(1, R1), replace(pe(3, 0xDEAD), life_ms=life_ms))
+    assert play.members() == [1, 3]
+    return play
+
+
+def test_an_element_whose_home_never_was_a_settled_registrar_is_probed_for_as_long() -> None:
+    play = homeless()
+    play.wait(0.3)
+    assert play.view().suspected == (3,)
+    probed(play, 3, False)
+    assert play.members() == [1]
+    for _ in range(5):
+        play.wait(3600)
+        assert play.members() == [1], "a ghost stays out for days"
+    probed(play, 3, True)
+    assert play.members() == [1, 3]
+    play.answer(1, pe(1, R1), pe(3, R2))
+    play.wait(1.1)
     assert play.view().suspected == ()
 
 
-def test_no_member_is_probed_where_no_home_was_lost() -> None:
-    play = Play()
-    play.settle(0, 1)
-    play.up(2)
-    for index in (0, 1, 2):
-        play.answer(index, pe(1, R1), pe(3, 0xC9))
-    play.wait(5)
-    assert play.members() == [1, 3], "3 is at home at a registrar that is starting"
-    assert play.belief.probe_targets(play.now) == {}
+def test_a_long_registration_life_counts_for_10_minutes_without_a_home() -> None:
+    play = homeless(life_ms=2**31)
+    for _ in range(59):
+        play.wait(10)
+        assert play.members() == [1, 3]
+    play.wait(11)
+    assert play.members() == [1]
+    assert "its home registrar is unknown" in play.out()[3]
+    play.answer(1, pe(1, R1), replace(pe(3, R2), life_ms=2**31))
+    assert play.members() == [1, 3]
 
 
 def test_the_unreachable_is_out_although_registrars_list_it_and_back_when_it_answers() -> None:

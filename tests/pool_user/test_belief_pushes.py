@@ -4,18 +4,7 @@ import pytest
 from pool_user.belief.rules import MAX_MEMBERS
 
 from rserpool import LeastUsed, PoolElement, Table, Update
-from tests.pool_user.belief_support import POOL, R1, R2, R3, TRIP_S, Play, pe, settled
-
-IDENTIFIERS = (R1, R2, R3)
-
-
-def push(play: Play, index: int, element: PoolElement, sender: int | None = None, gone: bool = False) -> bool:
-    """The registrar at `index` pushes `element`, 1 ms from now."""
-    play.wait(TRIP_S)
-    sender = IDENTIFIERS[index] if sender is None else sender
-    changed = play.belief.updated(index, Update(sender, POOL.encode(), element, gone, play.now))
-    play.wait(TRIP_S)
-    return changed
+from tests.pool_user.belief_support import IDENTIFIERS, POOL, R1, R2, R3, TRIP_S, Play, pe, push, settled
 
 
 def table(play: Play, index: int, *elements: PoolElement, own: bool = False) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from pool_user import Standing
 
 from rserpool import LeastUsed, PoolElement, Protocol, Resolution, Transport
-from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push
 
 
 def identifiers(play: Play) -> list[int | None]:
@@ -107,6 +107,57 @@ def test_a_sentinel_taken_over_is_not_the_registrars_own_any_more() -> None:
     play.settle(0, 1)
     play.sentinel(0, (0x51, R2))
     assert play.standings()[:2] == ["starting", "settled"]
+
+
+def known(*, by_word: bool) -> Play:
+    """Three settled registrars that are known: they have spoken, or kept their identifiers for 10 s."""
+    play = Play()
+    play.settle(0, 1, 2)
+    if by_word:
+        for index in (0, 1, 2):
+            push(play, index, pe(9, R3))
+    else:
+        play.wait(10)
+    return play
+
+
+BY_WORD = pytest.mark.parametrize("by_word", [True, False], ids=["it has spoken", "for 10 s"])
+
+
+@BY_WORD
+def test_takeover_of_the_sentinels_of_living_registrars_unsettles_nobody(by_word: bool) -> None:
+    """A registrar that lies takes all over, deletes their sentinels, and forges others at their hosts."""
+    play = known(by_word=by_word)
+    for turn in range(60):
+        for index in (0, 1):
+            forged = (0x1000 + turn, R3 if turn % 2 else 0xBAD)
+            true = (0x51 + index, R3) if turn % 3 == 0 else None
+            play.sentinel(index, *((true, forged) if true else (forged,)))
+        assert play.standings() == ["settled"] * 3
+        assert identifiers(play) == [R1, R2, R3]
+        play.wait(0.25)
+
+
+@BY_WORD
+def test_known_registrar_without_any_sentinel_is_starting_after_10_s(by_word: bool) -> None:
+    play = known(by_word=by_word)
+    play.sentinel(0, (0x51, R1))
+    for _ in range(9):
+        play.sentinel(0)
+        assert play.standings()[0] == "settled"
+        play.wait(1)
+    play.wait(1)
+    play.sentinel(0)
+    assert play.standings()[0] == "starting"
+
+
+@BY_WORD
+def test_known_registrar_that_restarts_is_not_settled_by_its_former_sentinel(by_word: bool) -> None:
+    play = known(by_word=by_word)
+    play.down(0)
+    play.up(0)
+    play.sentinel(0, (0x51, R2))
+    assert play.standings() == ["starting", "settled", "settled"]
 
 
 def test_two_registrars_never_have_the_same_identifier() -> None:

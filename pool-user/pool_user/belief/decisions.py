@@ -8,9 +8,9 @@ one claim:
 - **Its home is settled.** Then the home speaks. It lists the PE itself: the claim stands (and should the
   home name yet another home, that one is followed). It answered without the PE to a question asked *after*
   the claim was first made, or pushed the deletion after the question was asked that the claim answers: the
-  claim is denied. Else it stands, and the home is asked again. So a registrar that missed the news of a
-  death can list the PE for as long as it likes. News from a registrar that is not settled bring nobody in
-  before the home's word: it may be catching up, and read of a registration before it reads of the death.
+  claim is denied. Else the home is asked, and until it answers a PE that is in stays in. So a registrar
+  that missed the news of a death can list the PE for as long as it likes. A third party's news bring nobody
+  in before the home's word: that registrar may be catching up, or lie.
 - **Its home is unknown, silent or not settled.** Then whoever lists the PE at present is believed,
   settled or not: the registrar of a PE that just moved, a peer that takes over. A remembered claim is
   denied once every settled registrar has answered without the PE to a question asked after the claim was
@@ -69,7 +69,8 @@ def judge(
     home = court.homes.get(claim.element.home_registrar)
     if home is not None:
         return _judge_by_home(home, index, claim, listings, court, followed)
-    if claim.overruled is not None:
+    was_news = claim.overruled is Overruled.UNCONFIRMED and index in court.settled
+    if claim.overruled is not None and not was_news:
         return Judgement(Verdict.DENIED, claim.overruled)
     if index in court.answering and not claim.remembered:
         return VOUCHED
@@ -108,10 +109,10 @@ def _judge_by_home(
         return Judgement(Verdict.DENIED, Overruled.BY_HOME)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled, (home,))
-    catching_up = index in court.answering and index not in court.settled and not claim.remembered
-    if catching_up and listing is not None and listing.was_settled:
-        return Judgement(Verdict.NEWS, awaited=(home,))
-    return Judgement(Verdict.PENDING, awaited=() if _is_full(listing) else (home,))
+    if listing is None or listing.is_full:
+        return Judgement(Verdict.PENDING, awaited=() if listing is not None else (home,))
+    is_news = home != index and listing.was_settled
+    return Judgement(Verdict.NEWS if is_news else Verdict.PENDING, awaited=(home,))
 
 
 def _is_full(listing: Listing | None) -> bool:
@@ -135,6 +136,8 @@ class Decision:
     reason: str
     is_listed: bool
     awaited: frozenset[int]
+    is_confirmed: bool = False
+    """Whether its settled home lists it."""
     is_open: bool = False
     """Whether more may change it than what is said about this PE: any answer, or time alone."""
 
@@ -165,7 +168,7 @@ def decide(
 
 
 def _news(judgement: Judgement, is_in: bool) -> Judgement:
-    """Decide what to do with news of a registrar that is catching up."""
+    """Decide what to do with a third party's news of a PE."""
     if judgement.verdict is not Verdict.NEWS:
         return judgement
     if is_in:
@@ -190,6 +193,9 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
         reason=reason.value if best[2].verdict is Verdict.DENIED else "",
         is_listed=any(not claim.remembered for _, claim, _ in judged),
         awaited=frozenset(index for _, _, judgement in judged for index in judgement.awaited),
+        is_confirmed=best[2].verdict is not Verdict.DENIED
+        and court.homes.get(best[1].element.home_registrar) == best[0]
+        and not best[1].remembered,
         is_open=any(
             judgement.verdict is not Verdict.VOUCHED or claim.element != best[1].element
             for _, claim, judgement in judged

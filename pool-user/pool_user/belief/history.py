@@ -6,11 +6,11 @@ ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 
 from pool_user.belief.admission import REFUSED
-from pool_user.belief.rules import BLINK_S, OUT_SHOWN_S, RECENT_S
+from pool_user.belief.rules import BLINK_S, LAST_GOOD_AFTER_S, OUT_SHOWN_S, RECENT_S
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
 
 MAX_LEFT = 256
@@ -22,6 +22,11 @@ class _Left:
     member: Member
     reason: str
     left_s: float
+    is_confirmed: bool
+
+    @property
+    def was_in_s(self) -> float:
+        return self.left_s - self.member.since_s
 
 
 class History:
@@ -32,12 +37,16 @@ class History:
     association ended, and one that did not answer its keep-alive in the same way. So every member that was in
     during the 10 s before the pool became empty counts as crashed. After a drain one by one the early ones
     stay out.
+
+    Only members count that their home registrar confirmed. Those that were in for LAST_GOOD_AFTER_S come
+    before all others, those of a former time too: a PE that registers for a moment replaces nobody.
     """
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
         self._out_since_s: dict[int, tuple[str, float]] = {}
         self.recent: tuple[Member, ...] = ()
+        """The last good ones of the last time that the pool was empty; they matter while it is."""
 
     def since_s(
         self, identifier: int, addresses: TransportAddresses, before: Mapping[int, Member], now: float
@@ -56,22 +65,25 @@ class History:
         before: Mapping[int, Member],
         after: Mapping[int, Member],
         reasons: Mapping[int, str],
+        confirmed: Container[int],
         now: float,
     ) -> None:
-        """The members changed from `before` to `after`; `reasons` tells why some left."""
+        """The members changed from `before` to `after`; `reasons` tells why some left, `confirmed` which of
+        them a home registrar has listed."""
         for identifier in before.keys() - after.keys():
             reason = reasons.get(identifier, "left")
             self._left.pop(identifier, None)  # the order is that of leaving
-            self._left[identifier] = _Left(before[identifier], reason, now)
+            self._left[identifier] = _Left(before[identifier], reason, now, identifier in confirmed)
         while len(self._left) > MAX_LEFT:
-            del self._left[next(iter(self._left))]
+            del self._left[min(self._left, key=lambda one: self._left[one].was_in_s)]
         for identifier in after.keys() & self._left.keys():
             del self._left[identifier]
-        if after:
-            self.recent = ()
-        elif before:
-            recent = [left.member for left in self._left.values() if now - left.left_s <= RECENT_S]
-            self.recent = tuple(sorted(recent, key=lambda member: member.identifier))
+        if before and not after:
+            lately = [one for one in self._left.values() if one.is_confirmed and now - one.left_s <= RECENT_S]
+            old = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
+            if old or not self.recent:
+                recent = (left.member for left in old or lately)
+                self.recent = tuple(sorted(recent, key=lambda member: member.identifier))
 
     def out(
         self, waiting: Mapping[int, OutMember], members: Mapping[int, Member], now: float

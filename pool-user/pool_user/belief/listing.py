@@ -19,7 +19,7 @@ class Overruled(Enum):
 
     BY_HOME = "removed by its home registrar"
     BY_OTHERS = "its home registrar is lost or unknown, and no settled registrar lists it"
-    UNCONFIRMED = "listed by a registrar that is not settled yet; its home registrar has not confirmed it"
+    UNCONFIRMED = "listed by another registrar; its home registrar has not confirmed it"
 
 
 @dataclass(slots=True)
@@ -235,6 +235,10 @@ class Listing:
             return False
         answered = self.was_settled and self.asked_at_s > after_s
         return answered or self.deleted_since(identifier, after_s)
+
+    def has_deleted(self, identifier: int) -> bool:
+        """True when the registrar, settled, told that the PE is gone, and no later answer says otherwise."""
+        return self.deleted_since(identifier, float("-inf"))
 
     def deleted_since(self, identifier: int, after_s: float) -> bool:
         """True when the registrar, settled, told after `after_s` that the PE is gone."""

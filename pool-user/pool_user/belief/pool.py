@@ -10,9 +10,10 @@ from pool_user.belief.admission import Admission, accepted, spoken_for, why_refu
 from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
+from pool_user.belief.homes import Homes
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
 from pool_user.belief.reachability import Orphans, Reachability
-from pool_user.belief.rules import RENEW_STALE_S, PoolRules
+from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.registrars.standing import Court
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView
 from rserpool import PoolElement, Transport, Update
@@ -53,6 +54,9 @@ class PoolBelief:
         self._notices: list[BeliefEvent] = []
         self._crowd = Crowd()
         self._history = History()
+        self._homes = Homes()
+        self._expires_s: dict[int, float] = {}
+        """When PEs do not count any more whose home was never settled and who registered for too long."""
         self._orphans = Orphans()
         self._members: dict[int, Member] = {}
         """The members, those that the backend's own probe does not reach included."""
@@ -61,7 +65,7 @@ class PoolBelief:
         """Why those held back would be out."""
         self._known = False
         self._stale_since_s: float | None = None
-        self._vouched_s = float("-inf")
+        self._vouched_s = self._now = float("-inf")
 
     @property
     def rules(self) -> PoolRules:
@@ -209,6 +213,7 @@ class PoolBelief:
             element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
             listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
             self._members.setdefault(member.identifier, member)
+            self._homes.remember(member.identifier, member.home_registrar)
         self._history.recent = tuple(recent)
         self._known = True
         self._stale_since_s = stale_since_s
@@ -219,6 +224,8 @@ class PoolBelief:
         """When time alone changes something."""
         times = (
             self._crowd.next_deadline_s,
+            self._homes.next_deadline_s,
+            min((at_s for at_s in self._expires_s.values() if at_s > self._now), default=None),
             self._history.next_deadline_s,
             self._orphans.next_deadline_s,
         )
@@ -232,15 +239,20 @@ class PoolBelief:
             return ()
         return tuple(self._members[identifier] for identifier in sorted(self._members))
 
-    def evaluate(self, court: Court, stale_since_s: float, now: float) -> list[BeliefEvent]:
+    def evaluate(
+        self, court: Court, stale_since_s: float, now: float, followed: Collection[int] = ()
+    ) -> list[BeliefEvent]:
         """Form the view anew and return what happened. Each step takes what the one before it found.
 
         `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
+        `followed` are the registrars (by index) that push changes.
         """
         self.is_dirty = False
-        judged = self._judge(court)
+        self._now = now
+        judged = self._judge(court, now)
         self._admit(judged, court, now)
         members, out = dict(self._wanted), dict(self._out)
+        self._contest(members, court, followed, now)
         events = self._hold_back(members, court, now)
         stale_s = self._stale(court, stale_since_s, now)
         suspected = self._suspects(members, court, judged, stale_s, now)
@@ -250,7 +262,8 @@ class PoolBelief:
         )
         reasons = self._why_out(judged, out)
         events += happened(self.handle, self.view, self._shown, members, judged, out, reasons, now)
-        self._history.note(before, self._members, reasons, now)
+        self._history.note(before, self._members, reasons, self._homes, now)
+        self._homes.keep(self._members)
         self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
         self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
         view = PoolView(
@@ -273,13 +286,14 @@ class PoolBelief:
             self.view.members if members == self._shown else tuple(map(members.__getitem__, sorted(members)))
         )
 
-    def _judge(self, court: Court) -> set[int]:
+    def _judge(self, court: Court, now: float) -> set[int]:
         """Decide on every PE of which something was said, or on all where they have another court. Return
         which these are."""
         if court is not self._judged_by:
             judged = set(self._decisions).union(*(listing.claims for listing in self._listings.values()))
         else:
-            judged = self._touched | self._open
+            expired = {identifier for identifier, at_s in self._expires_s.items() if at_s <= now}
+            judged = self._touched | self._open | expired
         self._judged_by = court
         self._touched.clear()
         decisions = decide(self._listings, court, self._members, judged)
@@ -302,17 +316,32 @@ class PoolBelief:
             self._out.pop(identifier, None)
             decision = self._decisions.get(identifier)
             if decision is None:
+                self._expires_s.pop(identifier, None)
                 continue
             element = decision.element
             refusal = why_refused(element.user_transport, self.rules.accept)
             if refusal is not None and decision.is_listed:
                 self._out[identifier] = _out(element, refusal)
+            elif self._has_expired(decision, court, now):
+                self._out[identifier] = _out(element, EXPIRED)
             elif decision.is_in and refusal is None:
+                if decision.is_confirmed:
+                    self._homes.confirm(identifier, element.home_registrar, self._listings, court, now)
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
                 self._wanted[identifier] = before if before is not None and before == member else member
             elif decision.is_listed:
                 self._out[identifier] = _out(element, decision.reason)
+
+    def _has_expired(self, decision: Decision, court: Court, now: float) -> bool:
+        """Whether a PE whose home was never settled registered for longer than what counts of that."""
+        element = decision.element
+        identifier = element.identifier
+        is_homeless = element.home_registrar not in court.homes and identifier not in self._homes
+        if not is_homeless or not court.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
+            self._expires_s.pop(identifier, None)
+            return False
+        return now >= self._expires_s.setdefault(identifier, now + UNKNOWN_HOME_LIFE_S)
 
     def _suspects(
         self,
@@ -325,7 +354,8 @@ class PoolBelief:
         """The members whose home registrar is lost. When the probe has no say about anybody, what it found is
         forgotten."""
         self._orphans.update(members, court.homes, self._reachability.unreachable, judged, now)
-        suspected = self._orphans.suspects(self._reachability.unreachable)
+        orphans = self._orphans.suspects(self._reachability.unreachable)
+        suspected = tuple(sorted({*orphans, *self._homes.contested}))
         if not suspected and not self._is_probed(stale_s):
             self._reachability.forget()
         return suspected
@@ -360,13 +390,26 @@ class PoolBelief:
             stale=stale,
         )
 
+    def _contest(
+        self, members: dict[int, Member], court: Court, followed: Collection[int], now: float
+    ) -> None:
+        """Keep members in for a while that others than their home registrars took out."""
+        leaving = self._leaving(members)
+        for identifier in self._homes.hold(leaving, self._listings, court, followed, now):
+            members[identifier] = self._members[identifier]
+
+    def _leaving(self, members: Mapping[int, Member]) -> set[int]:
+        """The members of before that are not among `members` and may be held back."""
+        gone = self._members.keys() - members.keys()
+        return {one for one in gone if self._may_be_held(self._members[one])}
+
     def _hold_back(self, members: dict[int, Member], court: Court, now: float) -> list[BeliefEvent]:
         """Keep a crowd in while it is questioned, and find out who has to be asked."""
 
         def unheard(identifier: int, since_s: float) -> set[int]:
             return {
                 index
-                for index in court.settled
+                for index in court.asked
                 if index not in self._listings or not self._listings[index].absent_since(identifier, since_s)
             }
 
@@ -374,7 +417,9 @@ class PoolBelief:
             return bool(court.settled) and not unheard(identifier, since_s)
 
         staying = self._members.keys() & members.keys()
-        leaving = {one for one in self._members.keys() - staying if self._may_be_held(self._members[one])}
+        leaving = {
+            identifier for identifier in self._leaving(members) if self._homes.may_be_questioned(identifier)
+        }
         before = set(self._crowd.held_since_s)
         held = self._crowd.hold(staying | leaving, members.keys(), confirmed, now)
         awaited = {index for one in self._open for index in self._decisions[one].awaited}
@@ -426,6 +471,9 @@ class PoolBelief:
             if addresses:
                 found.append(replace(member, addresses=addresses, stale=True))
         return tuple(found)
+
+
+EXPIRED = "its home registrar is unknown, and it registered for longer than counts without one"
 
 
 def _out(element: PoolElement, reason: str) -> OutMember:

@@ -11,12 +11,16 @@ While all registrars are lost, all members are probed. A member that this did no
 afterwards: it may have registered before it died, at a registrar that is not settled yet, while settled ones
 still list it.
 
-No suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars list for
-longer answers to its home, and only the way from here to the member is broken.
+An element whose home never was a settled registrar, as far as is known here, is a suspect from the beginning,
+and for as long as that is so: nobody else looks whether it lives.
+
+No other suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars
+list for longer answers to its home, and only the way from here to the member is broken.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -30,14 +34,16 @@ class _Orphan:
     """From when on it is a suspect."""
     adopted_s: float | None = None
     """When another settled registrar became its home."""
+    is_homeless: bool = False
+    """No settled registrar was ever its home: nobody else looks whether it lives."""
 
     @property
     def probed_until_s(self) -> float:
-        return self.suspected_s + ORPHAN_PROBED_S
+        return math.inf if self.is_homeless else self.suspected_s + ORPHAN_PROBED_S
 
     @property
     def out_until_s(self) -> float:
-        return self.suspected_s + ORPHAN_OUT_S
+        return math.inf if self.is_homeless else self.suspected_s + ORPHAN_OUT_S
 
 
 class Orphans:
@@ -85,6 +91,8 @@ class Orphans:
                 orphan.adopted_s = None
             elif self._homes.get(identifier) == home:
                 self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
+            elif identifier not in self._homes:
+                self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S, is_homeless=True)
 
     def _is_adopted(self, orphan: _Orphan) -> bool:
         """Whether its new home has listed it for so long that it answered a keep-alive."""
@@ -116,13 +124,13 @@ class Orphans:
             times += [orphan.suspected_s, orphan.probed_until_s, orphan.out_until_s]
             if orphan.adopted_s is not None:
                 times.append(orphan.adopted_s + ADOPTED_AFTER_S)
-        return min((time_s for time_s in times if time_s > self._now), default=None)
+        return min((time_s for time_s in times if self._now < time_s < math.inf), default=None)
 
 
 UNREACHABLE = "not reached by the probe of this name server"
 AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
 AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
-AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost"
+AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost or others speak for it"
 
 
 class Reachability:

@@ -20,6 +20,17 @@ ORPHAN_OUT_S = 30.0
 """How long an orphan that the probe did not reach stays out at most while settled registrars list it. A
 takeover takes some seconds, one that is held up 10 s, a registration life 6 s. A member that is listed after
 that answers to its home."""
+CONTESTED_S = 1.5
+"""How long a member stays that others than its home took out. A live one looks for itself at its registrar
+twice a second, and registers again at once."""
+ESTABLISHED_AFTER_S = 10.0
+"""How long a registrar must list a PE as its own until it speaks for it alone, while the former home
+answers."""
+UNKNOWN_HOME_LIFE_S = 600.0
+"""How long a PE counts at most whose home was never settled, where it registered for longer than this. No
+one renews it, so that only a shorter registration life proves that it was registered again."""
+LAST_GOOD_AFTER_S = 5.0
+"""How long a member must have been in to be one of the last good ones, where such members are known."""
 ADOPTED_AFTER_S = 1.0
 """How long after a takeover a member counts as vouched for: by then it has answered a keep-alive."""
 RECENT_S = 10.0

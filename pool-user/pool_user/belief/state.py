@@ -114,7 +114,7 @@ class Belief:
         if pool is None:
             return False
         self.advance(update.at_s)
-        if not self.sessions[registrar].life.is_own_word(update.sender):
+        if not self.sessions[registrar].life.has_spoken(update.sender):
             return False
         changed = pool.updated(registrar, update, settled=registrar in self._court.settled)
         if changed:
@@ -129,7 +129,7 @@ class Belief:
         """
         self.advance(table.answered_at_s)
         life = self.sessions[registrar].life
-        if not life.is_own_word(table.sender) or not life.is_of(table.asked_at_s):
+        if not life.has_spoken(table.sender) or not life.is_of(table.asked_at_s):
             return []
         settled = registrar in self._court.settled
         listed = {pool_name(handle): elements for handle, elements in table.pools.items()}
@@ -321,7 +321,8 @@ class Belief:
 
     def _evaluate(self, pool: PoolBelief, now: float) -> None:
         stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
-        self._events.extend(pool.evaluate(self._court, stale_since_s, now))
+        followed = {session.index for session in self.sessions if session.is_followed}
+        self._events.extend(pool.evaluate(self._court, stale_since_s, now, followed))
         (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
         deadline_s = pool.next_deadline_s
         if deadline_s is None:

@@ -40,6 +40,8 @@ another registrar has not answered that yet. None is settled before."""
 FIRST_CONNECTED_S, FIRST_TABLE_S = 0.25, 2.0
 """How long the other registrars wait, at most, for the association with the first one, and for its handle
 table."""
+ASKED_FOR_S = 10.0
+"""How long a registrar that answers, but is not settled any more, still has a word when a crowd leaves."""
 ASK_FOLLOWED_AFTER_S = 0.02
 """How much later than the others a registrar that pushes its changes is asked about a change."""
 MOST_ASKED_AT_ONCE = 100
@@ -123,6 +125,8 @@ class RegistrarSession:
         self.life = RegistrarLife(index + 1, address)
         self.standing = Standing.DOWN
         self.identifier: int | None = None
+        self.settled_s = float("-inf")
+        """When it ceased to be settled."""
         self.standing_since_s: float | None = None
         """Standing and identifier are those of the last `RegistrarSessions.update()`."""
         self.state = SessionState.ASKED
@@ -225,6 +229,8 @@ class RegistrarSession:
         standing = self.life.standing(now)
         if (standing, self.life.identifier) == (self.standing, self.identifier):
             return False
+        if self.standing is Standing.SETTLED:
+            self.settled_s = now
         self.standing, self.identifier, self.standing_since_s = standing, self.life.identifier, now
         return True
 
@@ -361,7 +367,11 @@ class RegistrarSessions:
         for session in changed:
             identifier = f", identifier {session.identifier:08x}" if session.identifier is not None else ""
             self._tell_of(session, "registrar", now, f" is {session.standing.value}{identifier}")
-        self.court = court_of([(session.standing, session.identifier) for session in self._sessions], now)
+        self.court = court_of(
+            [(session.standing, session.identifier) for session in self._sessions],
+            now,
+            [session.index for session in self._sessions if now < session.settled_s + ASKED_FOR_S],
+        )
         return [session.index for session in changed if session.standing is Standing.SETTLED]
 
     def sentinels(self, index: int, handle: str, elements: Sequence[PoolElement], now: float) -> None:

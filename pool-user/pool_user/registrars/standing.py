@@ -17,6 +17,10 @@ Not every listed sentinel is to be trusted, though:
   again only when it has been listed for 10 s in answer after answer: then only the network was lost.
 - In one life of the link, **a sentinel that changes its home was taken over**: not its own any more, the same
   10 s hold.
+- **A registrar that is known keeps its identifier until its link is lost**: a process never changes it. It is
+  known once it has pushed or told something under it, or has had it for 10 s. So registrars that take others'
+  sentinels over, delete them or put forged ones beside them unsettle nobody who answers. Its sentinel may be
+  missing from its list for 10 s: by then one that lives has registered again.
 - **Two registrars never have the same identifier**: where two list the same as their own, only the one that
   has had it for 10 s keeps it, else neither is settled.
 
@@ -46,6 +50,8 @@ OLD_SENTINEL_TRUSTED_AFTER_S = 10.0
 """How long a sentinel that was known before the link was lost must be listed until it counts again. A
 restarted registrar may list the sentinel of its former life, copied from a peer, until it is purged (about 2
 s)."""
+SENTINEL_MISSED_S = 10.0
+"""How long a registrar that is known stays settled although it lists no sentinel that ever named it."""
 _REMEMBERED_SENTINELS = 256
 """Sentinel identifiers remembered for each registrar; a healthy one has one at a time."""
 
@@ -129,6 +135,11 @@ class RegistrarLife:
         self._life = 0
         self._listed: dict[int, _Sentinel] = {}
         self._has_told = False
+        self._is_proven = False
+        """Whether it has spoken under its identifier."""
+        self._naming: set[int] = set()
+        """Sentinels that named it in this life, and when the last of them was listed."""
+        self._named_s = float("-inf")
         self._seen: dict[int, tuple[int, int]] = {}
         self._waiting_since_s: float | None = None
         self._answered_s = float("-inf")
@@ -145,7 +156,8 @@ class RegistrarLife:
         self.link_since_s = now
         self._life += 1
         self._listed.clear()
-        self._has_told = False
+        self._has_told = self._is_proven = False
+        self._naming.clear()
         self.identifier = None
         self._waiting_since_s = None
         self._woke_s = None
@@ -179,6 +191,7 @@ class RegistrarLife:
                 self._listed[identifier] = _Sentinel(home, now, fresh)
             elif now >= listed.listed_since_s + OLD_SENTINEL_TRUSTED_AFTER_S:
                 listed.is_trusted = True
+        self._note_names(now)
         while len(self._seen) > _REMEMBERED_SENTINELS:
             del self._seen[next(iter(self._seen))]
         strangers = [element for element in elements if element.user_transport.addresses != (self._host,)]
@@ -202,12 +215,28 @@ class RegistrarLife:
         """Whether a question of `asked_at_s` went over the association that there is now."""
         return self.link_up and asked_at_s >= self.link_since_s
 
-    def is_own_word(self, sender: int) -> bool:
-        """Whether what comes from `sender` is known to be this registrar's word."""
-        return self.link_up and self.identifier == sender
+    def has_spoken(self, sender: int) -> bool:
+        """It said something under the identifier `sender`. Return whether that is known to be its own."""
+        is_own = self.link_up and self.identifier == sender
+        self._is_proven |= is_own
+        return is_own
 
-    def own_identifier(self) -> int | None:
-        """The identifier its trusted sentinels name; one that is known already wins over others."""
+    def _note_names(self, now: float) -> None:
+        """Take note of the sentinels that name it, and that one of them is listed."""
+        for identifier, sentinel in self._listed.items():
+            if sentinel.is_trusted and sentinel.home == self.identifier:
+                self._naming.add(identifier)
+        if len(self._naming) > _REMEMBERED_SENTINELS:
+            self._naming &= self._listed.keys()
+        if self._naming & self._listed.keys():
+            self._named_s = now
+
+    def own_identifier(self, now: float) -> int | None:
+        """Its identifier of before if it is known, else what its trusted sentinels name; of several the
+        former."""
+        is_known = self._is_proven or now >= self.identified_s + OLD_SENTINEL_TRUSTED_AFTER_S
+        if self.identifier is not None and is_known and now < self._named_s + SENTINEL_MISSED_S:
+            return self.identifier
         homes = {sentinel.home for sentinel in self._listed.values() if sentinel.is_trusted}
         if self.identifier in homes:
             return self.identifier
@@ -239,6 +268,9 @@ class RegistrarLife:
         if identifier != self.identifier:
             self.identifier = identifier
             self.identified_s = now
+            self._is_proven = False
+            self._naming.clear()
+        self._note_names(now)
 
     def standing(self, now: float) -> Standing:
         """How far it is believed."""
@@ -272,7 +304,7 @@ class RegistrarLife:
 def identify_all(registrars: Sequence[RegistrarLife], now: float) -> None:
     """Give each registrar its identifier; no two have the same."""
     awaited = [registrar.number for registrar in registrars if registrar.is_awaited(now)]
-    wanted = [registrar.own_identifier() for registrar in registrars]
+    wanted = [registrar.own_identifier(now) for registrar in registrars]
     for registrar, identifier in zip(registrars, wanted, strict=True):
         others = [one for one, other in zip(registrars, wanted, strict=True) if other == identifier]
         is_alone = len(others) == 1
@@ -298,7 +330,8 @@ class Court:
     """The registrars whose word counts, and for what.
 
     `answering` (by index) are believed for presence, `settled` (by index) for absence too. `homes` are the
-    settled ones by identifier: each decides about the PEs that it is home to.
+    settled ones by identifier: each decides about the PEs that it is home to. `asked` are those whose word is
+    waited for when a crowd leaves: the settled ones, and those that answer and were settled a moment ago.
 
     `since_s` (monotonic) is when that changed last. After a home fell silent, the others are asked anew: what
     they said before `since_s` does not count, since news of the home's last moments may have been on the way.
@@ -306,16 +339,22 @@ class Court:
 
     answering: Collection[int] = ()
     settled: Collection[int] = ()
+    asked: Collection[int] = ()
     homes: Mapping[int, int] = field(default_factory=dict)
     since_s: float = float("-inf")
 
 
-def court_of(standings: Sequence[tuple[Standing, int | None]], now: float) -> Court:
-    """The registrars whose word counts from `now` on, by their standings and identifiers, in order."""
+def court_of(
+    standings: Sequence[tuple[Standing, int | None]], now: float, lately: Collection[int] = ()
+) -> Court:
+    """The registrars whose word counts from `now` on, by their standings and identifiers, in order. `lately`
+    are those that were settled a moment ago, by index."""
     settled = {index for index, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
+    answering = frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers)
     return Court(
-        answering=frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers),
+        answering=answering,
         settled=frozenset(settled),
+        asked=frozenset(settled | (answering & set(lately))),
         homes={
             identifier: index
             for index, (_, identifier) in enumerate(standings)

@@ -1,0 +1,137 @@
+"""Members that others than their home registrars took out are contested, and stay for a moment."""
+
+import pytest
+from pool_user.belief.rules import CONTESTED_S
+from pool_user.views import Member
+
+from rserpool import PoolElement
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push
+
+TEN = tuple(range(1, 11))
+
+
+def lies(followed: bool = True) -> Play:
+    """Ten members, at home at the first registrar; the third will lie."""
+    play = Play()
+    play.settle(0, 1, 2)
+    for index in range(3):
+        play.answer(index, *at_home())
+    if followed:
+        play.follow(0, 1, 2)
+    play.wait(20)
+    assert play.members() == list(TEN)
+    return play
+
+
+def at_home(home: int = R1) -> list[PoolElement]:
+    return [pe(number, home) for number in TEN]
+
+
+def missing(play: Play, seconds: float) -> float:
+    """Let time pass; return for how much of it members were missing."""
+    missed_s = 0.0
+    for _ in range(round(seconds / 0.05)):
+        missed_s += 0.05 * (play.members() != list(TEN))
+        play.wait(0.05)
+    return missed_s
+
+
+def test_what_a_home_deletes_itself_is_out_at_once() -> None:
+    play = lies()
+    push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == list(TEN[1:])
+
+
+def test_a_home_that_answers_without_having_deleted_was_told_to_forget() -> None:
+    play = lies()
+    play.answer(0, *at_home()[1:])
+    assert play.members() == list(TEN)
+    assert play.view().suspected == (1,)
+    push(play, 0, pe(1, R1))
+    play.wait(CONTESTED_S + 0.1)
+    assert play.members() == list(TEN), "it has registered again"
+    assert play.view().suspected == ()
+
+
+def test_a_contested_member_leaves_in_the_end_and_before_when_nobody_reaches_it() -> None:
+    play = lies()
+    play.answer(0, *at_home()[2:])
+    assert play.members() == list(TEN)
+    targets: tuple[Member, ...] = play.belief.probe_targets(play.now)[POOL]
+    play.belief.probed(POOL, next(one for one in targets if one.identifier == 1), False, play.now)
+    assert play.members() == list(TEN[1:])
+    play.wait(CONTESTED_S)
+    assert play.members() == list(TEN[2:])
+
+
+def test_a_registrar_that_is_asked_only_answers_for_its_own() -> None:
+    play = lies(followed=False)
+    play.answer(0, *at_home()[1:])
+    assert play.members() == list(TEN[1:])
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["followed", "polled"])
+def test_a_takeover_of_all_that_a_living_registrar_owns_removes_nobody(followed: bool) -> None:
+    """It moves the sentinels, too, and denies everybody; the sidecars renew every 2 s."""
+    play = lies(followed)
+    for _ in range(5):
+        for index in (0, 1):
+            play.sentinel(index, (0x51 + index, R3))
+            play.answer(index, *at_home(R3))
+        play.answer(2)
+        assert play.standings() == ["settled"] * 3
+        assert missing(play, 1.4) == 0
+        for index in (0, 1):
+            play.answer(index, *at_home())
+            play.sentinel(index, (0x51 + index, (R1, R2)[index]))
+        play.answer(2)
+        assert missing(play, 1) == 0
+
+
+def test_elements_added_and_deleted_in_turn_stay() -> None:
+    """Ten times a second, by a registrar that is not their home; the sidecars register again after 0.5 s."""
+    play = lies()
+    for turn in range(50):
+        for number in TEN:
+            push(play, 2, pe(number, R3))
+            push(play, 2, pe(number, R3), gone=True)
+        play.answer(0)
+        play.answer(1)
+        if turn % 5 == 4:
+            for number in TEN:
+                push(play, 0, pe(number, R1))
+        assert missing(play, 0.1) == 0
+
+
+def test_who_moved_and_was_listed_for_long_leaves_by_the_new_homes_word() -> None:
+    play = lies()
+    push(play, 2, pe(1, R3))
+    play.answer(0, pe(1, R3), *at_home()[1:])
+    play.wait(11)
+    push(play, 2, pe(1, R3), gone=True)
+    assert play.members() == list(TEN[1:])
+
+
+def test_a_member_whose_home_is_lost_is_not_contested() -> None:
+    play = lies()
+    push(play, 2, pe(1, R3))
+    play.down(0)
+    push(play, 2, pe(1, R3), gone=True)
+    play.answer(1, *at_home()[1:])
+    assert 1 not in play.members()
+
+
+def test_crowd_asks_who_was_settled_a_moment_ago() -> None:
+    """The only settled registrar of now confirms its own lie within 4 ms."""
+    play = Play()
+    play.settle(0, 1, 2)
+    for index in range(3):
+        play.answer(index, *at_home(R3))
+    play.sentinel(0)
+    play.sentinel(1)
+    assert play.standings() == ["starting", "starting", "settled"]
+    play.answer(2)
+    play.answer(2)
+    assert play.members() == list(TEN)
+    play.wait(1.1)
+    assert play.members() == []
