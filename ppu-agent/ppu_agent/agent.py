@@ -672,6 +672,7 @@ class PpuAgent:
             self.steering,
             suspended=self.suspended,
             is_own=is_on_this_host(address),
+            policies=self._policies,
         )
         return found if self.gateway is None else self.gateway.explained(found, address, port)
 

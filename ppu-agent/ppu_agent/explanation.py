@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daemon_kit.addresses import ListenAddress
 from pool_user import PoolView
 
 from ppu_agent.deaths import Deaths, Departed, State
-from ppu_agent.destinations import Address
+from ppu_agent.destinations import Address, destinations_of
 from ppu_agent.status_model import TreatedStatus
-from ppu_agent.steering import Steered, Steering, Treatment
+from ppu_agent.steering import PoolPolicy, Steered, Steering, Treatment
+from rserpool import Protocol
 
 _STATE_WORDS: Mapping[State, str] = {
     State.OUT: "left its pool; the agent's own probe is asking whether it is dead",
@@ -35,26 +36,48 @@ def explain(
     *,
     suspended: bool,
     is_own: bool = False,
+    policies: Sequence[PoolPolicy] = (),
 ) -> dict[str, Any]:
-    """What happens to a packet to `address` and `port`: one entry for each transport that is treated, and the
-    pools that list it or that it left. `is_own`: the address is this host's, which no rule touches."""
-    listed = [
-        handle
-        for handle, view in views.items()
-        if any(address in member.addresses and member.port == port for member in view.members)
-    ]
+    """What happens to a packet to `address` and `port`: a line for each transport at which a member is or was
+    there, what is treated, and the pools that list it. `is_own`: the address is this host's, which no rule
+    touches. `policies` say at which transports members are beside the one that they registered."""
+    also = {one.handle: one.also for one in policies}
+    listed: dict[Protocol, dict[str, None]] = {}
+    for handle, view in views.items():
+        for member in view.members:
+            for one in destinations_of(member, also.get(handle, ())):
+                if one.endpoint == (address, port):
+                    listed.setdefault(one.protocol, {})[handle] = None
+    treatments = {
+        one.destination.protocol: one
+        for one in steering.treatments
+        if one.destination.endpoint == (address, port)
+    }
     departed = [one for one in deaths.departed if one.destination.endpoint == (address, port)]
-    treatments = [one for one in steering.treatments if one.destination.endpoint == (address, port)]
-    fronts = [one for one in steering.fronts if one.front.endpoint == (address, port)]
-    words = [_steered(one) for one in fronts]
+    left: dict[Protocol, Departed] = {}
+    for gone in departed:
+        for protocol in (
+            gone.destination.protocol,
+            *(one for pool in gone.pools for one in also.get(pool, ())),
+        ):
+            left.setdefault(protocol, gone)
+    words = [_steered(one) for one in steering.fronts if one.front.endpoint == (address, port)]
     if not words and is_own:
         words = ["passes: an address of this host is never touched; a sidecar here must see its server die"]
-    words = words or _words(listed, departed, treatments, deaths, suspended=suspended)
+    if not words:
+        for protocol in sorted({*listed, *treatments, *left}, key=lambda protocol: protocol.name):
+            if protocol in treatments:
+                words.append(_treated(treatments[protocol]))
+            elif protocol in listed:
+                words.append(f"{_name(protocol)}: passes: a member of {', '.join(listed[protocol])}, alive")
+            else:
+                why = _why_spared(left[protocol], deaths, suspended=suspended)
+                words.append(f"{_name(protocol)}: passes: {why}")
     return {
         "endpoint": str(ListenAddress(address, port)),
-        "listed_by": listed,
-        "treated": [] if is_own else [described(one) for one in treatments],
-        "words": words,
+        "listed_by": list(dict.fromkeys(handle for handles in listed.values() for handle in handles)),
+        "treated": [] if is_own else [described(one) for one in treatments.values()],
+        "words": words or ["passes: no pool of this configuration has or had a member there"],
     }
 
 
@@ -85,21 +108,8 @@ def _steered(one: Steered) -> str:
     )
 
 
-def _words(
-    listed: list[str],
-    departed: list[Departed],
-    treatments: list[Treatment],
-    deaths: Deaths,
-    *,
-    suspended: bool,
-) -> list[str]:
-    if treatments:
-        return [_treated(one) for one in treatments]
-    if listed:
-        return [f"passes: a member of {', '.join(listed)}, alive"]
-    if not departed:
-        return ["passes: no pool of this configuration has or had a member there"]
-    return [f"passes: {_why_spared(one, deaths, suspended=suspended)}" for one in departed]
+def _name(protocol: Protocol) -> str:
+    return protocol.name.lower()
 
 
 def _treated(one: Treatment) -> str:

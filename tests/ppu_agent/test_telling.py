@@ -7,6 +7,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+import pytest
+from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.metrics import exposition, registry
 from pool_user import PoolView
 from ppu_agent import rehearsal
@@ -17,8 +19,9 @@ from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
 from ppu_agent.status import describe, problems, render
 from ppu_agent.status_model import BelievedStatus, PpuStatus
-from ppu_agent.steering import Steering, plan
+from ppu_agent.steering import PoolPolicy, Steering, plan
 
+from rserpool import Protocol
 from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
 
 
@@ -35,9 +38,9 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
     deaths = Deaths()
     for last, heard, words in (
         (view(1, 2), None, "passes: no pool of this configuration has or had a member there"),
-        (view(1, 2, 3), None, "passes: a member of sip-udp, alive"),
-        (view(1, 2), None, "passes: left its pool; the agent's own probe is asking whether it is dead"),
-        (view(1, 2), ANSWERED, "passes: left its pool and answers the agent's own probe: drained, or"),
+        (view(1, 2, 3), None, "udp: passes: a member of sip-udp, alive"),
+        (view(1, 2), None, "udp: passes: left its pool; the agent's own probe is asking whether it is dead"),
+        (view(1, 2), ANSWERED, "udp: passes: left its pool and answers the agent's own probe: drained, or"),
         (
             view(1, 2),
             REFUSED,
@@ -46,7 +49,7 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
         (
             view(),
             REFUSED,
-            "passes: left its pool, and does not answer the agent's own probe; but sip-udp has",
+            "udp: passes: left its pool, and does not answer the agent's own probe; but sip-udp has",
         ),
     ):
         deaths.views({POOL: last}, 1.0)
@@ -57,6 +60,38 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
         assert said.startswith(words), said
     deaths.views({POOL: view(1, 2)}, 3.0)
     assert "the agent is suspended" in told(deaths, view(1, 2), suspended=True)[0]["words"][0]
+
+
+def test_explain_tells_of_every_transport_of_an_address() -> None:
+    """A server whose UDP died and whose TCP is drained: both are told, and what `also` says as well."""
+    over_tcp = [replace(member(number), protocol=Protocol.TCP) for number in (1, 2, 3)]
+    all_of_them = {POOL: view(1, 2, 3), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp), known=True)}
+    left = {POOL: view(1, 2), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp[:2]), known=True)}
+    policies = [policy(), replace(policy(), handle="sip-tcp")]
+    deaths = Deaths()
+    deaths.views(all_of_them, 0.0)
+    deaths.views(left, 1.0)
+    for one in deaths.due(1.0):
+        heard = REFUSED if one.destination.protocol is Protocol.UDP else ANSWERED
+        deaths.heard(one.destination, heard, 1.0)
+    steering = plan(policies, left, {}, deaths.dead())
+    address = ip_address("10.0.0.3")
+
+    def said(policies: list[PoolPolicy]) -> list[str]:
+        told = explain(address, 5060, left, deaths, steering, suspended=False, policies=policies)
+        return list(told["words"])
+
+    of_tcp, of_udp = said(policies)
+    assert of_tcp.startswith("tcp: passes: left its pool and answers")
+    assert of_udp.startswith("udp: redirected to 10.0.0.1:5060")
+    of_sctp, *_ = said([replace(one, also=(Protocol.SCTP,)) for one in policies])
+    assert of_sctp.startswith("sctp: passes: left its pool")
+    alive = explain(address, 5060, all_of_them, Deaths(), Steering(), suspended=False)
+    assert alive["words"] == [
+        "tcp: passes: a member of sip-tcp, alive",
+        "udp: passes: a member of sip-udp, alive",
+    ]
+    assert alive["listed_by"] == [POOL, "sip-tcp"] or alive["listed_by"] == ["sip-tcp", POOL]
 
 
 def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
@@ -168,6 +203,27 @@ def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Pat
         "should udp 10.0.0.1:5060 die: redirect udp 10.0.0.1:5060 to 127.0.0.1:5060 (weight 1000)",
         "should udp 127.0.0.1:5060 die: nothing is done: an address of this host is never touched",
     ]
+
+
+def test_check_tells_that_repeat_is_for_sip_where_servers_may_not_speak_it(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+
+    def said(more: str, port: int) -> list[str]:
+        path.write_text(
+            f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n'
+            f'on_dead = "repeat"\n{more}'
+        )
+        servers = [replace(one, protocol=Protocol.TCP, port=port) for one in view(1, 2).members]
+        views = {POOL: replace(view(1, 2), members=tuple(servers))}
+        return [one for one in rehearsal.told(load_configuration(path), views) if "should" not in one]
+
+    (words,) = said("", 6379)
+    assert words.startswith(
+        f'{POOL}: on_dead tcp = "repeat" is for SIP, and 10.0.0.1:6379 is not at port 5060'
+    )
+    assert said("", 5060) == said("sip = true\n", 6379) == []
+    with pytest.raises(ConfigurationErrors, match="repeat is for SIP"):
+        said("sip = false\n", 6379)
 
 
 def test_check_names_a_few_of_many_servers_that_would_take_over(tmp_path: Path) -> None:
