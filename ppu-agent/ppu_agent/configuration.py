@@ -49,7 +49,7 @@ class OnDeadConfig(StrictModel):
     """For UDP."""
     tcp: Literal["redirect", "refuse", "repeat"] = "refuse"
     """For TCP. "repeat": the agent relays connections, and repeats SIP requests that a dead server left
-    unanswered."""
+    unanswered. Only for servers that speak SIP."""
     sctp: Literal["redirect", "refuse"] = "refuse"
     """For SCTP."""
 
@@ -237,6 +237,10 @@ class PpuConfig(StrictModel):
             ):
                 if isinstance(pool, dict) and key in pool and other not in pool:
                     yield (*location, key), f"has no meaning without {other}"
+            on_dead = pool.get("on_dead") if isinstance(pool, dict) else None
+            repeats = on_dead == "repeat" or (isinstance(on_dead, dict) and on_dead.get("tcp") == "repeat")
+            if repeats and pool.get("sip") is False:
+                yield (*location, "on_dead"), "repeat is for SIP: take refuse, or leave sip = false out"
         for location, steer in find(document, ("pool", "*", "steer")):
             with contextlib.suppress(ValueError):  # the key's own check tells
                 address = ListenAddress.parse(str(steer)).address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from ppu_agent.destinations import Address, Destination
 from ppu_agent.gateway import guarded
 from ppu_agent.gateway import told as told_gateway
 from ppu_agent.ruleset import Command, ruleset
-from ppu_agent.steering import Steering, plan, steer
+from ppu_agent.steering import SIP_PORT, Steering, plan, steer
+from rserpool import Protocol
 
 ASK_FOR_S = 3.0
 """So long registrars are given to answer."""
@@ -120,7 +122,25 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
             to = f" to {', '.join(named)}{more}" if named else ""
             what = f"{treatment.action} {treatment.destination}{to}"
             yield f"should {one.destination} die: {what}"
+    yield from _repeats_for_others(config, views)
     yield from gateway_told(config, views)
+
+
+def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
+    """The pools whose connections are relayed for SIP's sake, though their servers may not speak it."""
+    for pool in config.pools:
+        policy = pool.policy
+        members = views.get(pool.handle, PoolView(pool.handle)).members
+        over_tcp = itertools.chain.from_iterable(map(policy.destinations, members))
+        others = [
+            one.where for one in over_tcp if one.protocol is Protocol.TCP and not policy.speaks_sip(one.port)
+        ]
+        if others and policy.on_dead[Protocol.TCP] == "repeat":
+            yield (
+                f'{pool.handle}: on_dead tcp = "repeat" is for SIP, and {others[0]} is not at port '
+                f"{SIP_PORT}: "
+                "set sip = true if it speaks SIP, else take refuse"
+            )
 
 
 def gateway_told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:

@@ -24,7 +24,7 @@ from daemon_kit.logs import get_logger
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.ruleset import PROBE_MARK
-from ppu_agent.unanswered import Conversation, Passed
+from ppu_agent.unanswered import DOUBT_S, Conversation, Passed
 from rserpool import Protocol
 
 Choose = Callable[[Destination, Address, Collection[Destination]], Destination | None]
@@ -199,6 +199,8 @@ class _Connection:
         self._was_up = False
         self._conversation = conversation
         self._used_at_s = _now()
+        self._doubt_ends_s: float | None = None
+        """When bytes that may be SIP are taken for something else; None: there are none."""
         self._to_server: asyncio.StreamWriter | None = None
         self._reaching: asyncio.Future[Streams] | None = None
         self._is_up = asyncio.Event()
@@ -252,12 +254,14 @@ class _Connection:
 
     async def _listen_to_client(self) -> None:
         try:
-            while data := await self._reader.read(_AT_ONCE_BYTES):
-                self._used_at_s = _now()
+            conversation = self._conversation
+            while (data := await self._next_of(self._reader)) != b"" or conversation.is_in_doubt:
                 self._wants.set()
                 await self._is_up.wait()
                 self._wants.clear()
-                await self._pass_on(self._conversation.from_client(data, _now()))
+                await self._pass_on(
+                    conversation.from_client(data, _now()) if data else conversation.end_doubt()
+                )
             self._client_is_done = True
             self._wants.set()
             await self._is_up.wait()
@@ -266,8 +270,25 @@ class _Connection:
         except OSError:
             self._lose_client()
 
+    async def _next_of(self, reader: asyncio.StreamReader) -> bytes | None:
+        """What came; empty at the end. None: it is time to end a doubt. Raises OSError."""
+        doubt = asyncio.timeout_at(self._doubt_ends_s)
+        try:
+            async with doubt:
+                data = await reader.read(_AT_ONCE_BYTES)
+        except TimeoutError:
+            if not doubt.expired():
+                raise
+            return None
+        self._used_at_s = _now()
+        return data
+
     async def _pass_on(self, passed: Passed) -> None:
         """A server that is lost is no error: what it did not answer goes to the next."""
+        if not self._conversation.is_in_doubt:
+            self._doubt_ends_s = None
+        elif self._doubt_ends_s is None:
+            self._doubt_ends_s = _now() + DOUBT_S
         if passed.to_client:
             self._writer.write(passed.to_client)
             await self._writer.drain()
@@ -328,9 +349,10 @@ class _Connection:
     async def _pass_answers(self, reader: asyncio.StreamReader) -> bool:
         """Until the server ends the connection, is lost, or dies. Return whether it ended in order."""
         try:
-            while data := await reader.read(_AT_ONCE_BYTES):
-                self._used_at_s = _now()
-                await self._pass_on(self._conversation.from_server(data))
+            while (data := await self._next_of(reader)) != b"":
+                conversation = self._conversation
+                await self._pass_on(conversation.from_server(data) if data else conversation.end_doubt())
+            await self._pass_on(self._conversation.end_doubt(is_server_done=True))
         except OSError:
             return False
         return True

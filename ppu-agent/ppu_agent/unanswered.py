@@ -12,6 +12,8 @@ along:
    with 503 instead: it may be what kills them. `refuse()` answers all so, when no server is left.
 
 A stream that is not SIP (TLS, WebSocket, something else) is passed on as it comes, and nothing is kept of it.
+The first byte that SIP can't have there shows that. Streams that begin like a line of SIP and stop within it
+are in doubt: the caller ends that by `end_doubt()` after DOUBT_S, since the server may wait for these bytes.
 What is read may be hostile: messages and what is kept are bounded.
 """
 
@@ -40,12 +42,32 @@ OTHERS_FOR_S: Final = 32.0
 """Timer F (section 17.1.2.2)."""
 MOST_SERVERS: Final = 3
 """So many servers are sent the same request, one after the other."""
+DOUBT_S: Final = 0.1
+"""A stream that may be SIP, but has not shown its first line yet, is held back for so long at most."""
 
+_TOKEN: Final = rb"[A-Za-z0-9.!%*_+`'~-]{1,32}"
+_URI: Final = rb"[^\x00-\x20\x7f]+"
 _FIRST_LINE: Final = re.compile(
-    rb"(?:SIP/2\.0 (?P<status>[1-6][0-9]{2})(?: .*)?|(?P<method>[A-Za-z0-9.!%*_+`'~-]{1,32}) \S+ SIP/2\.0)",
+    rb"(?:SIP/2\.0 (?P<status>[1-6][0-9]{2})(?: .*)?|(?P<method>%b) %b SIP/2\.0)" % (_TOKEN, _URI),
     re.IGNORECASE,
 )
-_BEGINS_A_LINE: Final = re.compile(rb"[A-Za-z0-9.!%*_+`'~-]")
+
+
+def _any_begin_of(text: bytes) -> bytes:
+    """A pattern for every beginning of `text`, the empty one, too."""
+    pattern = b""
+    for at in reversed(range(len(text))):
+        pattern = b"(?:%b%b)?" % (re.escape(text[at : at + 1]), pattern)
+    return pattern
+
+
+_BEGINS_A_LINE: Final = re.compile(
+    rb"(?:%b(?: (?:%b(?: %b)?)?)?|%b|SIP/2\.0 (?:[1-6][0-9]{0,2})?|SIP/2\.0 [1-6][0-9]{2}(?: .*|\r))"
+    % (_TOKEN, _URI, _any_begin_of(b"SIP/2.0\r"), _any_begin_of(b"SIP/2.0")),
+    re.IGNORECASE,
+)
+"""What more bytes can make a first line."""
+_BEGINS_A_RESPONSE: Final = b"SIP/2.0 "
 _LINE_ENDS: Final = re.compile(rb"[\r\n]+")
 _FOLD: Final = re.compile(rb"\r\n(?=[ \t])")
 _FIELD: Final = re.compile(rb"\n(via|v|cseq|content-length|l)[ \t]*:([^\r\n]*)", re.I)
@@ -87,6 +109,13 @@ class MessageStream:
         self._seen = 0  # so many bytes of the buffer have been searched for the end of the head
         self._head: _Head | None = None  # of the message that begins the buffer, once it is known
         self._whole = 0  # bytes of that message
+        self._is_sip = False  # whether a first line has been seen
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether it has begun, could become SIP, and has not shown that."""
+        is_shown = self._is_sip or self._buffer.startswith(_BEGINS_A_RESPONSE)
+        return bool(self._buffer) and not is_shown and not self.is_garbage
 
     @property
     def rest(self) -> bytes:
@@ -118,6 +147,7 @@ class MessageStream:
                 self._seen = len(self._buffer)
                 return None
             self._head = _read(bytes(self._buffer[:end]))
+            self._is_sip = True
             self._whole = end + 4 + self._head.length
             if self._whole > MAX_MESSAGE_BYTES:
                 raise _NotSipError
@@ -130,7 +160,8 @@ class MessageStream:
         line, end, _ = self._buffer[: MAX_LINE_BYTES + 2].partition(b"\r\n")
         if end:
             _check_line(line)
-        elif len(line) > MAX_LINE_BYTES or _BEGINS_A_LINE.match(line) is None:
+            self._is_sip = True
+        elif len(line) > MAX_LINE_BYTES or _BEGINS_A_LINE.fullmatch(line) is None:
             raise _NotSipError
 
     def _taken(self, count: int) -> bytes:
@@ -224,6 +255,16 @@ class Conversation:
             self.answered(message)
         left = self._given_up() if self._of_server.is_garbage else Passed()
         return Passed(left.to_server, b"".join(message.raw for message in messages) + left.to_client)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether bytes are held back of which nobody can say whether they are SIP."""
+        return self.is_sip and (self._of_client.is_in_doubt or self._of_server.is_in_doubt)
+
+    def end_doubt(self, *, is_server_done: bool = False) -> Passed:
+        """Take streams in doubt for something else; with `is_server_done` only if the server's is."""
+        is_wanted = self._of_server.is_in_doubt if is_server_done else self.is_in_doubt
+        return self._given_up() if self.is_sip and is_wanted else Passed()
 
     def asked(self, message: Message, now: float) -> None:
         """Keep what the client sent, if it is a request that will have a final response."""

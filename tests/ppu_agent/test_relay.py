@@ -250,6 +250,33 @@ def test_half_closes_pass_and_what_is_no_sip_is_never_sent_elsewhere() -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("banner", [b"", b"220"])
+def test_bytes_that_only_begin_like_sip_reach_a_server_that_waits_for_them(banner: bytes) -> None:
+    """A telnet to redis, say, whose server answers what it got before anything else is sent."""
+
+    async def play(scene: Scene) -> None:
+        first, _ = scene.servers
+        reader, writer = await scene.connected()
+        writer.write(b"PI")
+        await first.has_got(b"PI")
+        first.writers[0].write(banner)
+        assert await read(reader, len(banner)) == banner
+        writer.write(b"NG")
+        await first.has_got(b"PING")
+        first.writers[0].write(b"PONG")
+        assert await read(reader, 4) == b"PONG"
+        reader, writer = await scene.connected()
+        writer.write(b"ping")
+        writer.write_eof()
+        await first.has_got(b"PINGping")
+        first.writers[1].write(b"pong")
+        first.writers[1].close()
+        assert await asyncio.wait_for(reader.read(), PATIENCE_S) == b"pong"
+
+    in_scene(4, play)
+
+
+@pytest.mark.integration
 def test_end_of_the_relay_ends_connections_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
     async def play(scene: Scene) -> None:
         reader, writer = await scene.connected()

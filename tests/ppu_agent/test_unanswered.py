@@ -174,3 +174,54 @@ def test_more_conversations_leave_less_room_to_each() -> None:
             one_of_them.make_room()
         assert sum(one_of_them.held_bytes for one_of_them in all_of_them) <= 4 * MAX_KEPT_BYTES
     assert all(one_of_them.is_waiting(0.0) for one_of_them in all_of_them)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"PING\n",  # redis
+        b"0\x0c\x02\x01\x01`\x07",  # LDAP: a bind request
+        b"AMQP\0\0\x09\x01",
+        b"220 mail.example.net ESMTP",
+        b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r",
+        b"GET / HTTP",
+        b"INVITE sip:x SIP/3",
+        b"SIP/1",
+        b"SIP/2.0 9",
+    ],
+)
+def test_first_impossible_byte_shows_that_a_stream_is_no_sip(data: bytes) -> None:
+    conversation = Conversation()
+    assert conversation.from_client(data, 0.0).to_server == data
+    assert not conversation.is_sip
+    conversation = Conversation()
+    assert conversation.from_server(data).to_client == data
+    assert not conversation.is_sip
+
+
+@pytest.mark.parametrize("data", [request("one"), response(200, "one"), b"sip/2.0 200\r\n"])
+def test_every_beginning_of_a_first_line_may_become_sip(data: bytes) -> None:
+    end = data.index(b"\r\n") + 2
+    for length in range(1, end + 1):
+        conversation = Conversation()
+        assert conversation.from_client(data[:length], 0.0) == (b"", b"")
+        assert conversation.is_sip
+        assert not conversation.is_in_doubt or length < end
+
+
+def test_stream_in_doubt_is_taken_for_something_else_when_its_time_is_over() -> None:
+    conversation = Conversation()
+    assert conversation.from_client(b"PING", 0.0) == (b"", b"")
+    assert conversation.is_in_doubt
+    assert conversation.end_doubt() == (b"PING", b"")
+    assert conversation.from_client(b" x", 0.0).to_server == b" x"
+    assert not conversation.is_in_doubt
+
+
+def test_sip_that_comes_in_pieces_is_in_doubt_until_its_first_line_only() -> None:
+    conversation = asked(request("one"))
+    conversation.from_client(request("two")[:5], 0.1)
+    conversation.from_server(response(200, "one")[:20])
+    assert not conversation.is_in_doubt
+    assert conversation.end_doubt() == (b"", b"")
+    assert conversation.is_waiting(0.2)
