@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
+SIP_PORT: Final = 5060
+"""Of SIP over UDP, TCP and SCTP (RFC 3261, section 19.1.2)."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024
 MAX_HEAD_BYTES: Final = MAX_RESPONSE_BYTES
 _MAX_HEADERS: Final = 200

@@ -95,8 +95,8 @@ class PoolConfig(StrictModel):
     also: tuple[TransportName, ...] = ()
     """Further transports at which the members serve, at the port that they registered."""
     sip: bool | None = None
-    """Whether the servers speak SIP. What a dead one left unanswered over TCP is then answered with 503, and
-    its connections end after that. Default: those at port 5060."""
+    """Whether the servers speak SIP. Over TCP they are then asked by OPTIONS; what a dead one left unanswered
+    is answered with 503, and its connections end after that. Default: those at port 5060."""
     pace: Annotated[bool | Literal["rtt"], BeforeValidator(_pace)] = False
     """Whether this host repeats an unanswered TCP set-up early: every 500 ms, or every 1.5 round trips
     ("rtt"). It fails after the fourth SYN."""
@@ -112,7 +112,8 @@ class PoolConfig(StrictModel):
     via_port: Annotated[int, Field(ge=1, le=65535)] = DATA_CHANNEL_PORT
     """The SCTP port of the ppe-agents: `[relay] port` in agent.toml."""
     probe: Literal["auto", "sip-options", "tcp", "connect"] = "auto"
-    """How the agent asks a member that left; "auto": SIP OPTIONS over UDP, else by connecting."""
+    """How the agent asks a server whether it lives. "auto": SIP OPTIONS over UDP, and over TCP where servers
+    speak SIP (`sip`); else by connecting, which a server that hangs accepts, too."""
     verify: bool = False
     """Whether every member is probed ten times a second. A server that hangs is then found before the
     registrars find it."""
@@ -143,7 +144,7 @@ class PoolConfig(StrictModel):
     @property
     def question(self) -> Plan:
         """How a member that left is asked."""
-        return Plan(self.probe, timeout_s=PROBE_TIMEOUT_MS / 1000, mark=PROBE_MARK)
+        return Plan(self.probe, timeout_s=PROBE_TIMEOUT_MS / 1000, mark=PROBE_MARK, is_sip=self.sip)
 
 
 class ControlConfig(StrictModel):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from daemon_kit.addresses import is_on_this_host
+from daemon_kit.sip import SIP_PORT
 from pool_user import Belief, Intervals, PoolUser, PoolView, Weighted, weights
 
 from ppu_agent.configuration import PpuConfig
@@ -18,7 +19,7 @@ from ppu_agent.destinations import Address, Destination
 from ppu_agent.gateway import guarded
 from ppu_agent.gateway import told as told_gateway
 from ppu_agent.ruleset import Command, ruleset
-from ppu_agent.steering import SIP_PORT, Steering, plan, steer
+from ppu_agent.steering import Steering, plan, steer
 from rserpool import Protocol
 
 ASK_FOR_S = 3.0

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Final, Literal
 
+from daemon_kit.sip import SIP_PORT
 from pool_user import Member, Network, PoolView, Weighted
 
 from ppu_agent.deaths import Departed
@@ -24,7 +25,6 @@ from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
 Action = Literal["redirect", "refuse", "answer-503", "repeat"]
-SIP_PORT: Final = 5060
 SOURCE_SLOTS: Final = 256
 """Clients with `affinity = "source"` are divided into so many parts, by a hash of their address."""
 SOURCE_SEED: Final = 0x70707561

@@ -1,10 +1,18 @@
 """What `rspdns-lab ims --ppu` makes of its calls, and which options go together."""
 
+import re
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
+from ppu_agent.configuration import load_configuration
+from rspdns_lab.chain.plan import HANDLE, TCP_HANDLE
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.cli import ims
-from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, as_markdown, figures, problems, rows
+from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, as_markdown, figures, problems, rows
 
 
 def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> Measurement:
@@ -47,3 +55,29 @@ def test_options_that_would_have_no_effect_are_refused(options: list[str], probl
     done = CliRunner().invoke(ims, options)
     assert done.exit_code == 2
     assert problem in done.output
+
+
+def _pools(text: str) -> list[dict[str, Any]]:
+    """The pools of a ppu-agent.toml; only the values that every site has of its own are left out."""
+    pools = tomllib.loads(text)["pool"]
+    return [{key: one[key] for key in one if key not in ("handle", "accept", "steer")} for one in pools]
+
+
+def test_lab_measures_with_the_files_that_the_how_to_pages_give(tmp_path: Path) -> None:
+    """A key that makes the lab faster, and that no reader of the page has, would be a promise not kept."""
+    page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clients" / "no-call-waits.md"
+    blocks = re.findall(r"^( *)```toml\n(.*?)\1```", page.read_text(), re.DOTALL | re.MULTILINE)
+    first, repeat = (_pools(textwrap.dedent(block))[0] for _, block in blocks)
+    assert first == {}
+    assert repeat == {"on_dead": {"tcp": "repeat"}}
+    file = tmp_path / "ppu-agent.toml"
+    for way in (way for way in WAYS if way.approach != "without"):
+        file.write_text(agent_toml(way, tmp_path))
+        assert load_configuration(file).handles == (HANDLE, TCP_HANDLE)
+        of_lab = _pools(file.read_text())
+        if (way.transport, way.approach) in (("udp", "redirect"), ("tcp", "refuse")):
+            assert of_lab == [first] * 2
+        elif way.approach == "repeat":
+            assert of_lab == [repeat] * 2
+        else:  # the pages tell of these keys in words
+            assert all(set(pool) <= {"on_dead", "via"} for pool in of_lab), way

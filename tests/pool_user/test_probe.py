@@ -151,6 +151,16 @@ async def test_sip_options_are_asked_over_tcp_too() -> None:
     assert await probe(one, options(30)) is ProbeResult.FAILED
 
 
+@pytest.mark.parametrize("plan", [Plan("auto", is_sip=True), Plan("auto", is_sip=False), Plan("auto")])
+async def test_hung_server_that_speaks_sip_over_tcp_is_asked_more_than_to_connect(plan: Plan) -> None:
+    """The kernel accepts connections for a server that hangs."""
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        port = hung.getsockname()[1]
+        heard = await listen_for_life(member(port, Protocol.TCP), plan)
+    assert heard.outcome is (ProbeResult.FAILED if plan.is_sip else ProbeResult.ALIVE)
+    assert (plan.speaks_sip(5060), plan.speaks_sip(5061)) == (plan.is_sip is not False, plan.is_sip is True)
+
+
 async def test_a_lost_packet_or_two_are_no_failure() -> None:
     async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, server):
         answer, server.answers = server.answers, []

@@ -46,7 +46,7 @@ async def listen_for_life(member: Member, plan: Plan) -> Heard:
 
     "tcp": by connecting to its port. "sip-options": by OPTIONS over its own transport, UDP or TCP (over
     SCTP by connecting). "connect": TCP and SCTP by connecting; services over UDP cannot be probed. "auto":
-    by OPTIONS over UDP, else by connecting.
+    by OPTIONS over UDP, and over TCP where the plan says that the member speaks SIP; else by connecting.
     """
     found: dict[ProbeResult, Heard] = {}
     for address in member.addresses[:MAX_ADDRESSES]:
@@ -66,17 +66,17 @@ async def _probe_address(member: Member, address: IPv4Address | IPv6Address, pla
         case "sip-options" | "auto", Protocol.UDP:
             return await _options(target, plan)
         case _, Protocol.TCP:
-            return await _attempts(target, socket.IPPROTO_TCP, plan)
+            asks = plan.method == "sip-options" or (plan.method == "auto" and plan.speaks_sip(member.port))
+            return await _attempts(target, socket.IPPROTO_TCP, plan, asks=asks)
         case _, Protocol.SCTP:
             return await _attempts(target, socket.IPPROTO_SCTP, plan)
         case _:
             return Heard(ProbeResult.UNKNOWN, "a service over UDP other than SIP can't be probed")
 
 
-async def _attempts(target: tuple[str, int], protocol: int, plan: Plan) -> Heard:
+async def _attempts(target: tuple[str, int], protocol: int, plan: Plan, *, asks: bool = False) -> Heard:
     """Connect, and again while nothing is heard: the system repeats a lost SYN after 1 s only."""
     tasks: set[asyncio.Task[Heard]] = set()
-    asks = plan.method == "sip-options" and protocol == socket.IPPROTO_TCP
     end_s = asyncio.get_running_loop().time() + plan.timeout_s
     try:
         for left in range(ATTEMPTS, 0, -1):

@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
+from daemon_kit.sip import SIP_PORT
+
 from pool_user.belief.rules import CROWD_QUESTIONED_S, CROWD_WINDOW_S
 from pool_user.views import Member
 
@@ -54,9 +56,11 @@ class ProbeResult(Enum):
 class Plan:
     """How the members of one pool are probed.
 
-    `method` "connect" is TCP or SCTP by connecting, as the member's transport says; "auto" is that, and SIP
-    OPTIONS over UDP. `verified`: all the time; else only while no registrar can vouch for the pool, or the
-    home registrar of a member is lost. `report`: registrars are told of the unreachable.
+    `method` "connect" is TCP or SCTP by connecting, as the member's transport says; "auto" is SIP OPTIONS
+    over UDP, over TCP where the member speaks SIP, else connecting: a server that hangs still accepts.
+    `is_sip` tells "auto" whether members speak SIP; None: those at port 5060. `verified`: all the time; else
+    only while no registrar can vouch for the pool, or the home registrar of a member is lost. `report`:
+    registrars are told of the unreachable.
     """
 
     method: Method = "connect"
@@ -69,6 +73,11 @@ class Plan:
     mark: int = 0
     """SO_MARK of the probe's sockets (needs CAP_NET_ADMIN): packet filters know the probe by it.
     0: none."""
+    is_sip: bool | None = None
+
+    def speaks_sip(self, port: int) -> bool:
+        """Whether a member at this port speaks SIP."""
+        return port == SIP_PORT if self.is_sip is None else self.is_sip
 
 
 @dataclass(frozen=True, slots=True)
