@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 from ppu_agent.configuration import load_configuration
 from rspdns_lab.chain.plan import HANDLE, TCP_HANDLE
-from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.calls import Measurement, measure, read_calls
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, as_markdown, figures, problems, rows
 
@@ -31,7 +31,7 @@ def test_rows_count_every_call_of_all_trials_by_fault_and_way() -> None:
     assert (first.calls, first.failed, first.over_2_s, first.max_ms) == (5, 1, 1, LATE_MS + 1)
     assert (second.approach, second.calls, second.over_2_s) == ("redirect", 2, 0)
     assert figures(trials)["rows"][0]["over_2_s"] == 1  # type: ignore[index]
-    assert "| as-killed | without | udp | kamailio | 5 | 1 | 1 |" in as_markdown(trials)
+    assert "| as-killed | without | udp | kamailio | 5 | 1 | 0 | 1 |" in as_markdown(trials)
 
 
 def test_only_what_is_promised_can_be_broken() -> None:
@@ -40,6 +40,26 @@ def test_only_what_is_promised_can_be_broken() -> None:
     assert problems([trial("redirect-udp", None, 4.0, 2500.0)]) == [
         "as-killed, redirect over udp (kamailio): 1 calls failed, 1 took more than 2 s"
     ]
+
+
+def test_call_that_rang_at_a_server_that_died_is_counted_apart() -> None:
+    """A caller repeats nothing after 180: no agent beside it can tell the next server of such a call."""
+    log = [
+        "start 1 10 0",
+        "rang 1 as1",
+        "start 2 10 0",
+        "rang 2 as2",
+        "start 3 10 0",
+        "start 4 10 0",
+        "rang 4 as1",
+    ]
+    calls = read_calls([*log, "answer 4 10 5000 as1"])
+    hung = measure("as-hung", "redirect-udp-sipp", 1, calls, (), 10.001, None, ["as1"])
+    assert (hung.rang, sum(delay_ms is None for _, delay_ms, _ in hung.calls)) == (1, 3)
+    (row,) = rows([hung])
+    assert (row.failed, row.rang) == (2, 1)
+    drained = measure("as-drained", "redirect-udp-sipp", 1, calls, (), 10.001, None)
+    assert "3 calls failed" in problems([drained])[0]
 
 
 def test_nothing_measured_is_an_empty_table() -> None:

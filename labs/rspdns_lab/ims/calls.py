@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from rspdns_lab.observe.percentiles import percentile
@@ -15,11 +15,15 @@ TIMER_B_MS: Final = 32_000
 
 @dataclass(frozen=True)
 class Call:
-    """One call. Times are wall-clock seconds; `server` is who answered. A call without an answer failed."""
+    """One call. Times are wall-clock seconds; `server` answered it. A call without an answer failed.
+
+    `rang_at`: the server that let it ring (180) before.
+    """
 
     started_at_s: float
     answered_at_s: float | None = None
     server: str = ""
+    rang_at: str = ""
 
     @property
     def set_up_ms(self) -> float | None:
@@ -40,7 +44,8 @@ class Measurement:
     """What one trial of a fault was under one approach. Times are seconds after the fault, negative before.
 
     `calls`: start, set-up delay in ms (None: failed), who answered. `to_dead_s`: when INVITEs were sent to
-    the server that was gone; None where the fault leaves every server alive.
+    the server that was gone; None where the fault leaves every server alive. `rang`: so many of the failed
+    calls had rung at a server that died: RFC 3261 has a client repeat nothing after a provisional response.
     """
 
     fault: str
@@ -48,6 +53,7 @@ class Measurement:
     trial: int
     calls: Sequence[tuple[float, float | None, str]] = field(repr=False)
     to_dead_s: Sequence[float] | None
+    rang: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,11 @@ def read_calls(lines: Iterable[str]) -> list[Call]:
         match line.split():
             case ["start", number, seconds, microseconds]:
                 calls[number] = Call(_time_s(seconds, microseconds))
+            case ["rang", number, server] if number in calls:
+                calls[number] = replace(calls[number], rang_at=server)
             case ["answer", number, seconds, microseconds, server] if number in calls:
-                call = calls[number]
-                calls[number] = Call(call.started_at_s, _time_s(seconds, microseconds), server)
+                answered_at_s = _time_s(seconds, microseconds)
+                calls[number] = replace(calls[number], answered_at_s=answered_at_s, server=server)
     return sorted(calls.values(), key=lambda call: call.started_at_s)
 
 
@@ -115,8 +123,11 @@ def measure(
     sent: Iterable[Sent],
     fault_at_s: float,
     dead: Collection[str] | None,
+    died: Collection[str] = (),
 ) -> Measurement:
-    """Return one trial. `dead`: addresses no call should go to after the fault; None when all live."""
+    """Return one trial. `dead`: addresses no call should go to after the fault; None when all live. `died`:
+    the servers that answer nothing after it."""
+    calls = list(calls)
     found = [
         (
             round(call.started_at_s - fault_at_s, 3),
@@ -129,7 +140,8 @@ def measure(
     to_dead_s = (
         None if dead is None else [round(one.at_s - fault_at_s, 3) for one in after if one.address in dead]
     )
-    return Measurement(fault, approach, trial, found, to_dead_s)
+    rang = sum(call.answered_at_s is None and call.rang_at in died for call in calls)
+    return Measurement(fault, approach, trial, found, to_dead_s, rang)
 
 
 def sum_up(trials: Sequence[Measurement]) -> Figures:

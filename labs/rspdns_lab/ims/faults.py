@@ -18,7 +18,8 @@ _LEAST_OVERLOADED_S: Final = 12
 
 @dataclass(frozen=True)
 class ImsFault:
-    """One fault. `dead`: whether no call should go to the victim from then on.
+    """One fault. `dead`: whether no call should go to the victim from then on; `dies`: whether it answers
+    nothing from then on.
 
     `loads`: which servers' loads, 0 to 1, are others from then on. `least_s`: for how long calls go on after
     it, at least.
@@ -29,6 +30,7 @@ class ImsFault:
     do: Callable[[ImsLab], None]
     undo: Callable[[ImsLab], None]
     dead: bool = True
+    dies: bool = True
     loads: Mapping[str, float] = field(default_factory=dict)
     least_s: int = 0
 
@@ -59,7 +61,9 @@ FAULTS: Final = (
         lambda lab: lab.servers[VICTIM].hang(),
         lambda lab: lab.servers[VICTIM].wake(),
     ),
-    ImsFault("as-drained", f"{VICTIM} is drained by each name server's operator", _drain, _undrain),
+    ImsFault(
+        "as-drained", f"{VICTIM} is drained by each name server's operator", _drain, _undrain, dies=False
+    ),
     ImsFault(
         "as-link-cut",
         f"{VICTIM}'s network cable is pulled",
@@ -72,6 +76,7 @@ FAULTS: Final = (
         lambda lab: lab.servers[VICTIM].set_load(OVERLOAD),
         lambda lab: lab.servers[VICTIM].set_load(LOADS[VICTIM]),
         dead=False,
+        dies=False,
         loads=MappingProxyType({VICTIM: OVERLOAD}),
         least_s=_LEAST_OVERLOADED_S,
     ),

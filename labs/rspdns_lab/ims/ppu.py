@@ -36,7 +36,8 @@ _INTRO: Final = (
     "application server fails. Beside each S-CSCF but the first of a transport runs ppu-agent, "
     "with another on_dead, or one address for the pool (steer, via-sctp). Some callers have no S-CSCF: "
     "SIPp asks no name server, and knows one address. All ways with an agent promise that no call fails and "
-    "none is set up later than 2 s."
+    "none is set up later than 2 s. A call that rang at a server when that died is counted apart (rang): the "
+    "servers ring for 1 ms, and RFC 3261 has a client repeat nothing after a provisional response."
 )
 
 
@@ -97,7 +98,10 @@ PROMISED: Final = frozenset(way.key for way in WAYS if way.approach != WITHOUT)
 
 @dataclass(frozen=True)
 class Row:
-    """What one way made of one fault: all calls of the trials, those under way at the fault, too."""
+    """What one way made of one fault: all calls of the trials, those under way at the fault, too.
+
+    `rang` are calls without an answer that had rung at the server that died; they don't count as `failed`.
+    """
 
     approach: str
     fault: str
@@ -108,6 +112,7 @@ class Row:
     over_2_s: int
     p50_ms: float
     max_ms: float
+    rang: int = 0
 
 
 def agent_toml(way: Way, folder: Path) -> str:
@@ -223,18 +228,15 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
     found = []
     for fault in (one.name for one in FAULTS):
         for way in WAYS:
-            calls = [
-                delay_ms
-                for trial in trials
-                if (trial.fault, trial.approach) == (fault, way.key)
-                for _, delay_ms, _ in trial.calls
-            ]
+            of_way = [trial for trial in trials if (trial.fault, trial.approach) == (fault, way.key)]
+            calls = [delay_ms for trial in of_way for _, delay_ms, _ in trial.calls]
             answered = sorted(delay_ms for delay_ms in calls if delay_ms is not None)
             if calls:
                 late = sum(delay_ms > LATE_MS for delay_ms in answered)
                 middle = answered[len(answered) // 2] if answered else 0.0
                 latest = answered[-1] if answered else 0.0
-                failed = len(calls) - len(answered)
+                rang = sum(trial.rang for trial in of_way)
+                failed = len(calls) - len(answered) - rang
                 found.append(
                     Row(
                         way.approach,
@@ -246,6 +248,7 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
                         late,
                         middle,
                         latest,
+                        rang,
                     )
                 )
     return found
@@ -281,7 +284,10 @@ def page_of(trials: Sequence[Measurement]) -> Page:
 
 
 def _table(found: Sequence[Row]) -> Table:
-    head = ("fault", "ppu-agent", "transport", "client", "calls", "failed", "over 2 s", "p50 ms", "max ms")
+    head = (
+        *("fault", "ppu-agent", "transport", "client"),
+        *("calls", "failed", "rang", "over 2 s", "p50 ms", "max ms"),
+    )
     return [
         head,
         *(
@@ -292,6 +298,7 @@ def _table(found: Sequence[Row]) -> Table:
                 one.client,
                 str(one.calls),
                 str(one.failed),
+                str(one.rang),
                 str(one.over_2_s),
                 f"{one.p50_ms:,.0f}",
                 f"{one.max_ms:,.0f}",

@@ -8,7 +8,7 @@ from pool_user import SLOW_START_S
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.ims.calls import TIMER_B_MS, Measurement, measure, read_calls, read_sent
-from rspdns_lab.ims.faults import ImsFault
+from rspdns_lab.ims.faults import VICTIM, ImsFault
 from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.report.trials import each_undone
 
@@ -68,7 +68,8 @@ def run_fault(
     for key, caller in lab.callers.items():
         sent = read_sent(_log(lab, key))[sent_before[key] :]
         calls = read_calls(caller.lines())
-        found.append(measure(fault.name, key, trial, calls, sent, at_s, fault.dead_addresses))
+        died = (VICTIM,) if fault.dies else ()
+        found.append(measure(fault.name, key, trial, calls, sent, at_s, fault.dead_addresses, died))
     return found
 
 
