@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from daemon_kit import large_pages, notify
+from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
@@ -171,7 +171,6 @@ class Backend:
             self._follow_hangups(cleanup)
             notify.ready()
             self._log.info("serving", zones=len(self.config.zones), connector=self.config.pdns.connector)
-            await asyncio.to_thread(large_pages.gather)
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             cleanup.callback(stopping.cancel)
             await asyncio.wait((stopping, self._failure), return_when=asyncio.FIRST_COMPLETED)
@@ -323,7 +322,6 @@ class Backend:
         handles = {handle for name in names for handle in self._names.handles(name)}
         for handle in handles:
             self.pool_user.note_query(handle)
-        self.publisher.in_use(handles)
 
     def _signing_changed(self, zone: str) -> None:
         """Called in the answering thread."""

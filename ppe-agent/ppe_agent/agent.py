@@ -5,12 +5,11 @@ With `registrars = "multicast"` it finds the registrars by their announcements.
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from daemon_kit import large_pages, notify
+from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
@@ -127,8 +126,6 @@ class Agent:
                 self._servers.start()
             notify.ready()
             self._log.info("started", servers=[server.name for server in self._config.servers])
-            gc.freeze()  # what was loaded stays: the collector need not look at it again and again
-            large_pages.gather()
             ends: list[asyncio.Future[Any]] = [stopped, self._parts.failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             await self._begin_nothing_more(reloads)

@@ -524,18 +524,3 @@ def test_sites_are_ready_before_the_snapshot_that_has_them() -> None:
     assert {question: variants[0] for question, variants in answers.all.items()} == {
         question: variants[0] for question, variants in whole.all.items()
     }
-
-
-def test_a_rehearsal_makes_the_answers_of_the_change_and_keeps_those_of_now() -> None:
-    before = answered(zone(), TWO)
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    draw_all(answers)
-    now = dict(answers.all)
-    one_left = views(view(TWO["sip-udp"].members[0]))
-    (site,) = answered(zone(), one_left, before, serial=2).zone_answers[ZONE].sites
-    rehearsed = answers.rehearsed(withdrawals(before, one_left), [(ZONE, site)])
-    assert answers.all == now
-    assert answers.is_drawn
-    answers.withdraw(withdrawals(before, one_left))
-    assert rehearsed[Question(OWNER, "SRV")] == answers.all[Question(OWNER, "SRV")]

@@ -37,10 +37,6 @@ class Kernel:
     def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None:
         self._told.append(("show", {site.name for _, site in sites}))
 
-    def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None:
-        labels = {label for one in withdrawn for _, label in one.targets}
-        self._told.append(("rehearse", labels | {site.name for _, site in sites}))
-
 
 class Scene:
     def __init__(
@@ -139,49 +135,6 @@ async def test_who_left_is_hidden_also_while_a_large_pool_waits_for_its_build(
     scene.publisher.publish(views(view(*large[:2])))
     assert [kind for kind, _ in scene.take()] == ["withdraw", "show", "swap", "purge"]
     assert not scene.publisher.withdrawn
-    scene.publisher.close()
-
-
-async def test_changes_are_rehearsed_while_the_kernel_answers_and_change_nothing(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, has_kernel=True)
-    scene.publisher.start(views(view(member(1), member(2))))
-    scene.take()
-    before, serial = scene.publisher.snapshot, scene.publisher.snapshot.zones()[0].serial
-    scene.now += 1
-    scene.publisher.in_use({"sip-udp"})
-    await until_async(lambda: len(scene.told) > 1)
-    assert scene.publisher.snapshot is before
-    scene.now += publisher.REHEARSED_FOR_S
-    await asyncio.sleep(2 * publisher.REHEARSE_EVERY_S)
-    told = scene.take()
-    await asyncio.sleep(3 * publisher.REHEARSE_EVERY_S)
-    assert not scene.take()  # nobody asks any more
-    assert all(one == ("rehearse", {"00000002", f"as.{ZONE}"}) for one in told)
-    scene.publisher.publish(views(view(member(1))))
-    assert [kind for kind, _ in scene.take()] == ["withdraw", "show", "swap", "purge"]
-    assert scene.publisher.snapshot.zones()[0].serial == serial + 1
-    scene.publisher.close()
-
-
-async def test_rehearsals_end_when_one_takes_long_or_no_pool_is_asked_about(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problems: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda loop, context: problems.append(context))
-    scene = Scene(tmp_path, has_kernel=True)
-    scene.publisher.start(views(view(member(1), member(2))))
-    scene.take()
-    scene.now += 1
-    scene.publisher.in_use({"sip-udp"})
-    scene.publisher.in_use(())
-    await asyncio.sleep(3 * publisher.REHEARSE_EVERY_S)
-    assert not scene.take()
-    monkeypatch.setattr(publisher, "MOST_REHEARSAL_S", -1.0)
-    scene.publisher.in_use({"sip-udp"})
-    await until_async(lambda: bool(scene.told))
-    await asyncio.sleep(3 * publisher.REHEARSE_EVERY_S)
-    assert len(scene.take()) == 1
-    assert not problems
     scene.publisher.close()
 
 

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from daemon_kit import large_pages
 from ppe_agent import configuration, lookup, server
 from ppe_agent.agent import Agent
 from ppe_agent.checks.base import alive
@@ -49,7 +48,6 @@ def patch(set_to: Callable[[Any, str, Any], None], pool: FakePool) -> None:
     set_to(server, "make_check", lambda *_: SimpleNamespace(kind="fake", target="here", run=_always_well))
     watch = partial(RegistrarWatch, make_client=cast(Any, FakeRegistrarClient))
     set_to(lookup, "RegistrarWatch", watch)
-    set_to(large_pages, "gather", lambda: 0)
 
 
 @contextlib.asynccontextmanager

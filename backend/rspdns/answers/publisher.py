@@ -11,14 +11,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol as Interface
 
 from pool_user import PoolView
 
 from rspdns.answers.building import ChangedSites, build, changed_pools
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import SiteAnswers, Snapshot, changed_names
+from rspdns.answers.snapshot import Snapshot, changed_names
 from rspdns.answers.withdrawals import Withdrawal, withdrawals
 from rspdns.zones.zone import Zone
 
@@ -39,17 +38,6 @@ LARGE_WAITS_S = 60e-6
 """How long a large pool waits, for each of its members, so that the others get most of the time."""
 
 
-REHEARSE_EVERY_S = 0.05
-"""Time between two rehearsals of a change, which take about 1 % of a processor: after 100 ms of rest a change
-takes a third longer."""
-REHEARSED_FOR_S = 1.5
-"""How long they go on since the kernel answered about a pool; it tells once a second."""
-MOST_REHEARSED = 16
-"""Members of a pool that is rehearsed: others take too long."""
-MOST_REHEARSAL_S = 0.002
-"""A rehearsal that took longer is the last one until the kernel tells again that it answers."""
-
-
 class Purges(Interface):
     """What the publisher needs of `rspdns.pdns.purge.Purger`."""
 
@@ -66,7 +54,6 @@ class SeenAtOnce(Interface):
     def is_answering(self) -> bool: ...  # noqa: D102 - `FastPath` says it
     def withdraw(self, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102 - `FastPath` says it
     def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102
-    def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None: ...  # noqa: D102
 
 
 class Publisher:
@@ -123,11 +110,6 @@ class Publisher:
         self._rested_at_s = float("-inf")
         self._ready_at_s: float | None = None
         """When the build may come that a change waits for; None when none waits."""
-        self._in_use: tuple[str, ...] = ()
-        self._in_use_until_s = float("-inf")
-        self._rehearsals = 0
-        self._rehearsed_draw = random.Random()  # noqa: S311 - of no consequence
-        self._rehearsing: asyncio.TimerHandle | None = None
 
     def start(self, views: Mapping[str, PoolView]) -> None:
         """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
@@ -171,52 +153,6 @@ class Publisher:
         if at_s < self._timer_at_s:
             self._set_timer(at_s)
 
-    def in_use(self, handles: Iterable[str]) -> None:
-        """The kernel answers about these pools now: changes of them are rehearsed for a while.
-
-        What a change needs leaves the processor's caches within some 10 ms, and half of the time until it is
-        visible would be waiting for memory. So it is computed again and again, and forgotten.
-        """
-        self._in_use = tuple(handles)
-        self._in_use_until_s = self._clock() + REHEARSED_FOR_S
-        if self._in_use and self._rehearsing is None:
-            self._rehearse_later()
-
-    def _rehearse_later(self) -> None:
-        self._rehearsing = asyncio.get_running_loop().call_later(REHEARSE_EVERY_S, self._rehearse)
-
-    def _rehearse(self) -> None:
-        """Do all that the loss of a server calls for, of one pool after the other, but tell nobody."""
-        self._rehearsing = None
-        now = self._clock()
-        if self._kernel is None or not self._in_use or now >= self._in_use_until_s:
-            return
-        self._rehearse_later()
-        if not self._kernel.is_answering or now - (self.built_at_s or 0.0) < REHEARSE_EVERY_S:
-            return
-        self._rehearsals += 1
-        handle = self._in_use[self._rehearsals % len(self._in_use)]
-        view = self.snapshot.views.get(handle)
-        if view is None or not 1 < len(view.members) <= MOST_REHEARSED:
-            return
-        views = {**self.snapshot.views, handle: replace(view, members=view.members[:-1])}
-        sites: list[tuple[str, SiteAnswers]] = []
-        build(
-            self._zones,
-            views,
-            self.snapshot,
-            now,
-            self._serials.following,
-            self._rehearsed_draw,
-            max_stale_s=self._max_stale_s,
-            asked_for=self._hot(),
-            only_changes=True,
-            show=sites.extend,
-        )
-        self._kernel.rehearse(withdrawals(self.snapshot, views), sites)
-        if self._clock() - now > MOST_REHEARSAL_S:
-            self._in_use = ()
-
     def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
         """The zones changed: everything is built and purged anew."""
         before = {zone.name for zone in self._zones}
@@ -235,9 +171,6 @@ class Publisher:
     def close(self) -> None:
         """Build no more."""
         self._cancel_timer()
-        if self._rehearsing is not None:
-            self._rehearsing.cancel()
-            self._rehearsing = None
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

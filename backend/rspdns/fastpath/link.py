@@ -191,11 +191,6 @@ class FastPath:
         this returns."""
         self._tell_changed(self._ready.take_sites(sites, withdrawn))
 
-    def rehearse(self, withdrawn: Collection[Withdrawal], sites: ChangedSites) -> None:
-        """Do what `withdraw()` and `show()` do, and tell nobody."""
-        for question, variants in self._ready.rehearsed(withdrawn, sites).items():
-            messages.put(question, variants)
-
     def _tell_changed(self, changed: Mapping[Question, tuple[Answer, ...]]) -> None:
         if changed and self._is_welcome:
             self._tell(changed)

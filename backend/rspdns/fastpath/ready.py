@@ -425,20 +425,6 @@ class ReadyAnswers:
                 self._note_withdrawn(key, one)
         return _together([self._replace(key, answers) for key, answers in shown.items()])
 
-    def rehearsed(
-        self, withdrawn: Collection[Withdrawal], sites: Iterable[tuple[str, SiteAnswers]]
-    ) -> Answers:
-        """The answers that `withdraw()` and `take_sites()` would make: nothing is changed."""
-        found: dict[Question, tuple[Answer, ...]] = {}
-        for one in withdrawn:
-            key = one.zone, one.site
-            if key in self._sites:
-                found |= _without_targets(self._sites[key], self._answers[key], one) or {}
-        for zone, site in sites:
-            if (zone, site.name) in self._sites:
-                found |= {question: (answer,) for question, answer in node_answers(site.nodes).items()}
-        return found
-
     def _without(
         self, shown: Mapping[_Key, Answers], withdrawn: Mapping[_Key, Withdrawal]
     ) -> dict[_Key, Answers]:

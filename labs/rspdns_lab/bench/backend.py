@@ -19,7 +19,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import uvloop
-from daemon_kit import large_pages
 from pool_user import Member, PoolView
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -32,7 +31,6 @@ from rspdns.pdns.connector_unix import UnixConnector, unix_path
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import Responder
 from rspdns.service import LOOK_FOR_CYCLES_AFTER
-from rspdns.zones.zone import PoolNames
 
 from rserpool import LeastUsed, Protocol
 from rspdns_lab.bench.zone import MEMBERS, member_address, member_identifier
@@ -65,11 +63,9 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     link = None
     fast = config.fastpath
     if fast.socket:
-        names = PoolNames(config.zones)
         link = FastPath(
             fast.socket,
             fast.udp_payload,
-            asked=lambda asked: publisher.in_use({one for name in asked for one in names.handles(name)}),
             limit=fast.limit,
         )
         link.set_zones(config.zones)
@@ -98,7 +94,6 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
     await connector.start()
     if link is not None:
         link.start()
-    await asyncio.to_thread(large_pages.gather)
     if not changes_per_s:
         await asyncio.Event().wait()
     next_s = time.monotonic()
