@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
@@ -27,6 +27,7 @@ from pool_user import (
     Heard,
     Intervals,
     LastKnownGood,
+    Member,
     Plan,
     PoolUser,
     PoolView,
@@ -40,10 +41,11 @@ from pool_user import (
 
 from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed, Input, meaning
-from ppu_agent.destinations import Address, Destination
+from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
 from ppu_agent.kernel import COLLECT_EVERY_S, DeadManTimer, PaceError, Pacer
+from ppu_agent.member_answers import Asked, MemberAnswers
 from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
@@ -73,9 +75,21 @@ _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of s
 MOST_ASKED_BESIDE: Final = 3
 """Living members of the pool that one left: do they answer such a question at all?"""
 MOST_PROBES = 256
-"""Of members that left, at a time."""
+"""At a time, of members and of those that left."""
+MOST_MEMBER_PROBES = 64
+"""Members are not asked while more probes than this are under way: those that left come first."""
+WITNESS_S = 120.0
+"""The answer of another server shows for this time that this host reaches the servers of the pool."""
 _INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
 _RESOLVE_TIMEOUT_MS = 300
+
+
+class Witness(NamedTuple):
+    """A server that answered its pool's question at that time: this host reaches servers of the pool."""
+
+    endpoint: Endpoint
+    question: Plan
+    at_s: float
 
 
 class PpuAgent:
@@ -90,7 +104,8 @@ class PpuAgent:
         self._cleanup = contextlib.AsyncExitStack()
         self.started_at_s = time.monotonic()
         self.suspended = False
-        self.deaths = Deaths()
+        self.answers = MemberAnswers()
+        self.deaths = Deaths(self._was_heard)
         self.keeper = LastKnownGood(config.state.path, REMEMBERED_S, without_it=_WITHOUT_MEMORY)
         self._remembered: Mapping[str, PoolView] = {}
         self.belief = Belief(config.registrars, config.pool_rules)
@@ -111,8 +126,8 @@ class PpuAgent:
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
-        self._answered: dict[str, Plan] = {}
-        """The question that members of a pool have answered."""
+        self._witnessed: dict[str, Witness] = {}
+        """The server of each pool that answered last."""
         self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
@@ -151,8 +166,8 @@ class PpuAgent:
             self.writer.open(is_kept=any(policy.front for policy in self._policies), is_alone=True)
             cleanup.callback(self.writer.close)
             await self._start_parts(self.config)
-            self.keeper.load_into(self.deaths)
-            self.deaths.restrict(self.config.accept_by_handle)
+            self.keeper.load_into(self)
+            self.deaths.restrict(self.config.accept_by_handle, self.config.ports_by_handle)
             await self._control.start()
             cleanup.push_async_callback(self._control.close)
             await self._start_metrics(cleanup)
@@ -163,7 +178,7 @@ class PpuAgent:
             cleanup.push_async_callback(self.pool_user.close)
             for part in (
                 self.prober.run(),
-                self._ask_the_departed(),
+                self._ask_servers(),
                 self._renew(),
                 self._end_what_was_up(),
                 self.keeper.run(),
@@ -278,11 +293,15 @@ class PpuAgent:
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self._views = views
         now = time.monotonic()
-        self.deaths.views(views, now)
+        self._follow(views, now)
         self._conclude(now)
         self._pace()
         self.prober.changed()
         self._wake.set()
+
+    def _follow(self, views: Mapping[str, PoolView], now: float) -> None:
+        self.answers.follow(views, self._questions, now)
+        self.deaths.views(views, now)
 
     def _conclude(self, now: float) -> None:
         """Steer by what is known now, and leave the servers that died since the last time."""
@@ -502,7 +521,7 @@ class PpuAgent:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             now = time.monotonic()
-            self.deaths.views(self.belief.views(now), now)
+            self._follow(self.belief.views(now), now)
             self._conclude(now)
             self._remember()
             if self.channels is not None:
@@ -510,15 +529,34 @@ class PpuAgent:
             for front in self._datagram_fronts.values():
                 front.tidy()
 
+    def remember(
+        self,
+        handle: str,
+        members: tuple[Member, ...],
+        recent: tuple[Member, ...],
+        stale_since_s: float,
+        now: float,
+    ) -> None:
+        """Take what an agent before knew of a pool, as `Deaths.remembered()` told it."""
+        self.deaths.remember(handle, members, recent, stale_since_s, now)
+        for member in recent if handle in self._questions else ():
+            for destination in destinations_of(member):
+                self.answers.remember((destination, self._questions[handle]), handle, member, now)
+
     def _remember(self) -> None:
         """Have kept what the next agent must know: servers that are dead by then are in no list."""
-        now_known = self.deaths.remembered()
+        now = time.monotonic()
+        now_known = self.deaths.remembered(
+            lambda handle, destination: self._has_answered(handle, destination, now)
+        )
         if now_known != self._remembered:
             self._remembered = now_known
             self.keeper.changed(now_known)
 
-    async def _ask_the_departed(self) -> None:
+    async def _ask_servers(self) -> None:
         """Probe the servers that left, again and again, and conclude from all that was heard at once.
+
+        Members are asked as well: what they answered decides whether their silence will count.
 
         A site's power cut kills hundreds: to steer anew takes too long to do it for each of them.
         """
@@ -529,11 +567,18 @@ class PpuAgent:
                 if self._has_heard:
                     self._has_heard = False
                     self._conclude(now)
-                for departed in self.deaths.due(now, MOST_PROBES - len(self._probes)):
-                    task = asyncio.create_task(self._ask(departed))
+                room = MOST_PROBES - len(self._probes)
+                asking = [self._ask(departed) for departed in self.deaths.due(now, room)]
+                room = MOST_MEMBER_PROBES - len(self._probes)
+                asking += [self._ask_member(*due) for due in self.answers.due(now, room)]
+                for probe in asking:
+                    task = asyncio.create_task(probe)
                     self._probes.add(task)
                     task.add_done_callback(self._probes.discard)
-                wait_s = min(self.deaths.next_due_s - now, RENEW_EVERY_S)
+                due_s = self.deaths.next_due_s
+                if len(self._probes) < MOST_MEMBER_PROBES:
+                    due_s = min(due_s, self.answers.next_due_s)
+                wait_s = min(due_s - now, RENEW_EVERY_S)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.005, wait_s)):
                         await self._wake.wait()
@@ -552,21 +597,53 @@ class PpuAgent:
                 self._has_heard = True
             self._wake.set()
 
+    async def _ask_member(self, handle: str, member: Member, asked: Asked) -> None:
+        destination, question = asked
+        heard = Heard(ProbeResult.UNKNOWN)
+        try:
+            heard = await listen_for_life(replace(member, addresses=(destination.address,)), question)
+        finally:
+            now = time.monotonic()
+            self.answers.heard(asked, now, is_answer=heard.is_answer)
+            if heard.is_answer:
+                self._witnessed[handle] = Witness(destination.endpoint, question, now)
+            self._wake.set()
+
+    def _has_answered(self, handle: str, destination: Destination, at_s: float) -> bool:
+        """Whether a member answered its pool's question in the minutes before that time."""
+        question = self._questions.get(handle)
+        return question is not None and self.answers.was_heard((destination, question), at_s)
+
+    def _asking_pool(self, departed: Departed) -> str | None:
+        """The pool whose question a member that left is asked; None: the configuration has it no more."""
+        return next((handle for handle in departed.pools if handle in self._questions), None)
+
+    def _was_heard(self, departed: Departed) -> bool:
+        handle = self._asking_pool(departed)
+        return handle is not None and self._has_answered(handle, departed.destination, departed.left_at_s)
+
     async def _listen_to(self, departed: Departed) -> Heard:
-        """Probe it. Silence tells nothing where no member of its pool answers this kind of question."""
-        handle = next(iter(departed.pools))
+        """Probe it. Silence tells nothing where no other member of its pool answers."""
+        handle = self._asking_pool(departed)
+        if handle is None:
+            return Heard(ProbeResult.UNKNOWN, "its pool is not in the configuration")
         question = self._questions[handle]
-        beside = None if self._answered.get(handle) == question else self._living_asked(handle, question)
+        since_s = time.monotonic() - WITNESS_S
+        is_witnessed = self._is_witnessed(handle, departed, since_s)
+        beside = None if is_witnessed else self._living_asked(handle, question)
         heard = await listen_for_life(departed.at_destination, question)
-        if heard.is_answer:
-            self._answered[handle] = question
-        if meaning(heard) is Input.SILENT:
-            if beside is not None:
-                await asyncio.wait((beside,))
-            if self._answered.get(handle) != question:
-                words = f"{heard.words}, but no other member answers such a question"
-                return Heard(ProbeResult.UNKNOWN, words)
+        if meaning(heard) is Input.SILENT and beside is not None:
+            await asyncio.wait((beside,))
+            if not self._is_witnessed(handle, departed, since_s):
+                return Heard(ProbeResult.UNKNOWN, f"{heard.words}, but no other member answers the question")
         return heard
+
+    def _is_witnessed(self, handle: str, departed: Departed, since_s: float) -> bool:
+        """Whether another server of the pool has answered its question since then."""
+        witness = self._witnessed.get(handle)
+        if witness is None or witness.question != self._questions.get(handle):
+            return False
+        return witness.at_s >= since_s and witness.endpoint != departed.destination.endpoint
 
     def _living_asked(self, handle: str, question: Plan) -> asyncio.Task[None]:
         """Have some members of a pool asked the question that its departed are asked; once at a time.
@@ -582,10 +659,11 @@ class PpuAgent:
     async def _ask_living(self, handle: str, question: Plan) -> None:
         members = self._views.get(handle, PoolView(handle)).members
         some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
-        if any(
-            one.is_answer for one in await asyncio.gather(*(listen_for_life(one, question) for one in some))
-        ):
-            self._answered[handle] = question
+        heard = await asyncio.gather(*(listen_for_life(member, question) for member in some))
+        for member, said in zip(some, heard, strict=True):
+            if said.is_answer:
+                endpoint = (member.addresses[0], member.port)
+                self._witnessed[handle] = Witness(endpoint, question, time.monotonic())
 
     # Reload
 
@@ -599,7 +677,7 @@ class PpuAgent:
         now = time.monotonic()
         self._take(config)
         self.belief.set_pools(config.pool_rules, now)
-        self.deaths.restrict(config.accept_by_handle)
+        self.deaths.restrict(config.accept_by_handle, config.ports_by_handle)
         self._weights = {handle: one for handle, one in self._weights.items() if handle in config.handles}
         self.prober.set_pools(config.probing)
         self.pool_user.set_handles(config.handles)

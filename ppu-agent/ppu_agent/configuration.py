@@ -80,15 +80,25 @@ def _pace(value: object) -> object:
     return value
 
 
+PortNumber = Annotated[int, Field(ge=1, le=65535)]
+
+
 class PoolConfig(StrictModel):
     """`[[pool]]`: one pool whose members this host's programs send to."""
 
-    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"pool": "handle", "networks": "accept", "transport": "also"}
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "pool": "handle",
+        "networks": "accept",
+        "port": "ports",
+        "transport": "also",
+    }
 
     handle: Handle
     """The pool: 1 to 32 bytes, as in the sidecars' files."""
     accept: AcceptNetworks
     """Networks in which its servers are. What is outside is never touched."""
+    ports: Annotated[tuple[PortNumber, ...], Field(max_length=256)] = ()
+    """Ports at which its servers are. Nothing at another port is ever touched. Default: any port."""
     on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
     """What is done with packets to a server that died: one action, or a table of them by transport. Default:
     redirect UDP, refuse TCP and SCTP."""
@@ -158,7 +168,7 @@ class StateConfig(StrictModel):
     """`[state]`: what the agent knows when it is started again."""
 
     path: FilePath = Path("/var/lib/ppu-agent")
-    """The folder of a file with the members of the pools, and those that left within the last hour."""
+    """The folder of a file with the members of the pools, and those that left within the last 15 minutes."""
 
 
 class MetricsConfig(StrictModel):
@@ -267,10 +277,21 @@ class PpuConfig(StrictModel):
         return {pool.handle: pool.accept for pool in self.pools}
 
     @property
+    def ports_by_handle(self) -> Mapping[str, tuple[int, ...]]:
+        """The ports of every pool's servers; empty for any."""
+        return {pool.handle: pool.ports for pool in self.pools}
+
+    @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
         """What the belief needs to know of every pool."""
         return {
-            pool.handle: PoolRules(pool.accept, pool.verify, pool.max_members, frozenset(pool.remote_agents))
+            pool.handle: PoolRules(
+                pool.accept,
+                pool.verify,
+                pool.max_members,
+                frozenset(pool.remote_agents),
+                frozenset(pool.ports),
+            )
             for pool in self.pools
         }
 

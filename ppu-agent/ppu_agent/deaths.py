@@ -5,20 +5,22 @@ server out that serves on. So a destination counts as dead only while three thin
 
 1. no pool lists its address and port, by any transport;
 2. a pool it left is vouched for by a settled registrar and still has a living member;
-3. the agent's own probe found nobody there: refused, or silent within the probe's time.
+3. the agent's own probe found nobody there: refused, or silent within the probe's time. Silence counts only
+   if this agent heard the destination answer while it was a member (`ppu_agent.member_answers`): a service
+   that never answers such a question may live.
 
-| state  | the member                                                          |
-|--------|---------------------------------------------------------------------|
-| OUT    | left; its first probe is under way, or a spared one was silent once |
-| SPARED | left, and answers the probe: drained, or its sidecar is away        |
-| DEAD   | left, and the probe found nobody                                    |
+| state  | the member                                                                       |
+|--------|----------------------------------------------------------------------------------|
+| OUT    | left; its first probe is under way, tells nothing, or a spared one was silent once |
+| SPARED | left, and answers the probe: drained, or its sidecar is away                     |
+| DEAD   | left, and the probe found nobody                                                 |
 
 What is listed again is forgotten at once, in whatever state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -32,7 +34,11 @@ ASK_SPARED_EVERY_S = 0.5
 """One that serves on outside its pool is asked again: a drained server is often stopped next."""
 MOST_ASKED_PER_S = 200
 """Of many that left, each is asked less often."""
-REMEMBERED_S = 3600.0
+ASK_UNTOLD_EVERY_S = 10.0
+"""The longest time between two probes that tell nothing; they begin as often as those of a dead member."""
+REFUSAL_HOLDS_S = 5.0
+"""A refusal counts this long where silence tells nothing: Linux sends one ICMP error a second to a host."""
+REMEMBERED_S = 900.0
 """A member that left is watched for so long: clients that are told nothing new keep on sending to it."""
 MOST_REMEMBERED = 1000
 """Places that left, of all pools; of more the oldest are forgotten, and left alone."""
@@ -52,6 +58,8 @@ class Input(Enum):
     ANSWERED = "answered"
     REFUSED = "refused"
     SILENT = "silent"
+    UNTOLD = "untold"
+    """Silent, and this agent never heard it answer while it was a member."""
     CONFIRMED = "confirmed"
     """The belief's own probes (`verify`) had concluded that the member is unreachable."""
 
@@ -64,6 +72,7 @@ TRANSITIONS: Mapping[tuple[State, Input], State] = {
     (State.SPARED, Input.REFUSED): State.DEAD,
     (State.SPARED, Input.SILENT): State.OUT,  # one lost probe of a server that serves on means nothing
     (State.DEAD, Input.ANSWERED): State.SPARED,
+    (State.DEAD, Input.UNTOLD): State.OUT,  # refused before: now a service may be there that is asked in vain
 }
 """What is not in here changes nothing."""
 
@@ -83,17 +92,24 @@ class Departed:
     state_since_s: float = 0.0
     words: str = ""
     due_s: float = 0.0
+    refused_at_s: float = float("-inf")
+    was_heard: bool = False
+    """Whether this agent heard it answer the probe's question while it was a member."""
 
     @property
     def at_destination(self) -> Member:
         """The member at this one of its addresses."""
-        return replace(self.member, addresses=(self.destination.address,))
+        return _at(self.member, self.destination)
 
 
 class Deaths:
-    """Follows the members of all pools. Tell it of `views`, ask what is `due`, tell what was `heard`."""
+    """Follows the members of all pools. Tell it of `views`, ask what is `due`, tell what was `heard`.
 
-    def __init__(self) -> None:
+    `was_heard` says whether a destination that left had answered the probe's question as a member.
+    """
+
+    def __init__(self, was_heard: Callable[[Departed], bool]) -> None:
+        self._was_heard = was_heard
         self._listed: dict[str, dict[Destination, Member]] = {}
         self._departed: dict[Destination, Departed] = {}
         self._under_way: set[Destination] = set()
@@ -125,7 +141,7 @@ class Deaths:
         for view in views.values():
             for member in view.unreachable:
                 for one in self._of(member):
-                    if one.state is State.OUT:
+                    if one.state is State.OUT and one.was_heard:
                         self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
         return before != {destination: one.state for destination, one in self._departed.items()}
 
@@ -137,8 +153,10 @@ class Deaths:
         stale_since_s: float,
         now: float,
     ) -> None:
-        """Take what an agent before knew of a pool: who was in it, and who had left. Whoever is not in it, by
-        the word of a settled registrar, is asked whether it is dead."""
+        """Take what an agent before knew of a pool: who was in it, and who had left.
+
+        If a settled registrar does not list them, they are asked whether they are dead.
+        """
         del stale_since_s, now
         self._listed[handle] = {
             Destination(address, member.protocol, member.port): member
@@ -146,30 +164,48 @@ class Deaths:
             for address in member.addresses
         }
 
-    def remembered(self) -> dict[str, PoolView]:
-        """What the next agent is to know: members of each pool, and as `recent` those that left."""
-        left: dict[str, list[Member]] = {}
-        for one in self._departed.values():
-            for handle in one.pools:
-                left.setdefault(handle, []).append(one.at_destination)
-        return {
-            handle: PoolView(
-                handle, tuple(dict.fromkeys(listed.values())), recent=tuple(left.get(handle, ())), known=True
-            )
-            for handle, listed in self._listed.items()
-        }
+    def remembered(self, is_answering: Callable[[str, Destination], bool]) -> dict[str, PoolView]:
+        """What the next agent is to know of each pool: who was in it, and who left.
 
-    def restrict(self, accept: Mapping[str, Collection[Network]]) -> None:
-        """Forget what these pools, by handle, do not accept in these networks: the configuration changed."""
+        `recent` has the destinations that answered as members in the last minutes, `members` all others.
+        """
+        found: dict[str, PoolView] = {}
+        for handle, listed in self._listed.items():
+            known = {destination: _at(member, destination) for destination, member in listed.items()}
+            left = [one for one in self._departed.values() if handle in one.pools]
+            known |= {one.destination: one.at_destination for one in left}
+            heard = {one.destination for one in left if one.was_heard}
+            heard |= {one for one in listed if is_answering(handle, one)}
+            found[handle] = PoolView(
+                handle,
+                tuple(member for one, member in known.items() if one not in heard),
+                recent=tuple(member for one, member in known.items() if one in heard),
+                known=True,
+            )
+        return found
+
+    def restrict(
+        self, accept: Mapping[str, Collection[Network]], ports: Mapping[str, Collection[int]] | None = None
+    ) -> None:
+        """Forget what these pools, by handle, do not accept in these networks: the configuration changed.
+
+        `ports`: those that each pool accepts; without, or empty: any.
+        """
+        ports = ports or {}
+
+        def is_in(handle: str, destination: Destination) -> bool:
+            allowed = ports.get(handle)
+            return (not allowed or destination.port in allowed) and _is_in(
+                destination, accept.get(handle, ())
+            )
+
         self._listed = {
-            handle: {one: member for one, member in listed.items() if _is_in(one, accept[handle])}
+            handle: {one: member for one, member in listed.items() if is_in(handle, one)}
             for handle, listed in self._listed.items()
             if handle in accept
         }
         for one in list(self._departed.values()):
-            one.pools = {
-                handle: None for handle in one.pools if _is_in(one.destination, accept.get(handle, ()))
-            }
+            one.pools = {handle: None for handle in one.pools if is_in(handle, one.destination)}
             if not one.pools:
                 del self._departed[one.destination]
 
@@ -195,12 +231,20 @@ class Deaths:
         if one is None:
             return False
         before = one.state
-        found = meaning(heard)
+        one.was_heard = self._was_heard(one)
+        found, words = meaning(heard), heard.words
+        if found is Input.REFUSED:
+            one.refused_at_s = now
+        if found is Input.SILENT and not one.was_heard:
+            found = Input.UNTOLD if now >= one.refused_at_s + REFUSAL_HOLDS_S else None
+            words += ", but this agent did not hear it answer while it was a member"
         if found is None:
-            one.words = heard.words
+            one.words = words
         else:
-            self._step(one, found, heard.words, now)
+            self._step(one, found, words, now)
         every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
+        if one.state is State.OUT:
+            every_s = min(ASK_UNTOLD_EVERY_S, max(every_s, (now - one.state_since_s) / 4))
         every_s = max(every_s, len(self._departed) / MOST_ASKED_PER_S)
         one.due_s = now if one.state is State.OUT and before is not State.OUT else now + every_s
         return one.state is not before
@@ -251,9 +295,9 @@ class Deaths:
     def _leave(self, handle: str, destination: Destination, member: Member, now: float) -> None:
         one = self._departed.get(destination)
         if one is None:
-            self._departed[destination] = Departed(
-                destination, member, {handle: None}, now, state_since_s=now, due_s=now
-            )
+            one = Departed(destination, member, {handle: None}, now, state_since_s=now, due_s=now)
+            one.was_heard = self._was_heard(one)
+            self._departed[destination] = one
         else:
             one.pools[handle] = None
 
@@ -277,6 +321,12 @@ class Deaths:
         excess = len(self._departed) - MOST_REMEMBERED
         for destination in list(self._departed)[: max(0, excess)]:
             del self._departed[destination]
+
+
+def _at(member: Member, destination: Destination) -> Member:
+    """The member at this one of its addresses."""
+    is_there = member.addresses == (destination.address,)
+    return member if is_there else replace(member, addresses=(destination.address,))
 
 
 def _is_in(one: Destination, networks: Collection[Network]) -> bool:

@@ -61,9 +61,10 @@ def rehearse(
             left, shares_left = {**whole, handle: rest}, {**shares, handle: _shares(rest)}
             for address in member.addresses:
                 destination = Destination(address, member.protocol, member.port)
-                dead = {
-                    destination: Departed(destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED)
-                }
+                left_dead = Departed(
+                    destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED, was_heard=True
+                )
+                dead = {destination: left_dead}
                 treated = plan(policies, left, shares_left, {} if is_own(address) else dead)
                 yield Rehearsal(destination, treated)
 

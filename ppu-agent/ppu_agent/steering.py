@@ -131,6 +131,8 @@ def plan(
     """Return what is to be done with packets to the `dead`.
 
     A destination is treated as the first pool of the configuration says that it left and that can lose it.
+    The pool's further transports (`also`) are treated only if it had answered as a member: another service at
+    the same port may live.
     `weights` are those of each pool's members, by PE identifier.
     """
     alive = {
@@ -148,7 +150,8 @@ def plan(
         for departed in dead.values():
             if policy.handle not in departed.pools or departed.destination.endpoint in alive:
                 continue
-            for protocol in dict.fromkeys((departed.destination.protocol, *policy.also)):
+            also = policy.also if departed.was_heard else ()
+            for protocol in dict.fromkeys((departed.destination.protocol, *also)):
                 destination = Destination(departed.destination.address, protocol, departed.destination.port)
                 if destination not in found:
                     found[destination] = _treat(destination, policy, targets, departed.words)

@@ -8,7 +8,7 @@ from pool_user.belief import PoolRules
 from pool_user.belief.admission import accepted, why_refused
 
 from rserpool import LeastUsed, PoolElement, Protocol, Table, Transport, Update
-from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push, settled
+from tests.pool_user.belief_support import POOL, R1, R2, R3, RULES, Play, pe, push, settled
 
 UNKNOWN = 0xEE
 
@@ -346,6 +346,15 @@ def test_port_0_is_refused() -> None:
     play.answer(0, pe(1, R1, port=0))
     assert play.members() == []
     assert play.out() == {1: "refused: its port is 0"}
+
+
+def test_element_at_a_port_that_is_not_one_of_the_pools_is_refused() -> None:
+    play = played(PoolRules(RULES.accept, ports=frozenset({5060})))
+    play.answer(0, pe(1, R1), pe(2, R1, port=53))
+    assert play.members() == [1]
+    assert play.out() == {2: "refused: port 53 is not one of the pool's ports"}
+    play.belief.set_pools({POOL: PoolRules(RULES.accept, ports=frozenset({53}))}, play.now)
+    assert play.members() == [2]
 
 
 def test_new_networks_count_at_once() -> None:

@@ -126,6 +126,22 @@ class Client:
         asked: bool = call_in(Path("/run/netns") / self.host.name, ask)
         return asked
 
+    def echoes(self, port: int, timeout_s: float = 0.2) -> bool:
+        """Whether what a program on this host sends to this port of the servers comes back."""
+
+        def ask() -> bool:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+                client.settimeout(timeout_s)
+                client.connect((ADDRESS, port))
+                try:
+                    client.send(b"ping")
+                    return client.recv(100) == b"ping"
+                except OSError:
+                    return False
+
+        asked: bool = call_in(Path("/run/netns") / self.host.name, ask)
+        return asked
+
     def revive(self, port: int) -> None:
         """Start a server again, and wait until it is a member."""
         self.servers[port] = self.chain.start_sip(port)

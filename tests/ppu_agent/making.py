@@ -3,6 +3,7 @@
 from ipaddress import ip_address
 
 from pool_user import Heard, Member, PoolView, ProbeResult
+from ppu_agent.agent import PpuAgent
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination
 from ppu_agent.steering import Action, PoolPolicy
@@ -35,7 +36,9 @@ def view(*numbers: int, handle: str = POOL, **more: object) -> PoolView:
 
 def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL) -> Departed:
     """A member that left this pool."""
-    return Departed(destination(number, protocol), member(number, protocol), {handle: None}, 0.0)
+    return Departed(
+        destination(number, protocol), member(number, protocol), {handle: None}, 0.0, was_heard=True
+    )
 
 
 def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:
@@ -45,6 +48,16 @@ def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, .
         Protocol.SCTP: "refuse",
     }
     return PoolPolicy(handle, actions, also)
+
+
+def all_heard(departed: Departed) -> bool:
+    """Every member had answered before it left."""
+    return True
+
+
+def let_all_be_heard(agent: PpuAgent) -> None:
+    """As if every member of the agent's pools had answered before."""
+    agent.answers.was_heard = lambda asked, left_at_s: True  # type: ignore[method-assign]
 
 
 def ask(deaths: Deaths, heard: Heard, now: float) -> None:

@@ -45,6 +45,14 @@ def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
     }
 
 
+def test_ports_of_a_pool_are_those_of_its_servers_and_any_by_default(tmp_path: Path) -> None:
+    config = load_configuration(written(tmp_path, f"{WELL}ports = [5060, 5062]\n"))
+    assert config.pool_rules["p"].ports == {5060, 5062}
+    assert not load_configuration(written(tmp_path, WELL)).pool_rules["p"].ports
+    with pytest.raises(ConfigurationErrors, match=r"pool\[0\].ports\[0\]"):
+        load_configuration(written(tmp_path, f"{WELL}ports = [0]\n"))
+
+
 def test_wrong_value_of_pace_is_told_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationErrors) as errors:
         load_configuration(written(tmp_path, f'{WELL}pace = "fast"\n'))

@@ -20,6 +20,7 @@ from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
     MOST_ASKED_PER_S,
     MOST_REMEMBERED,
+    REFUSAL_HOLDS_S,
     REMEMBERED_S,
     TRANSITIONS,
     Deaths,
@@ -37,8 +38,10 @@ from tests.ppu_agent.making import (
     REFUSED,
     SILENT,
     UNKNOWN,
+    all_heard,
     ask,
     destination,
+    let_all_be_heard,
     member,
     view,
 )
@@ -48,7 +51,7 @@ PATIENCE_S = 30.0
 
 def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
     """Of members 1 to `of`, those that are not in `left` are out since the second 1."""
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
     deaths.views({POOL: view(*left)}, 1.0)
     return deaths
@@ -73,6 +76,45 @@ def test_server_that_serves_on_outside_its_pool_is_spared() -> None:
         deaths = deaths_after_departure(1, 2)
         ask(deaths, heard, 1.0)
         assert deaths.dead() == {}, heard.words
+
+
+def never_heard(*left: int, of: int = 3) -> Deaths:
+    """The same, and no member ever answered the agent's question."""
+    deaths = Deaths(lambda departed: False)
+    deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
+    deaths.views({POOL: view(*left)}, 1.0)
+    return deaths
+
+
+def test_silence_of_a_service_that_never_answered_as_a_member_tells_nothing() -> None:
+    deaths = never_heard(1, 2)
+    for second in range(1, 60):
+        ask(deaths, SILENT, float(second))
+    assert deaths.dead() == {}
+    (left,) = deaths.departed
+    assert "did not hear it answer while it was a member" in left.words
+    deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 61.0)
+    assert deaths.dead() == {}, "the belief's own probes asked the same question in vain"
+
+
+def test_refusal_of_a_service_that_never_answered_counts_until_it_is_silent_again() -> None:
+    """Linux sends one ICMP error a second: a silence right behind a refusal is none."""
+    deaths = never_heard(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    ask(deaths, SILENT, 2.0)
+    assert set(deaths.dead()) == {destination(3)}
+    ask(deaths, SILENT, 1.0 + REFUSAL_HOLDS_S)
+    assert deaths.dead() == {}, "a service is there that answers no such question"
+
+
+def test_probes_that_tell_nothing_become_rare() -> None:
+    deaths = never_heard(1, 2)
+    asked = 0
+    for tenth in range(6000):
+        now = 1.0 + tenth / 10
+        asked += len(deaths.due(now))
+        deaths.heard(destination(3), SILENT, now)
+    assert asked < 100
 
 
 def test_drained_server_that_is_stopped_later_is_dead_then() -> None:
@@ -117,7 +159,7 @@ def test_last_member_of_a_pool_is_never_dead() -> None:
 
 
 def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     tcp = PoolView("sip-tcp", (member(3, Protocol.TCP), member(1, Protocol.TCP)), known=True)
     deaths.views({POOL: view(1, 2, 3), "sip-tcp": tcp}, 0.0)
     deaths.views({POOL: view(1, 2), "sip-tcp": tcp}, 1.0)
@@ -141,20 +183,20 @@ def test_no_server_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
 
 
 def test_pool_that_is_not_known_yet_loses_nobody() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2)}, 0.0)
     deaths.views({POOL: view(known=False)}, 1.0)
     assert deaths.due(1.0) == []
 
 
 def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_probe() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     assert deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
     assert set(deaths.dead()) == {destination(3)}
 
 
-def test_members_that_left_are_remembered_for_an_hour_and_the_thousand_latest() -> None:
+def test_members_that_left_are_remembered_for_minutes_and_the_thousand_latest() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
     deaths.views({POOL: view(1, 2)}, 1.5 + REMEMBERED_S)
@@ -167,7 +209,7 @@ def test_members_that_left_are_remembered_for_an_hour_and_the_thousand_latest() 
 
 
 def test_of_many_that_left_each_is_asked_less_often() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     crowd = tuple(member(1, port=1000 + number) for number in range(MOST_REMEMBERED))
     deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 0.0)
     deaths.views({POOL: view(2)}, 1.0)
@@ -189,7 +231,7 @@ def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
 
 
 def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -206,8 +248,8 @@ def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
 def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile() -> None:
     before = deaths_after_departure(2, 3)
     ask(before, REFUSED, 1.0)
-    kept = before.remembered()
-    after = Deaths()
+    kept = before.remembered(lambda handle, destination: True)
+    after = Deaths(all_heard)
     for handle, known in kept.items():
         after.remember(handle, known.members, known.recent, 0.0, 0.0)
     after.restrict({POOL: [ip_network("10.0.0.0/8")], "other": [ip_network("10.0.0.0/8")]})
@@ -225,40 +267,117 @@ def ask_again(deaths: Deaths) -> None:
         deaths.heard(one.destination, REFUSED, 3.0)
 
 
-def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp_path: Path) -> None:
-    """A pool over UDP that is not SIP, or a host that is cut off."""
-    path = tmp_path / "ppu-agent.toml"
-    path.write_text(
-        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["127.0.0.0/8"]\n'
-        f'[state]\npath = "{tmp_path}"\n'
-    )
+def test_next_agent_knows_which_of_those_that_left_had_answered_before() -> None:
+    before = deaths_after_departure(2, 3)
+    known = before.remembered(lambda handle, at: at == destination(2))[POOL]
+    assert {one.identifier for one in known.recent} == {1, 2}
+    assert [one.identifier for one in known.members] == [3]
 
-    async def scenario() -> list[ProbeResult]:
-        agent = PpuAgent(load_configuration(path))
-        members = [
-            replace(member(number, port=one.getsockname()[1]), addresses=(ip_address("127.0.0.1"),))
-            for number, one in enumerate(sockets, start=1)
+
+class UdpServers:
+    """Servers of a pool at this host, and an agent that is told who is in the pool. They hear nothing yet."""
+
+    def __init__(self, folder: Path, number: int, cleanup: contextlib.ExitStack) -> None:
+        path = folder / "ppu-agent.toml"
+        path.write_text(
+            f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["127.0.0.0/8"]\n'
+            f'[state]\npath = "{folder}"\n'
+        )
+        self.agent = PpuAgent(load_configuration(path))
+        self.sockets = [
+            cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(number)
         ]
-        agent._views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
-        agent._views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
-        (left,) = agent.deaths.departed
-        found = [(await agent._listen_to(left)).outcome]
-        asyncio.get_running_loop().add_reader(sockets[1], answer, sockets[1])
-        async with asyncio.timeout(PATIENCE_S):
-            while (heard := await agent._listen_to(left)).outcome is ProbeResult.UNKNOWN:
-                pass
-        asyncio.get_running_loop().remove_reader(sockets[1])
-        return [*found, heard.outcome]
+        for one in self.sockets:
+            one.bind(("127.0.0.1", 0))
+        self.members = [
+            replace(member(number, port=one.getsockname()[1]), addresses=(ip_address("127.0.0.1"),))
+            for number, one in enumerate(self.sockets, start=1)
+        ]
 
-    def answer(server: socket.socket) -> None:
+    def see(self, *numbers: int) -> None:
+        """The registrars list these members."""
+        members = tuple(self.members[number - 1] for number in numbers)
+        self.agent._views_changed({POOL: PoolView(POOL, members, known=True)})
+
+    def answer(self, number: int, *, answers: bool = True) -> None:
+        """A server answers OPTIONS from now on, or no more."""
+        server = self.sockets[number - 1]
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(server)
+        if answers:
+            loop.add_reader(server, self._answer, server)
+
+    @staticmethod
+    def _answer(server: socket.socket) -> None:
         data, source = server.recvfrom(4096)
         server.sendto(refusal(data, source, "test") or b"", source)
 
+    async def ask_members(self) -> None:
+        """Members are asked as they are all the time."""
+        for due in self.agent.answers.due(time.monotonic(), 10):
+            await self.agent._ask_member(*due)
+
+    async def probe_departed(self) -> ProbeResult:
+        (left,) = self.agent.deaths.departed
+        return (await self.agent._listen_to(left)).outcome
+
+
+def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp_path: Path) -> None:
+    """A host that is cut off from all servers."""
+
+    async def scenario(cleanup: contextlib.ExitStack) -> list[ProbeResult]:
+        servers = UdpServers(tmp_path, 2, cleanup)
+        for number in (1, 2):
+            servers.answer(number)
+        servers.see(1, 2)
+        await servers.ask_members()
+        for number in (1, 2):
+            servers.answer(number, answers=False)
+        servers.see(2)
+        servers.agent._witnessed.clear()  # some minutes later
+        found = [await servers.probe_departed()]
+        servers.answer(2)
+        async with asyncio.timeout(PATIENCE_S):
+            while (heard := await servers.probe_departed()) is ProbeResult.UNKNOWN:
+                pass
+        servers.answer(2, answers=False)
+        return [*found, heard]
+
     with contextlib.ExitStack() as cleanup:
-        sockets = [cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(2)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        assert asyncio.run(scenario()) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]
+        assert asyncio.run(scenario(cleanup)) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]
+
+
+def test_only_a_member_that_answered_before_is_dead_by_silence(tmp_path: Path) -> None:
+    """The other one is a live service of another kind, which a stranger named as its own."""
+
+    async def scenario(cleanup: contextlib.ExitStack) -> set[int]:
+        servers = UdpServers(tmp_path, 3, cleanup)
+        for number in (1, 2):
+            servers.answer(number)
+        servers.see(1, 2, 3)
+        await servers.ask_members()
+        servers.answer(1, answers=False)
+        servers.see(2)
+        for departed in servers.agent.deaths.due(time.monotonic()):
+            await servers.agent._ask(departed)
+        servers.answer(2, answers=False)
+        return {departed.member.identifier for departed in servers.agent.deaths.dead().values()}
+
+    with contextlib.ExitStack() as cleanup:
+        assert asyncio.run(scenario(cleanup)) == {1}
+
+
+def test_server_of_a_pool_that_a_reload_removes_while_it_is_asked_is_told_nothing(tmp_path: Path) -> None:
+    async def scenario(cleanup: contextlib.ExitStack) -> ProbeResult:
+        servers = UdpServers(tmp_path, 2, cleanup)
+        servers.see(1, 2)
+        servers.see(2)
+        (left,) = servers.agent.deaths.departed
+        servers.agent.deaths.restrict({})
+        return (await servers.agent._listen_to(left)).outcome
+
+    with contextlib.ExitStack() as cleanup:
+        assert asyncio.run(scenario(cleanup)) is ProbeResult.UNKNOWN
 
 
 def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_path: Path) -> None:
@@ -358,6 +477,7 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
 
     async def scenario() -> None:
         agent = PpuAgent(load_configuration(path))
+        let_all_be_heard(agent)
         loop = asyncio.get_running_loop()
 
         def die(left: PoolView) -> None:
@@ -405,11 +525,12 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
 
     async def scenario() -> int:
         agent = PpuAgent(load_configuration(path))
+        let_all_be_heard(agent)
         agent._views_changed({POOL: view(*range(1, 1001))})
         agent._views_changed({POOL: view(*range(501, 1001))})
         written: list[Steering] = []
         monkeypatch.setattr(agent.writer, "write", lambda steering, port: written.append(steering))
-        asking = asyncio.create_task(agent._ask_the_departed())
+        asking = asyncio.create_task(agent._ask_servers())
         async with asyncio.timeout(PATIENCE_S):
             while len(agent.steering.treatments) < 1000:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

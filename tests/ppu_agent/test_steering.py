@@ -24,15 +24,23 @@ from ppu_agent.steering import (
 )
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, destination, member, policy, view
+from tests.ppu_agent.making import POOL, all_heard, destination, member, policy, view
 
 EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 
 
 def dead(*destinations: Destination) -> dict[Destination, Departed]:
     return {
-        one: Departed(one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused") for one in destinations
+        one: Departed(one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused", was_heard=True)
+        for one in destinations
     }
+
+
+def test_further_transports_of_a_destination_that_never_answered_as_a_member_are_left_alone() -> None:
+    """Another service at the same port may live: a DNS server has UDP where nobody accepts TCP."""
+    unheard = {one: replace(left, was_heard=False) for one, left in dead(destination(3)).items()}
+    found = plan([policy(also=(Protocol.TCP,))], {POOL: view(1, 2)}, EVEN, unheard)
+    assert [one.destination for one in found.treatments] == [destination(3)]
 
 
 def test_redirected_to_the_living_of_the_pool_by_weight() -> None:
@@ -140,7 +148,7 @@ def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[i
 
 def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() -> None:
     repeating = replace(policy(also=(Protocol.TCP,)), on_dead={**policy().on_dead, Protocol.TCP: "repeat"})
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2)}, 0.0)
     deaths.views({POOL: view(1)}, 1.0)
     both = {destination(1, Protocol.TCP), destination(2, Protocol.TCP)}

@@ -22,7 +22,18 @@ from ppu_agent.status_model import BelievedStatus, PpuStatus
 from ppu_agent.steering import PoolPolicy, Steering, plan
 
 from rserpool import Protocol
-from tests.ppu_agent.making import ANSWERED, POOL, REFUSED, ask, destination, member, policy, view
+from tests.ppu_agent.making import (
+    ANSWERED,
+    POOL,
+    REFUSED,
+    all_heard,
+    ask,
+    destination,
+    let_all_be_heard,
+    member,
+    policy,
+    view,
+)
 
 
 def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
@@ -35,7 +46,7 @@ def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[di
 
 
 def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     for last, heard, words in (
         (view(1, 2), None, "passes: no pool of this configuration has or had a member there"),
         (view(1, 2, 3), None, "udp: passes: a member of sip-udp, alive"),
@@ -68,7 +79,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     all_of_them = {POOL: view(1, 2, 3), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp), known=True)}
     left = {POOL: view(1, 2), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp[:2]), known=True)}
     policies = [policy(), replace(policy(), handle="sip-tcp")]
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views(all_of_them, 0.0)
     deaths.views(left, 1.0)
     for one in deaths.due(1.0):
@@ -86,7 +97,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     assert of_udp.startswith("udp: redirected to 10.0.0.1:5060")
     of_sctp, *_ = said([replace(one, also=(Protocol.SCTP,)) for one in policies])
     assert of_sctp.startswith("sctp: passes: left its pool")
-    alive = explain(address, 5060, all_of_them, Deaths(), Steering(), suspended=False)
+    alive = explain(address, 5060, all_of_them, Deaths(all_heard), Steering(), suspended=False)
     assert alive["words"] == [
         "tcp: passes: a member of sip-tcp, alive",
         "udp: passes: a member of sip-udp, alive",
@@ -95,7 +106,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
 
 
 def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -129,7 +140,7 @@ def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
 
 
 def test_status_and_metrics_tell_what_is_done() -> None:
-    deaths = Deaths()
+    deaths = Deaths(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -156,6 +167,7 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
 
     async def scenario() -> list[str]:
         agent = PpuAgent(load_configuration(path))
+        let_all_be_heard(agent)
         here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
         all_of_them = view(1, 2)
         agent._views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})

@@ -16,6 +16,7 @@ from tests.ppu_agent.client_host import FRONT, Client
 from tests.ppu_agent.sip_messages import request
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import SIP_PORTS, Chain
+from tests.support.members import Members
 from tests.support.namespaces import end, kill, own_namespace, program_of
 from tests.support.waiting import until
 
@@ -106,6 +107,23 @@ def test_agent_that_is_started_again_knows_who_was_dead(whole: Client) -> None:
     whole.agent = whole.start_agent()
     until(lambda: whole.options(FIRST), told=whole.log)
     whole.revive(FIRST)
+
+
+def test_live_service_that_never_was_a_server_of_the_pool_is_left_alone(whole: Client) -> None:
+    """A host that may register names it, and leaves. The service answers, but no question of the agent.
+
+    It lives until the module's end: an agent that hears a refusal there would treat it as dead.
+    """
+    echo = 5099
+    chain = whole.chain
+    stranger = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses, "stranger")
+    stranger.add(99, HANDLE, echo, is_echo=True)
+    until(lambda: echo in whole.alive(), told=whole.log)
+    assert whole.echoes(echo)
+    stranger.remove(99)
+    until(lambda: "did not hear it answer" in whole.ask("status")["departed"][0]["said"], told=whole.log)
+    assert [whole.echoes(echo, 5.0) for _ in range(20)] == [True] * 20
+    assert whole.treated() == {}
 
 
 def test_rules_that_somebody_removed_are_put_again(whole: Client) -> None:

@@ -47,10 +47,18 @@ class Members:
         wait_for_control(self._control, self._process, folder / f"{name}.log")
 
     def add(
-        self, identifier: int, handle: str, port: int, load: float = 0.0, *, like_sentinel: bool = False
+        self,
+        identifier: int,
+        handle: str,
+        port: int,
+        load: float = 0.0,
+        *,
+        like_sentinel: bool = False,
+        is_echo: bool = False,
     ) -> None:
         """Register one, which answers SIP OPTIONS over UDP; `like_sentinel`: with transport and policy of a
-        registrar's sentinel, so that both may be in one pool."""
+        registrar's sentinel, so that both may be in one pool. `is_echo`: the server there echoes what is no
+        SIP and answers nothing else, and it lives on when the element is removed."""
         request(
             self._control,
             "add",
@@ -60,6 +68,7 @@ class Members:
             port=port,
             load=load,
             like_sentinel=like_sentinel,
+            is_echo=is_echo,
         )
 
     def set_load(self, identifier: int, load: float) -> None:
@@ -115,9 +124,10 @@ class _Program:
             reregistration_ms=REREGISTRATION_MS,
         )
         loop = asyncio.get_running_loop()
-        self._servers[wanted["identifier"]], _ = await loop.create_datagram_endpoint(
-            _SipServer, (self._address, wanted["port"])
-        )
+        kind = _EchoServer if wanted["is_echo"] else _SipServer
+        server, _ = await loop.create_datagram_endpoint(kind, (self._address, wanted["port"]))
+        if not wanted["is_echo"]:
+            self._servers[wanted["identifier"]] = server
         client.start()
         self._clients[wanted["identifier"]] = client
         return {}
@@ -128,7 +138,9 @@ class _Program:
 
     async def remove(self, wanted: dict[str, Any]) -> dict[str, Any]:
         client = self._clients.pop(wanted["identifier"])
-        self._servers.pop(wanted["identifier"]).close()
+        server = self._servers.pop(wanted["identifier"], None)
+        if server is not None:
+            server.close()
         if not await client.deregister(2000):
             raise ControlError("not deregistered")
         await client.close()
@@ -148,7 +160,25 @@ class _SipServer(asyncio.DatagramProtocol):
         self._transport.sendto(b"\r\n".join(lines), address)
 
 
-ADD = {"identifier": int, "port": int, "load": float, "handle": str, "like_sentinel": bool}
+class _EchoServer(asyncio.DatagramProtocol):
+    """Sends every datagram back, but SIP requests."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.DatagramTransport, transport)
+
+    def datagram_received(self, data: bytes, address: Any) -> None:
+        if b"SIP/2.0" not in data:
+            self._transport.sendto(data, address)
+
+
+ADD = {
+    "identifier": int,
+    "port": int,
+    "load": float,
+    "handle": str,
+    "like_sentinel": bool,
+    "is_echo": bool,
+}
 
 
 async def _main(control: str, address: str, *registrars: str) -> None:

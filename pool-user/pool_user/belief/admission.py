@@ -51,10 +51,14 @@ def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | 
     return False
 
 
-def why_refused(transport: Transport, accept: Sequence[IPv4Network | IPv6Network]) -> str | None:
-    """Say why a PE with this user transport does not count, None if it does."""
+def why_refused(
+    transport: Transport, accept: Sequence[IPv4Network | IPv6Network], ports: Collection[int] = ()
+) -> str | None:
+    """Say why a PE with this user transport does not count, None if it does. Empty `ports`: any port."""
     if not transport.port:
         return f"{REFUSED}: its port is 0"
+    if ports and transport.port not in ports:
+        return f"{REFUSED}: port {transport.port} is not one of the pool's ports"
     if accepted(transport.addresses, accept):
         return None
     listed = ", ".join(str(address) for address in transport.addresses[:4]) or "none"
@@ -86,7 +90,7 @@ class Admission:
     def takes(self, element: PoolElement, rules: PoolRules) -> bool:
         """Whether a registrar's word about this PE counts; then it is known from now on."""
         identifier = element.identifier
-        is_foreign = why_refused(element.user_transport, rules.accept) is not None
+        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
         if identifier in (self._foreign if is_foreign else self._own):
             return True
         if is_foreign:
@@ -118,7 +122,7 @@ class Admission:
 
     def refuse(self, element: PoolElement, rules: PoolRules, now: float) -> BeliefEvent | None:
         """Count a refusal. Return what is to be told about it and those before, if it is time."""
-        is_foreign = why_refused(element.user_transport, rules.accept) is not None
+        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
         kind = FOREIGN if is_foreign else TOO_MANY
         self.refused[kind] += 1
         self._untold[kind] += 1
@@ -129,7 +133,7 @@ class Admission:
         addresses = element.user_transport.addresses
         last = f"{addresses[0] if addresses else 'no address'} port {element.user_transport.port}"
         why = (
-            f"not in the pool's accept networks, and {MAX_FOREIGN} such PEs are known already"
+            f"not in the pool's accept networks or ports, and {MAX_FOREIGN} such PEs are known already"
             if is_foreign
             else f"the pool has {rules.max_members} members already (max_members)"
         )

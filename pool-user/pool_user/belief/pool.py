@@ -96,7 +96,7 @@ class PoolBelief:
             if self.size > size:  # should no claim come of it, the next evaluation releases it
                 self._touched.add(element.identifier)
             return True
-        if why_refused(element.user_transport, self._rules.accept) is None:
+        if why_refused(element.user_transport, self._rules.accept, self._rules.ports) is None:
             # The pool is full. A PE that is in stays; one whose claims were denied makes room.
             spare = self.admission.spare(self._wanted.keys() | self._members.keys() | self._touched)
             if spare is not None:
@@ -319,7 +319,7 @@ class PoolBelief:
                 self._expires_s.pop(identifier, None)
                 continue
             element = decision.element
-            refusal = why_refused(element.user_transport, self.rules.accept)
+            refusal = why_refused(element.user_transport, self.rules.accept, self.rules.ports)
             if refusal is not None and decision.is_listed:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, court, now):
@@ -444,7 +444,7 @@ class PoolBelief:
         if member.identifier in self._out and decision is not None and decision.is_in:
             return False
         transport = Transport(member.protocol, member.port, member.addresses)
-        return why_refused(transport, self.rules.accept) is None
+        return why_refused(transport, self.rules.accept, self.rules.ports) is None
 
     def _stale(self, court: Court, stale_since_s: float, now: float) -> float | None:
         """Since when no registrar can vouch for the pool; None while one can."""
@@ -468,7 +468,7 @@ class PoolBelief:
         found = []
         for member in self._history.recent:
             addresses = accepted(member.addresses, self.rules.accept)
-            if addresses:
+            if addresses and (not self.rules.ports or member.port in self.rules.ports):
                 found.append(replace(member, addresses=addresses, stale=True))
         return tuple(found)
 

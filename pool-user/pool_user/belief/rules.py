@@ -57,9 +57,11 @@ class PoolRules:
     `verified`: the backend's own probe has a say all the time, not only while registrars are lost.
     `max_members`: further PEs are refused before anything about them is stored.
     `remote_agents`: hosts whose PEs are servers elsewhere (`spoken_for()`).
+    `ports`: those at which its servers may be; empty: any.
     """
 
     accept: Sequence[IPv4Network | IPv6Network]
     verified: bool = False
     max_members: int = MAX_MEMBERS
     remote_agents: frozenset[IPv4Address | IPv6Address] = frozenset()
+    ports: frozenset[int] = frozenset()
