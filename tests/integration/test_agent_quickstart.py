@@ -1,9 +1,11 @@
 """The configurations on connecting a server: all are right; those whose servers Debian 12 has are run."""
 
+import contextlib
 import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from ppe_agent.configuration import load_configuration
 
 from tests.support.backend import ADDRESS
 from tests.support.chain import Chain
-from tests.support.quickstart import KAMAILIO, configure, page
+from tests.support.namespaces import REPOSITORY
+from tests.support.quickstart import configure, page, start_kamailio
 from tests.support.stalls import share_of_a_core
 
 NAMES = ("kamailio", "opensips", "asterisk", "web")
@@ -20,7 +23,51 @@ MOST_OF_A_CORE = 0.02
 """Two to three times what it takes here (tests/support/sidecar_cost.py), for slower machines."""
 
 
-# The demo's script, with the modules that the page names.
+REGISTER = f"""
+import socket
+lines = [
+    "REGISTER sip:{ADDRESS} SIP/2.0",
+    "Via: SIP/2.0/UDP {ADDRESS}:5081;branch=z9hG4bK1",
+    "From: <sip:service@{ADDRESS}>;tag=1",
+    "To: <sip:service@{ADDRESS}>",
+    "Call-ID: register",
+    "CSeq: 1 REGISTER",
+    "Contact: <sip:service@{ADDRESS}:5080>",
+    "Content-Length: 0",
+]
+with socket.socket(type=socket.SOCK_DGRAM) as client:
+    client.bind(("{ADDRESS}", 5081))
+    client.settimeout(30)
+    client.sendto("\\r\\n".join([*lines, "", ""]).encode(), ("{ADDRESS}", 5060))
+    print(client.recv(4096).decode())
+"""
+
+
+@contextlib.contextmanager
+def calls(chain: Chain) -> Iterator[None]:
+    """Twenty calls a second, of half a second each, through Kamailio to a SIPp; each ends by its BYE."""
+    run, labs = chain.namespace, REPOSITORY / "labs" / "rspdns_lab"
+    common = ["sipp", "-i", ADDRESS, "-nostdin", "-sf"]
+    answering = [*common, str(labs / "chain/side_by_side/uas.xml"), "-p", "5080", "-s", "as1"]
+    run.start(*answering, log=chain.folder / "uas.log")
+    registered = run.run(sys.executable, "-c", REGISTER).stdout
+    assert " 200 OK" in registered, registered
+    calling = [
+        *common,
+        str(labs / "ims/uac.xml"),
+        "-p",
+        "5090",
+        "-s",
+        ADDRESS,
+        "-r",
+        "20",
+        "-m",
+        "80",
+        f"{ADDRESS}:5060",
+    ]
+    caller = run.start(*calling, log=chain.folder / "uac.log")
+    yield
+    caller.wait(60)  # a busy machine may lose one call of them
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -33,15 +80,8 @@ def test_every_configuration_is_right(name: str, tmp_path: Path, monkeypatch: py
 
 
 def test_the_pages_configuration_keeps_a_kamailio_in_its_pool(chain: Chain) -> None:
-    configure(chain, page("kamailio"))
-    (chain.folder / "kamailio.cfg").write_text(KAMAILIO)
-    listen = [f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090"]
-    server = chain.namespace.start(
-        *("kamailio", "-f", str(chain.folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
-        *(part for each in listen for part in ("-l", each)),
-        *("-Y", str(chain.folder), "-P", str(chain.folder / "kamailio.pid")),
-        log=chain.folder / "kamailio.log",
-    )
+    configure(chain, page("kamailio").replace("capacity  = 2000", "capacity  = 20"))
+    server = start_kamailio(chain.namespace, chain.folder, ADDRESS)
     agent = chain.sidecar.start()
     chain.until_in()
     one = chain.sidecar.until_status(lambda one: one["state"] == "in" and one["load_problem"] is None)
@@ -55,6 +95,9 @@ def test_the_pages_configuration_keeps_a_kamailio_in_its_pool(chain: Chain) -> N
         "connection held",
         "OPTIONS answered 483 Too Many Hops",
     ]
+    with calls(chain):
+        chain.sidecar.until_status(lambda one: one["load"] > 0.2)
+    chain.sidecar.until_status(lambda one: one["load"] < 0.1)
     os.killpg(server.pid, signal.SIGSTOP)
     chain.until_out()
     os.killpg(server.pid, signal.SIGCONT)

@@ -2,46 +2,35 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
+from textwrap import dedent
 
 from tests.support.backend import HANDLE
 from tests.support.chain import Chain
-from tests.support.namespaces import REPOSITORY
+from tests.support.namespaces import REPOSITORY, Namespace
 
 PAGE = REPOSITORY / "docs" / "how-to" / "servers" / "connect-a-server.md"
-KAMAILIO = """\
-#!KAMAILIO
-log_stderror=yes
-debug=0
-children=2
-tcp_children=2
-auto_aliases=no
-dns=no
-rev_dns=no
-tcp_accept_no_cl=yes
-loadmodule "sl.so"
-loadmodule "tm.so"
-loadmodule "rr.so"
-loadmodule "pv.so"
-loadmodule "maxfwd.so"
-loadmodule "dialog.so"
-loadmodule "xhttp.so"
-loadmodule "xhttp_prom.so"
-modparam("xhttp_prom", "xhttp_prom_stats", "all")
-request_route {
-    if (!mf_process_maxfwd_header("10")) {
-        sl_send_reply("483", "Too Many Hops");
-        exit;
-    }
-    sl_send_reply("200", "OK");
-}
-event_route[xhttp:request] {
-    if (prom_check_uri()) {
-        prom_dispatch();
-        return;
-    }
-    xhttp_reply("404", "Not Found", "text/html", "no");
-}
-"""
+SAMPLE = Path("/etc/kamailio/kamailio.cfg")
+"""The script that Debian's package installs."""
+
+
+def kamailio_cfg(address: str) -> str:
+    """Debian's sample script with the lines of the page, for a host with this address."""
+    blocks = re.findall(r"^    ```\n(.*?)^    ```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    head, managed = (dedent(block).replace("10.20.0.5", address) for block in blocks)
+    text = SAMPLE.read_text().replace("request_route {", f"{head}\nrequest_route {{", 1)
+    return text.replace("record_route();", f"{managed.strip()}\n\t\trecord_route();", 1)
+
+
+def start_kamailio(namespace: Namespace, folder: Path, address: str) -> subprocess.Popen[str]:
+    """Start Debian's Kamailio with its sample script and the lines of the page; it logs into `folder`."""
+    (folder / "kamailio.cfg").write_text(kamailio_cfg(address))
+    return namespace.start(
+        *("kamailio", "-f", str(folder / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
+        *("-Y", str(folder), "-P", str(folder / "kamailio.pid")),
+        log=folder / "kamailio.log",
+    )
 
 
 def page(name: str) -> str:

@@ -16,7 +16,7 @@ import psutil
 from tests.support.backend import ADDRESS
 from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
-from tests.support.quickstart import KAMAILIO, configure, page
+from tests.support.quickstart import configure, page, start_kamailio
 from tests.support.stalls import share_of_a_core
 
 README = REPOSITORY / "ppe-agent" / "README.md"
@@ -51,14 +51,7 @@ def main(time_s: float) -> None:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
             chain = Chain(namespace, directory, registrars="alone")
-            (directory / "kamailio.cfg").write_text(KAMAILIO)
-            listen = (f"udp:{ADDRESS}:5060", f"tcp:{ADDRESS}:5060", "tcp:127.0.0.1:9090")
-            namespace.start(
-                *("kamailio", "-f", str(directory / "kamailio.cfg"), "-DD", "-E", "-m", "32", "-M", "4"),
-                *(part for each in listen for part in ("-l", each)),
-                *("-Y", str(directory), "-P", str(directory / "kamailio.pid")),
-                log=directory / "kamailio.log",
-            )
+            start_kamailio(namespace, directory, ADDRESS)
             configure(chain, ten_lines())
             measure(chain, "the ten lines", time_s)
             configure(chain, ten_lines().replace("[[as]]", f"{METRICS}[[as]]", 1))
