@@ -31,6 +31,7 @@
 #define MOST_ADDRESSES 128
 #define MOST_PORTS 2
 #define WAITING 16
+#define MOST_REPLY_BYTES (1u << 20) /* a page of the status is less than half of it */
 #define ANSWER_WITHIN_S 3
 #define STOPPED "the daemon does not answer (is it stopped?)"
 #define SLICE_NS 100000 /* the least that Linux gives */
@@ -334,23 +335,32 @@ static int read_whole(int file, void *to, size_t size)
 	return 0;
 }
 
+/* A daemon's text holds printable characters and line ends alone: others could be commands to the reader's terminal. */
+static void make_printable(char *text)
+{
+	for (; *text; text++)
+		if ((*text < ' ' || *text > '~') && *text != '\n')
+			*text = '?';
+}
+
 /* Print what the daemon says until it says a message of kind `last`. Returns NULL, or what came instead, in words. */
 static const char *print_replies(int file, enum kind last)
 {
+	static char text[MOST_REPLY_BYTES + 1];
 	uint32_t length;
-	while (read_whole(file, &length, sizeof(length)) == 0 && length >= 1) {
-		char *text = malloc(length + 1);
-		if (!text || read_whole(file, text, length))
+	while (read_whole(file, &length, sizeof(length)) == 0) {
+		if (length < 1 || length > MOST_REPLY_BYTES)
+			return "the program that listens there is no rspdns-fastpath: its reply has an impossible length";
+		if (read_whole(file, text, length))
 			return "the daemon ended in the midst of its reply";
 		text[length] = 0;
+		make_printable(text + 1);
 		if (text[0] == REFUSED)
 			fail("%s", text + 1);
 		if (text[0] == PART || text[0] == TOLD || text[0] == DECIDED)
 			fputs(text + 1, stdout);
 		fflush(stdout);
-		char kind = text[0];
-		free(text);
-		if (kind == (char)last)
+		if (text[0] == (char)last)
 			return NULL;
 	}
 	return errno == EAGAIN ? STOPPED : "the daemon ended the connection";

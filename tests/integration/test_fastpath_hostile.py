@@ -1,5 +1,6 @@
 """Whatever arrives: the program answers nothing that PowerDNS would not answer so, and the daemon goes on."""
 
+import contextlib
 import json
 import mmap
 import os
@@ -8,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -30,7 +32,8 @@ from tests.support.bpf_run import (
     sum_of,
     wire_name,
 )
-from tests.support.fast_path import CLIENT, CLIENT_6, FAST, FAST_6, SLOW, FastStage, fast_stage
+from tests.support.fast_path import CLIENT, CLIENT_6, FAST, FAST_6, SLOW, FastStage, built, fast_stage
+from tests.support.namespaces import own_namespace
 from tests.support.waiting import until
 
 MUTATIONS = 1500
@@ -360,6 +363,43 @@ def test_mutated_frames_are_answered_only_where_a_host_would_take_them(
             answered[asked] = answer_of(changed)
     assert count > MUTATIONS / 30
     assert_answered_as_by_powerdns(stage, answered)
+
+
+@pytest.mark.parametrize("command", ["status", "trace", "detach"])
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (struct.pack("=I", 0xFFFFFFFF) + b"p" + b"A" * 60000, "impossible length"),
+        (struct.pack("=I", 1 << 31) + b"p" + b"A" * 60000, "impossible length"),
+        (struct.pack("=I", 0), "impossible length"),
+        (struct.pack("=I", 60) + b"p", "in the midst of its reply"),
+        (struct.pack("=I", 6) + b"e\x1b[2J\n", "?[2J"),
+    ],
+)
+def test_hostile_daemon_harms_nobody_who_asks_it(
+    tmp_path: Path, command: str, reply: bytes, said: str
+) -> None:
+    """The program that asks runs as root, and is built with AddressSanitizer here."""
+    with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor(1) as threads:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen()
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(ConnectionError):
+                connection.sendall(reply)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(100)
+
+        answering = threads.submit(answer)
+        with own_namespace() as namespace:
+            program = str(built("asan"))
+            done = namespace.run(program, command, "--socket", str(tmp_path / "sock"), timeout_s=60)
+        answering.result(60)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "Sanitizer" not in done.stderr
 
 
 def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
