@@ -64,6 +64,7 @@ struct station {
 	__u16 unused;
 };
 #define MOST_STATIONS 1024
+#define MOST_INTERFACES 64
 
 /*
  * The limit of questions from one source prefix. Each prefix may ask so many a second, and as many at once; of those above

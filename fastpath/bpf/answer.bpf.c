@@ -112,6 +112,14 @@ struct {
 	__type(value, __u8);
 } stations SEC(".maps");
 
+/* Interfaces without a wire: only there does the kernel leave a checksum to hardware that never comes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MOST_INTERFACES);
+	__type(key, __u32);
+	__type(value, __u8);
+} unwired SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, REASON_COUNT);
@@ -332,7 +340,7 @@ static __always_inline int read_checked(struct packet *p, struct scratch *s)
 	__u16 check = udp[3];
 	p->addresses += bpf_htons(17);
 	__u16 pseudo = fold((__u64)p->addresses + udp[2]);
-	p->is_partial = check == pseudo;
+	p->is_partial = check == pseudo && bpf_map_lookup_elem(&unwired, &p->interface);
 	if (check == 0)
 		return p->head == IPV4_HEAD ? ANSWERED : PACKET; /* IPv4 allows to leave it out */
 	if (p->dns > LONGEST)

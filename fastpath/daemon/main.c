@@ -58,7 +58,7 @@ static const char USAGE[] =
 	"       rspdns-fastpath status [--socket PATH]\n"
 	"       rspdns-fastpath trace [--socket PATH]\n"
 	"       rspdns-fastpath probe [--mode MODE]\n"
-	"       rspdns-fastpath detach [--socket PATH] [--interface NAME ...]\n"
+	"       rspdns-fastpath detach [--socket PATH]\n"
 	"\n"
 	"  --interface NAME   where questions arrive; may be given several times\n"
 	"  --address ADDRESS  PowerDNS's own address, IPv4 or IPv6; may be given several times\n"
@@ -384,23 +384,19 @@ static int ask(const struct options *options, enum kind kind, enum kind last)
 	return 0;
 }
 
-/* End a daemon that runs; remove from the interfaces what a killed one left, or one that does not answer. */
-static int detach(const struct options *options, struct program *program)
+/* End a daemon that runs; remove from all interfaces what a killed one left, or one that does not answer. */
+static int detach(const struct options *options, const struct program *program)
 {
 	int file = connect_to(options->socket);
 	const char *problem = file < 0 && errno == EAGAIN ? STOPPED : NULL;
-	if (file < 0 && !problem && program->interface_count == 0)
-		fail("no daemon listens at %s: name the interfaces that one left its program at", options->socket);
 	if (file >= 0) {
 		send_request(file, DETACH, NULL, 0);
 		problem = print_replies(file, DETACHED);
 		close(file);
 	}
-	program_detach(program);
-	if (problem && program->interface_count)
-		fail("%s; its program is off the interfaces named, and comes again unless you end the daemon", problem);
+	program_remove_leftovers(program);
 	if (problem)
-		fail("%s; its program is where it was: name the interfaces to have it removed there", problem);
+		fail("%s; its program is off the interfaces, and comes again unless you end the daemon", problem);
 	return 0;
 }
 

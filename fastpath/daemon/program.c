@@ -141,6 +141,7 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->leases = mapped(program->lease_file, sizeof(struct leases));
 	program->zones = map_of(program, "zones");
 	program->stations = map_of(program, "stations");
+	program->unwired = map_of(program, "unwired");
 	table->names = map_of(program, "names");
 	table->settings = mapped(map_of(program, "settings"), sizeof(struct settings));
 	table->entries = mapped(map_of(program, "entries"), sizeof(struct entry) * (size_t)names);
@@ -310,7 +311,7 @@ static void name_stations(const struct program *program, struct interface *inter
 {
 	uint8_t mac[6];
 	bool is_new = interface->index != index;
-	if (program->mode == TC || !read_mac(interface->name, mac) || (!is_new && memcmp(mac, interface->mac, 6) == 0))
+	if (program->mode == TC || !read_mac(interface->now, mac) || (!is_new && memcmp(mac, interface->mac, 6) == 0))
 		return;
 	if (!is_new)
 		name_station(program, index, interface->mac, false);
@@ -361,42 +362,127 @@ static void drop_link(struct interface *interface)
 	interface->link = -1;
 }
 
+/* Whether frames come there from this host's own senders alone, whose checksums the kernel has not worked out yet. */
+static bool has_no_wire(const char *name)
+{
+	struct ifreq request = {0};
+	if (interface_ioctl(name, SIOCGIFHWADDR, &request))
+		return false;
+	return request.ifr_hwaddr.sa_family == ARPHRD_LOOPBACK || has_driver(name, "veth") || has_driver(name, "tun");
+}
+
+static void note_wire(const struct program *program, unsigned int index, bool is_wired)
+{
+	uint8_t one = 1;
+	if (is_wired)
+		bpf_map_delete_elem(program->unwired, &index);
+	else
+		bpf_map_update_elem(program->unwired, &index, &one, BPF_ANY);
+}
+
+static void detach_tc(const struct program *program, unsigned int index)
+{
+	LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
+	LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
+	bpf_tc_detach(&hook, &options);
+}
+
+/* Take the program from where it is attached. An interface in another network namespace has lost its filter by the move. */
+static void give_back(const struct program *program, struct interface *interface)
+{
+	unsigned int index = interface->index;
+	if (index == 0)
+		return;
+	forget_stations(program, interface);
+	note_wire(program, index, true);
+	drop_link(interface);
+	if (program->mode == TC) {
+		detach_tc(program, index);
+		remove_hook(interface, index);
+	}
+	interface->index = 0;
+}
+
+/*
+ * Where the program is to be: at the interface that has the configured name. While there is none, the interface that had it
+ * keeps the program under its new name. 0: nowhere. `now` is its present name.
+ */
+static unsigned int find_interface(struct interface *interface)
+{
+	unsigned int index = if_nametoindex(interface->name);
+	if (index)
+		strcpy(interface->now, interface->name);
+	else if (interface->index && if_indextoname(interface->index, interface->now))
+		index = interface->index;
+	return index;
+}
+
+/* Attach at this interface. Returns NULL, or why not. */
+static const char *attach(struct program *program, struct interface *interface, unsigned int index)
+{
+	static char words[160];
+	const char *why = why_not_there(program, interface->now);
+	if (why)
+		return why;
+	int failed = program->mode == TC ? attach_tc(program, interface, index) : attach_xdp(program, interface, index);
+	if (!failed)
+		return NULL;
+	snprintf(words, sizeof(words), "the program can't be attached: %s%s", strerror(-failed),
+		 failed == -EBUSY				? " (another XDP program is there)"
+		 : failed == -EOPNOTSUPP && program->mode != TC ? " (its driver has no XDP: use tc or xdp-generic)"
+								: "");
+	return words;
+}
+
+static void note_problem(struct program *program, struct interface *interface, const char *problem)
+{
+	program->is_changed |= strcmp(interface->problem, problem) != 0;
+	snprintf(interface->problem, sizeof(interface->problem), "%s", problem);
+}
+
+/* An attached interface has no problem but another name. The kernel allows nearly all bytes in a name, JSON does not. */
+static void note_name(struct program *program, struct interface *interface)
+{
+	char words[160] = "", now[IF_NAMESIZE];
+	strcpy(now, interface->now);
+	for (char *at = now; *at; at++)
+		if (*at <= ' ' || *at > '~' || *at == '"' || *at == '\\')
+			*at = '?';
+	if (strcmp(interface->now, interface->name) != 0)
+		snprintf(words, sizeof(words), "it was renamed to %s, and answers there: name it so in the options", now);
+	note_problem(program, interface, words);
+}
+
 unsigned int program_attach(struct program *program)
 {
 	unsigned int attached = 0;
-	program->looks++;
+	program->is_changed = program->looks++ == 0;
 	for (unsigned int i = 0; i < program->interface_count; i++) {
 		struct interface *interface = &program->interfaces[i];
-		unsigned int index = if_nametoindex(interface->name);
+		unsigned int index = find_interface(interface);
 		bool is_there = is_attached(program, interface, index);
-		bool may_stay = is_there && (program->mode == TC || program->looks % LOOKS_TO_A_QUERY);
-		const char *why = index == 0 ? "there is no such interface"
-				  : may_stay ? NULL
-					     : why_not_there(program, interface->name);
-		if (is_there && !why) {
+		bool may_stay = is_there && (program->mode == TC || program->looks % LOOKS_TO_A_QUERY ||
+					     !why_not_there(program, interface->now));
+		if (may_stay) {
 			name_stations(program, interface, index);
+			note_name(program, interface);
 			attached++;
 			continue;
 		}
-		forget_stations(program, interface);
-		interface->index = 0;
-		drop_link(interface);
-		if (why) {
-			snprintf(interface->problem, sizeof(interface->problem), "%s", why);
-			continue;
-		}
-		int failed = program->mode == TC ? attach_tc(program, interface, index) : attach_xdp(program, interface, index);
-		if (failed) {
-			snprintf(interface->problem, sizeof(interface->problem), "the program can't be attached: %s%s",
-				 strerror(-failed),
-				 failed == -EBUSY			  ? " (another XDP program is there)"
-				 : failed == -EOPNOTSUPP && program->mode != TC ? " (its driver has no XDP: use tc or xdp-generic)"
-									  : "");
+		bool is_renamed = strcmp(interface->now, interface->name) != 0;
+		program->is_changed |= interface->index != index;
+		give_back(program, interface);
+		/* The interface of that index is a stranger when the program was not there any more. */
+		const char *problem = index == 0 || (is_renamed && !is_there) ? "there is no such interface"
+									      : attach(program, interface, index);
+		if (problem) {
+			note_problem(program, interface, problem);
 			continue;
 		}
 		name_stations(program, interface, index); /* until then it answers nothing */
+		note_wire(program, index, !has_no_wire(interface->now));
 		interface->index = index;
-		interface->problem[0] = 0;
+		note_name(program, interface);
 		attached++;
 	}
 	return attached;
@@ -404,19 +490,18 @@ unsigned int program_attach(struct program *program)
 
 void program_detach(struct program *program)
 {
+	for (unsigned int i = 0; i < program->interface_count; i++)
+		give_back(program, &program->interfaces[i]);
+}
+
+void program_remove_leftovers(const struct program *program)
+{
 	libbpf_set_print(note_complaint);
-	for (unsigned int i = 0; i < program->interface_count; i++) {
-		struct interface *interface = &program->interfaces[i];
-		unsigned int index = if_nametoindex(interface->name);
-		drop_link(interface);
-		interface->index = 0;
-		if (index == 0)
-			continue;
-		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)index, .attach_point = BPF_TC_INGRESS);
-		LIBBPF_OPTS(bpf_tc_opts, options, .handle = program->handle, .priority = TC_PRIORITY);
-		bpf_tc_detach(&hook, &options);
-		remove_hook(interface, index);
-	}
+	struct if_nameindex *all = if_nameindex();
+	for (const struct if_nameindex *one = all; one && one->if_index; one++)
+		detach_tc(program, one->if_index);
+	if (all)
+		if_freenameindex(all);
 }
 
 void program_count(const struct program *program, uint64_t totals[REASON_COUNT])

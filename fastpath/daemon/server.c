@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +58,6 @@ struct server {
 	uint64_t untold; /* decisions since the last look at the interfaces, above the rate */
 	uint64_t *told; /* the questions about each entry that the backend knows of */
 	uint32_t next_asked;		       /* the slot at which the next status of those asked about begins */
-	unsigned int attached;
 	uint64_t connected; /* clients, ever */
 	int epoll;
 	bool is_over;
@@ -654,15 +652,16 @@ static int timer(void)
 
 static void look_at_interfaces(struct server *server)
 {
-	unsigned int attached = program_attach(server->program);
-	if (attached == server->attached)
+	struct program *program = server->program;
+	unsigned int attached = program_attach(program);
+	if (!program->is_changed)
 		return;
-	server->attached = attached;
-	fprintf(stderr, "rspdns-fastpath: attached to %u of %u interfaces\n", attached, server->program->interface_count);
-	for (unsigned int i = 0; i < server->program->interface_count; i++) {
-		const struct interface *interface = &server->program->interfaces[i];
-		if (!interface->index)
-			fprintf(stderr, "rspdns-fastpath: not at %s: %s\n", interface->name, interface->problem);
+	fprintf(stderr, "rspdns-fastpath: attached to %u of %u interfaces\n", attached, program->interface_count);
+	for (unsigned int i = 0; i < program->interface_count; i++) {
+		const struct interface *interface = &program->interfaces[i];
+		if (interface->problem[0])
+			fprintf(stderr, "rspdns-fastpath: %s %s: %s\n", interface->index ? "at" : "not at", interface->name,
+				interface->problem);
 	}
 }
 
@@ -682,7 +681,6 @@ int server_run(int listener, struct program *program, struct table *table)
 	    !watch(&server, listener, &is_listener) || !watch(&server, ended, &is_end) || !watch(&server, ticks, &is_tick) ||
 	    !watch(&server, ring_buffer__epoll_fd(server.decisions), &is_decision))
 		return -1;
-	server.attached = UINT_MAX; /* told in any case */
 	look_at_interfaces(&server);
 	while (!server.is_over) {
 		struct epoll_event events[MOST_EVENTS];

@@ -19,8 +19,17 @@ from rspdns_lab.net.network import call_in
 from rserpool import Protocol
 from tests.backend.making import TCP, UDP, ZONE, member, view, views, zone
 from tests.support.bpf_run import frame, question
-from tests.support.fast_path import FAST, LEASE_S, FastStage, built, fast_stage, needs_bpf, take_vlan_tags_out
-from tests.support.namespaces import own_namespace
+from tests.support.fast_path import (
+    FAST,
+    LEASE_S,
+    FastStage,
+    built,
+    fast_stage,
+    leave_checksums_to_hardware,
+    needs_bpf,
+    take_vlan_tags_out,
+)
+from tests.support.namespaces import Namespace, own_namespace
 from tests.support.waiting import until
 
 OWNER, HOST = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"
@@ -259,6 +268,99 @@ def test_interface_that_goes_and_comes_is_attached_again(stage: FastStage) -> No
     stage.connect()
     until(lambda: stage.status()["interfaces"][0]["attached"])
     until(lambda: addresses(stage) == {"10.0.0.1"})
+    assert answered(stage) == 1
+
+
+def rename(stage: FastStage, now: str) -> None:
+    for words in (("down",), ("name", now)):
+        stage.server.ip("link", "set", "server", *words)
+    stage.server.ip("link", "set", now, "up")
+
+
+def ingress(namespace: Namespace, interface: str) -> str:
+    """The qdiscs, the filters and the XDP programs at an interface."""
+    shown = namespace.run("tc", "qdisc", "show", "dev", interface).stdout
+    shown += namespace.run("tc", "filter", "show", "dev", interface, "ingress").stdout
+    return shown + namespace.run("ip", "-d", "link", "show", interface).stdout
+
+
+def is_clean(shown: str) -> bool:
+    return not any(trace in shown for trace in ("clsact", "fastpath", "prog/xdp"))
+
+
+@pytest.mark.parametrize("mode", ["tc", "xdp-generic"])
+def test_renamed_interface_keeps_the_program_and_gives_it_back(
+    tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> None:
+    with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", mode) as stage:
+        assert answered(stage) == 1
+        rename(stage, 'out"side')
+        until(lambda: "renamed to out?side" in stage.status()["interfaces"][0]["problem"])
+        assert stage.status()["interfaces"][0]["attached"]
+        assert any("renamed" in problem for problem in problems(str(stage.socket)))
+        assert answered(stage) == 1
+        assert not is_clean(ingress(stage.server, 'out"side'))
+        stage.daemons[0].terminate()
+        assert stage.daemons[0].wait(30) == 0
+        assert is_clean(ingress(stage.server, 'out"side'))
+        assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
+
+
+def test_program_follows_the_name_when_another_interface_gets_it(stage: FastStage) -> None:
+    rename(stage, "before")
+    until(lambda: stage.status()["interfaces"][0]["problem"])
+    stage.server.ip("link", "add", "server", "type", "veth", "peer", "name", "other")
+    until(lambda: not stage.status()["interfaces"][0]["problem"])
+    assert is_clean(ingress(stage.server, "before"))
+    assert "fastpath" in ingress(stage.server, "server")
+    assert answered(stage) == 0
+
+
+@pytest.mark.parametrize("mode", ["tc", "xdp-generic"])
+def test_interface_that_moves_to_another_namespace_takes_no_program_along(
+    tmp_path_factory: pytest.TempPathFactory, mode: str
+) -> None:
+    with (
+        own_namespace() as elsewhere,
+        fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), "--mode", mode) as stage,
+    ):
+        assert answered(stage) == 1
+        stage.server.ip("link", "set", "server", "netns", elsewhere.name)
+        until(lambda: not stage.status()["interfaces"][0]["attached"])
+        until(lambda: is_clean(ingress(elsewhere, "server")))
+        stage.daemons[0].terminate()
+        assert stage.daemons[0].wait(30) == 0
+        assert is_clean(ingress(elsewhere, "server"))
+
+
+def test_detach_finds_what_a_killed_daemon_left_at_a_renamed_interface(stage: FastStage) -> None:
+    stage.daemons[0].kill()
+    stage.daemons[0].wait()
+    rename(stage, "before")
+    assert "fastpath" in ingress(stage.server, "before")
+    stage.command("detach")
+    assert "fastpath" not in ingress(stage.server, "before")
+
+
+def test_datagram_with_the_pseudo_headers_sum_alone_is_answered_without_a_wire_only(
+    stage: FastStage,
+) -> None:
+    """The kernel leaves such a checksum to the hardware. A bridge may have got it from a wire."""
+    assert answered(stage) == 1, "veth: the client left the checksum to the hardware"
+    stage.server.ip("link", "add", "bridge", "type", "bridge")
+    stage.server.ip("address", "flush", "dev", "server")
+    stage.server.ip("link", "set", "server", "master", "bridge")
+    stage.server.ip("address", "add", f"{FAST}/24", "dev", "bridge")
+    stage.server.ip("link", "set", "bridge", "up")
+    stage.daemons[0].terminate()
+    stage.daemons[0].wait(30)
+    stage.start_daemon(interface="bridge")
+    stage.wait_until_ready()
+    before = stage.decisions()
+    assert addresses(stage) == {"10.0.0.1", "10.0.0.2"}
+    until(lambda: stage.decisions()["checksum"] > before["checksum"])
+    assert stage.decisions()["answered"] == before["answered"]
+    leave_checksums_to_hardware(stage.client, "client", wanted=False)
     assert answered(stage) == 1
 
 

@@ -39,6 +39,7 @@ FAST_6, SLOW_6 = "fd00:99::1", "fd00:99::3"
 CLIENT, CLIENT_6 = "10.99.0.2", "fd00:99::2"
 LEASE_S = 1.0
 SIOCETHTOOL, ETHTOOL_GFLAGS, ETHTOOL_SFLAGS, ETH_FLAG_RXVLAN = 0x8946, 0x25, 0x26, 1 << 8
+ETHTOOL_STXCSUM = 0x17
 
 
 @cache
@@ -192,15 +193,21 @@ def connect(server: Namespace, client: Namespace) -> None:
 def take_vlan_tags_out(namespace: Namespace, interface: str, *, wanted: bool) -> None:
     """What `ethtool -K INTERFACE rxvlan on|off` does. XDP modes are refused where it is on."""
 
-    def ask_driver(what: int, flags: int) -> int:
-        value = array.array("I", [what, flags])
-        request = struct.pack("16sQ16x", interface.encode(), value.buffer_info()[0])
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-            fcntl.ioctl(any_socket, SIOCETHTOOL, request)
-        return value[1]
-
     def set_flag() -> None:
-        flags = ask_driver(ETHTOOL_GFLAGS, 0) & ~ETH_FLAG_RXVLAN
-        ask_driver(ETHTOOL_SFLAGS, flags | ETH_FLAG_RXVLAN if wanted else flags)
+        flags = _ask_driver(interface, ETHTOOL_GFLAGS) & ~ETH_FLAG_RXVLAN
+        _ask_driver(interface, ETHTOOL_SFLAGS, flags | ETH_FLAG_RXVLAN if wanted else flags)
 
     call_in(Path("/run/netns") / namespace.name, set_flag)
+
+
+def leave_checksums_to_hardware(namespace: Namespace, interface: str, *, wanted: bool) -> None:
+    """What `ethtool -K INTERFACE tx on|off` does. On veth they stay undone."""
+    call_in(Path("/run/netns") / namespace.name, lambda: _ask_driver(interface, ETHTOOL_STXCSUM, int(wanted)))
+
+
+def _ask_driver(interface: str, what: int, flags: int = 0) -> int:
+    value = array.array("I", [what, flags])
+    request = struct.pack("16sQ16x", interface.encode(), value.buffer_info()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCETHTOOL, request)
+    return value[1]

@@ -37,7 +37,7 @@ def problems(path: str) -> Iterator[str]:
         yield f"rspdns-fastpath does not tell how it is: {error}"
     else:
         for interface in daemon.interfaces:
-            if not interface.attached:
+            if interface.problem:
                 yield f"the interface {interface.name}: {interface.problem}"
         if daemon.decisions.get("not_grown"):
             yield "packets have no room for an answer there (not_grown): PowerDNS answers; use --mode tc"

@@ -21,7 +21,7 @@ class AskedStatus:
 
 @dataclass(frozen=True, slots=True)
 class InterfaceStatus:
-    """One interface; `problem` is empty where the program is attached."""
+    """One interface; `problem` says why the program is not attached, or that it is under another name."""
 
     name: str
     attached: bool

@@ -186,7 +186,7 @@ class FastPathInterfaceStatus:
 
     name: str
     attached: bool
-    problem: Annotated[str | None, Field(description="why it answers nothing there")]
+    problem: Annotated[str | None, Field(description="why it answers nothing there, or that it was renamed")]
 
 
 @dataclass(slots=True)

@@ -144,8 +144,9 @@ def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
     if limited:
         lines += _wrapped(f"fast path: {limited} questions above the limit", width, "yellow", "  ")
     for one in fast.interfaces:
-        if not one.attached:
-            lines += _wrapped(f"fast path: not at {one.name}: {one.problem}", width, "red", "  ")
+        if one.problem:
+            words = f"fast path: {'at' if one.attached else 'not at'} {one.name}: {one.problem}"
+            lines += _wrapped(words, width, "yellow" if one.attached else "red", "  ")
     if fast.refused:
         lines += _wrapped(f"fast path: no room for {fast.refused} names", width, "red", "  ")
     return lines

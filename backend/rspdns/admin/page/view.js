@@ -196,7 +196,8 @@ export function fastPathCard(one) {
       `${name.name} ${name.type}: ${name.answered} answered, ${name.passed} passed on`
       + (name.failed ? `, ${name.failed} failed` : ""))),
     one.problem ? make("p", { class: "reason" }, `PowerDNS answers everything: ${one.problem}`) : null,
-    ...away.map((interface_) => make("p", { class: "reason" }, `not at ${interface_.name}: ${interface_.problem}`)),
+    ...one.interfaces.filter((interface_) => interface_.problem).map((interface_) => make("p", { class: "reason" },
+      `${interface_.attached ? "at" : "not at"} ${interface_.name}: ${interface_.problem}`)),
   );
 }
 
