@@ -123,6 +123,19 @@ static bool is_attached(const struct interface *interface, unsigned int index)
 	return true;
 }
 
+/* By its index: it may have another name by now. An interface that moved to another namespace has lost the filters by that. */
+static void give_back(struct interface *interface)
+{
+	if (interface->index == 0)
+		return;
+	for (int i = 0; i < 2; i++) {
+		LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)interface->index, .attach_point = POINTS[i]);
+		LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
+		bpf_tc_detach(&hook, &options);
+	}
+	interface->index = 0;
+}
+
 unsigned int program_attach(struct program *program)
 {
 	unsigned int attached = 0;
@@ -133,7 +146,7 @@ unsigned int program_attach(struct program *program)
 			attached++;
 			continue;
 		}
-		interface->index = 0;
+		give_back(interface);
 		if (index == 0) {
 			snprintf(interface->problem, sizeof(interface->problem), "there is no such interface");
 			continue;
@@ -157,17 +170,8 @@ unsigned int program_attach(struct program *program)
 
 void program_detach(struct program *program)
 {
-	for (unsigned int i = 0; i < program->interface_count; i++) {
-		struct interface *interface = &program->interfaces[i];
-		if (interface->index == 0 || if_nametoindex(interface->name) != interface->index)
-			continue;
-		for (int j = 0; j < 2; j++) {
-			LIBBPF_OPTS(bpf_tc_hook, hook, .ifindex = (int)interface->index, .attach_point = POINTS[j]);
-			LIBBPF_OPTS(bpf_tc_opts, options, .handle = TC_HANDLE, .priority = TC_PRIORITY);
-			bpf_tc_detach(&hook, &options);
-		}
-		interface->index = 0;
-	}
+	for (unsigned int i = 0; i < program->interface_count; i++)
+		give_back(&program->interfaces[i]);
 }
 
 void program_count(const struct program *program, uint64_t totals[COUNTER_COUNT])

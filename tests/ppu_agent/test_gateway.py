@@ -475,6 +475,16 @@ def test_learned_round_trip_makes_it_refuse_sooner(gate: Gate) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("network", ["routed"], indirect=True)
+def test_renamed_interface_is_given_back(gate: Gate) -> None:
+    guard = gate.start()
+    until(lambda: "ppu_guard" in gate.filters() or "direct-action" in gate.filters())
+    for before, after in (("inner", "before"), ("before", "inner")):
+        gate.gate.ip("link", "set", before, "name", after)
+        if after == "before":
+            guard.stop()
+    assert "direct-action" not in gate.filters()
+
+
 def test_full_table_lets_pass(gate: Gate) -> None:
     guard = gate.start(pending=1)
 
