@@ -206,8 +206,7 @@ def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "key", "problem"),
     [
-        ("slip = 2", "fastpath.limit", "limits nothing"),
-        ("deep_per_s = 0", "fastpath.limit.deep_per_s", "1"),
+        ("deep_per_s = -1", "fastpath.limit.deep_per_s", "0"),
         ("deep_per_s = 5\nslip = 0", "fastpath.limit.slip", "1"),
         ("all_per_s = 5\nipv4_prefix_bits = 33", "fastpath.limit.ipv4_prefix_bits", "32"),
         ("all_per_s = 5\ndepth = 3", "fastpath.limit.depth", "unknown key"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from rspdns.fastpath import LimitConfig
+from rspdns.fastpath import FastPathConfig, LimitConfig
 
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.bpf_run import (
@@ -191,6 +191,36 @@ def test_all_questions_of_a_prefix_above_their_rate_are_limited(program: LoadedP
     assert 300 <= went_on <= 300 * (1 + took_s) + 1
     assert kinds["TC"] == -(-limited // LIMIT.slip)
     assert program.run(frame(question(OWNER), elsewhere()))[0] == ANSWERED
+
+
+MANY_AT_ONCE = r"""
+import json, socket, sys, time
+wire = b"".join(bytes([len(one)]) + one.encode() for one in sys.argv[2].split(".")) + b"\0\0\x21\0\1"
+file = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+file.connect((sys.argv[1], 53))
+began = time.monotonic()
+for _ in range(int(sys.argv[3])):
+    file.send(b"\x12\x34\1\0\0\1\0\0\0\0\0\0" + wire)
+print(json.dumps(time.monotonic() - began))
+"""
+
+
+def test_source_prefix_is_limited_without_any_configuration(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A forged source: its victim gets no more than the limit's worth of answers."""
+    default = FastPathConfig().limit
+    folder = tmp_path_factory.mktemp("fast")
+    with fast_stage([zone()], views(view(member(1))), folder, limit=default) as stage:
+
+        def is_limited() -> bool:
+            before = stage.decisions()
+            took_s = stage.ask(MANY_AT_ONCE, FAST, OWNER, "20000")
+            after = stage.decisions()
+            assert after["answered"] - before["answered"] <= default.all_per_s * (1 + took_s) + 1
+            return after["limited_dropped"] > before["limited_dropped"]
+
+        until(is_limited)  # at once, unless the machine is too slow to ask that much
 
 
 FLOOD = r"""

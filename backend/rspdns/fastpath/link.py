@@ -164,7 +164,7 @@ class FastPath:
 
     def set_zones(self, zones: Collection[Zone]) -> None:
         """These zones are served from now on: only the limit needs to know before their answers come."""
-        if self._limit is None:
+        if self._limit is None or not self._limit.deep_per_s:
             return
         before, self._depths = self._depths, depths(zones)
         if zones and not self._depths:

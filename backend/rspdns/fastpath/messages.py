@@ -57,7 +57,7 @@ def put(question: Question, variants: Sequence[Answer]) -> bytes:
 
 def limit(wanted: LimitConfig) -> bytes:
     """Limit the questions of each source prefix from now on."""
-    rates = (wanted.deep_per_s or 0, wanted.all_per_s or 0)
+    rates = (wanted.deep_per_s, wanted.all_per_s)
     return _message(
         "L", struct.pack("=IIBBH", *rates, wanted.ipv4_prefix_bits, wanted.ipv6_prefix_bits, wanted.slip)
     )

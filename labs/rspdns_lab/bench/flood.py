@@ -34,7 +34,7 @@ SERVERS: Final[Mapping[str, str]] = {
     "limited": "rspdns, answers from the kernel, deep names limited",
 }
 FAST: Final = ("fast", "limited")
-LIMIT: Final = "[fastpath.limit]\ndeep_per_s = 20\nslip = 1\n"
+LIMIT: Final = "[fastpath.limit]\nall_per_s = 1_000_000\ndeep_per_s = 20\nslip = 1\n"
 """Each name above the rate is answered, or dnsperf would wait for answers and ask less."""
 LABELS: Final = (1, 20, 100)
 """Above the zone."""
@@ -178,7 +178,7 @@ def flood_figures(found: Sequence[object]) -> dict[str, float]:
 
 def _start(host: Host, folder: Path, port: int, server: str) -> Sequence[Program]:
     if server != "static":
-        limit = LIMIT if server == "limited" else ""
+        limit = LIMIT if server == "limited" else zone.UNREACHED_LIMIT
         return start_live(host, folder, port, 0, denials=server != "asked", fast=server in FAST, limit=limit)
     folder.mkdir()
     zone.write_pdns(folder, host.address, port, zone.write_bind(folder, zone.static_zone()))

@@ -50,7 +50,7 @@ def start_live(
     signed: bool = False,
     denials: bool = True,
     fast: bool = False,
-    limit: str = "",
+    limit: str = zone.UNREACHED_LIMIT,
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
     zone.write_live(
