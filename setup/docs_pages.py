@@ -101,6 +101,7 @@ MADE_AT_RUN_TIME: dict[str, dict[str, tuple[str, str]]] = {
         "moved": ("info", POOL),
         "refused": ("info", POOL),
         "questioned": ("info", "`handle`, `why`"),
+        "vanished": ("warning", "`handle`, `identifier`, `address`, `name`, `why`"),
         "examined": ("info", MEMBER),
         "registrar": ("info", "`why`"),
         "misplaced": ("info", "`why`"),

@@ -21,6 +21,7 @@ from registrar_config import check_inventory, render_inventory
 
 from rspdns.configuration import DEFAULT_PATH, AdminConfig, load_configuration
 from rspdns.import_command import import_
+from rspdns.key_command import key
 from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
@@ -262,6 +263,7 @@ def registrar() -> None:
 
 
 main.add_command(zone)
+main.add_command(key)
 main.add_command(import_)
 main.add_command(pdns_conf)
 registrar.add_command(render_inventory)

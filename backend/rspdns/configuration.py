@@ -135,6 +135,7 @@ class BackendConfig(StrictModel):
                 pool.config.verify is not None,
                 pool.config.max_members,
                 frozenset(pool.config.remote_agents),
+                keys=pool.config.key.keys if pool.config.key is not None else (),
             )
             for zone in self.zones
             for site in zone.sites

@@ -26,6 +26,8 @@ NAMED_TOGETHER, REASONS_TOGETHER = 50, 10
 MAX_WAITING = 64
 """The most changes whose purge is waited for; beyond these the oldest is given up."""
 CONVERGENCE_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+_ALARMS = frozenset({"vanished"})
+"""The kinds of events that somebody should look at."""
 _CHANGING = frozenset({"joined", "left"})
 """The kinds of events that change answers."""
 
@@ -189,7 +191,8 @@ class EventLog:
             for event in events:
                 source = str(event.member.addresses[0]) if event.member else event.handle
                 source = source or str(event.identifier)
-                self._log.info(event.kind, **self._whom(event), why=event.words, _source=source)
+                log = self._log.warning if event.kind in _ALARMS else self._log.info
+                log(event.kind, **self._whom(event), why=event.words, _source=source)
         else:
             self._log_by_pool(events)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from pool_user import (
+    LEFT,
     REFUSED,
     UNREACHABLE,
     BeliefEvent,
@@ -46,7 +47,7 @@ class Examiner:
     def happened(self, events: Sequence[BeliefEvent]) -> None:
         """Look at those that left; what the probe or `accept` itself took out has been explained."""
         for event in events:
-            is_explained = event.words.startswith((UNREACHABLE, REFUSED))
+            is_explained = event.words.startswith((UNREACHABLE, REFUSED, LEFT))
             if event.kind != "left" or event.member is None or is_explained or len(self._tasks) >= AT_ONCE:
                 continue
             probing = self.pools.get(event.handle)

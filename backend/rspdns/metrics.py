@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from daemon_kit.addresses import endpoint
@@ -91,9 +92,7 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
         *labels,
     )
     refused = {
-        (pool.owner, reason): count
-        for pool in pools
-        for reason, count in (("foreign", pool.refused.foreign), ("too_many", pool.refused.too_many))
+        (pool.owner, reason): count for pool in pools for reason, count in asdict(pool.refused).items()
     }
     help_text = "Registrations refused before anything about them was stored"
     yield _counter("rspdns_pool_refused_total", help_text, refused, "owner", "reason")

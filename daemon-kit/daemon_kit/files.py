@@ -61,6 +61,30 @@ def _no_file(path: str | Path) -> OSError:
     return OSError(errno.EINVAL, "it is no regular file (a pipe, a device or a socket)", str(path))
 
 
+_MOST_SECRET_BYTES = 64 * 1024
+
+
+def read_secret(path: str | Path) -> str:
+    """Return the text of a file that holds secrets. Raises ValueError, in words, never with the text.
+
+    The file must not be readable for everybody on the host.
+    """
+    if not Path(path).is_absolute():
+        raise ValueError(f"{path}: name the key file by its whole path, /etc/rspdns/keys/pool.key say")
+    try:
+        with open_regular(path) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_MOST_SECRET_BYTES)
+    except OSError as error:
+        raise ValueError(f"{path}: can't be read: {error.strerror or error}") from None
+    if mode & stat.S_IRWXO:
+        raise ValueError(f"{path}: everybody on this host may read the key: chmod o= {path}")
+    try:
+        return data.decode("ascii")
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is no key file: it holds other than ASCII text") from None
+
+
 def replace_file(path: str | Path, data: bytes, *, mode: int = 0o600) -> None:
     """Put `data` into the file at `path`, all or nothing, and durably. Raises OSError, the old file intact.
 

@@ -9,9 +9,11 @@ member is out, in words) are public as they are. No DNS in it.
 from pool_user import reasons, weights
 from pool_user.belief import (
     FOREIGN,
+    LEFT,
     MAX_MEMBERS,
     REFUSED,
     TOO_MANY,
+    UNPROVEN,
     UNREACHABLE,
     Belief,
     PoolRules,
@@ -21,6 +23,7 @@ from pool_user.belief import (
 from pool_user.configuration import (
     AcceptNetworks,
     Handle,
+    KeyFile,
     Network,
     RegistrarTexts,
     RemoteAgents,
@@ -39,12 +42,14 @@ from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted
 
 __all__ = [
     "FOREIGN",
+    "LEFT",
     "MAX_MEMBERS",
     "OVERLOADED_AT",
     "REFUSED",
     "RELIEVED_AT",
     "SLOW_START_S",
     "TOO_MANY",
+    "UNPROVEN",
     "UNREACHABLE",
     "AcceptNetworks",
     "Belief",
@@ -52,6 +57,7 @@ __all__ = [
     "Handle",
     "Heard",
     "Intervals",
+    "KeyFile",
     "LastKnownGood",
     "Member",
     "Network",

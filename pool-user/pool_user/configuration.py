@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Annotated, TypeVar
 
 from daemon_kit.addresses import read_address, read_network
-from pydantic import AfterValidator, PlainValidator
+from daemon_kit.files import read_secret
+from pydantic import AfterValidator, PlainSerializer, PlainValidator
 
-from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, RegistrarAddress
+from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, PoolKey, RegistrarAddress, read_pool_keys
 
 Value = TypeVar("Value")
 Network = IPv4Network | IPv6Network
@@ -48,6 +51,34 @@ def _agent(value: object) -> IPv4Address | IPv6Address:
     return read_address(value)
 
 
+@dataclass(frozen=True, slots=True)
+class PoolKeyFile:
+    """A key file that was read: where it is, and what stands in it."""
+
+    path: str
+    keys: tuple[PoolKey, ...] = field(repr=False)
+
+
+def _pool_key(value: object) -> object:
+    if isinstance(value, PoolKeyFile):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("the path of a key file, as text")  # noqa: TRY004 - pydantic wants it
+    text = read_secret(value)
+    try:
+        return PoolKeyFile(value, read_pool_keys(text))
+    except ValueError as problem:
+        raise ValueError(f"{value}: {problem}") from None
+
+
+def _dumped(file: PoolKeyFile) -> str:
+    """What stands for it where a configuration is compared: other keys, another text."""
+    secrets = b"".join(key.secret for key in file.keys)
+    return f"{file.path} ({hashlib.sha256(secrets).hexdigest()[:16]})"
+
+
+KeyFile = Annotated[PoolKeyFile, PlainValidator(_pool_key), PlainSerializer(_dumped)]
+"""The key file of a keyed pool, read."""
 RegistrarTexts = Annotated[tuple[Annotated[str, AfterValidator(_registrar)], ...], AfterValidator(not_empty)]
 """Addresses of registrars, at least one, as text; `RegistrarAddress.parse()` reads each."""
 Handle = Annotated[str, AfterValidator(_handle)]

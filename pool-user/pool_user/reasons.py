@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from pool_user.belief.admission import REFUSED
+from pool_user.belief.identities import LEFT
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
 from pool_user.probe.probing import ProbeResult
@@ -72,6 +73,8 @@ def of_out(reason: str, said: str, address: str) -> Reason:
         return Reason(words, f"the way from here to {address}: ping, packet filters; the server's load")
     if reason.startswith(REFUSED):
         return Reason(reason, "accept in the zone's file, and the address that the sidecar registers")
+    if reason == LEFT:
+        return Reason(reason, f"ppe-agent status on {address}: drained, or a check failed")
     if reason == Overruled.UNCONFIRMED.value:
         return Reason(reason, "the registrars: one of them starts, or is cut off")
     return Reason(reason, f"ppe-agent status on {address}")

@@ -69,6 +69,9 @@ class PoolView:
 
     `suspected` are the identifiers of those whose home registrar is lost and who have not registered
     elsewhere: the backend probes them itself.
+
+    `vanished` are the identifiers of those of a keyed pool that are gone without their sidecar's word. They
+    are probed too, and among the `members` for a while when they answer.
     """
 
     handle: str
@@ -79,14 +82,16 @@ class PoolView:
     recent: tuple[Member, ...] = ()
     unreachable: tuple[Member, ...] = ()
     suspected: tuple[int, ...] = ()
+    vanished: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BeliefEvent:
     """Something that a person following the pools wants to read.
 
-    `kind` is one of joined, left, moved, refused, questioned, and of a registrar (no handle, its number as
-    `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left or moved.
+    `kind` is one of joined, left, moved, refused, questioned, vanished, and of a registrar (no handle, its
+    number as `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left
+    or moved.
     """
 
     at_s: float

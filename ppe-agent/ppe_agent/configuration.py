@@ -1,16 +1,27 @@
 """agent.toml: what the sidecar is told. `load_configuration()` reports every error at once."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from daemon_kit.addresses import ListenAddress, ListenText, is_on_this_host, read_address, read_network
 from daemon_kit.config_file import StrictModel, load, named_control_path
-from daemon_kit.files import FilePath
+from daemon_kit.errors import FatalError
+from daemon_kit.files import FilePath, read_secret
 from daemon_kit.model_keys import none_of
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+)
 
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_reachable
@@ -28,7 +39,16 @@ from ppe_agent.config_types import (
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.relay import RelayLimits
-from rserpool import DATA_CHANNEL_PORT, MAX_HANDLE, Policy, RegistrarAddress, group_problem
+from rserpool import (
+    DATA_CHANNEL_PORT,
+    MAX_HANDLE,
+    Policy,
+    Protocol,
+    RegistrarAddress,
+    ServerKey,
+    group_problem,
+    read_server_keys,
+)
 
 DEFAULT_PATH = Path("/etc/ppe-agent/agent.toml")
 
@@ -113,6 +133,34 @@ def _policy(value: str) -> str:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class ServerKeyFile:
+    """A sidecar's key file that was read."""
+
+    path: str
+    keys: tuple[ServerKey, ...] = field(repr=False)
+
+    def of(self, protocol: Protocol, addresses: Sequence[Address], port: int) -> ServerKey:
+        """Return the last key of one of the addresses. Raises FatalError."""
+        for key in reversed(self.keys):
+            if key.protocol is protocol and key.port == port and key.address in addresses:
+                return key
+        place = f"{protocol.name.lower()} {addresses[0]} {port}"
+        raise FatalError(f"{self.path} holds no key for {place}: rspdns key derive FILE {place} makes it")
+
+
+def _server_key(value: object) -> object:
+    if isinstance(value, ServerKeyFile):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("the path of a key file, as text")  # noqa: TRY004 - pydantic wants it
+    text = read_secret(value)
+    try:
+        return ServerKeyFile(value, read_server_keys(text))
+    except ValueError as problem:
+        raise ValueError(f"{value}: {problem}") from None
+
+
 def _unless_multicast(value: object) -> object:
     """Take "multicast" for: none is written down."""
     return () if value == MULTICAST else value
@@ -157,6 +205,11 @@ class ServerConfig(StrictModel):
     list."""
     port: Port
     """The server's port. A pool takes one address and port once."""
+    key: Annotated[ServerKeyFile, PlainValidator(_server_key), PlainSerializer(attrgetter("path"))] | None = (
+        None
+    )
+    """For a keyed pool: the file with the key of this server's address and port, by its whole path (`rspdns
+    key derive`). Not for a server that is `remote`."""
     policy: Annotated[str, AfterValidator(_policy)] = "least-used"
     """How load is shared: a policy of RFC 5356, `least-used`, `priority`, `round-robin`, `random`,
     `weighted-round-robin`, `weighted-random` or a variant. All members of a pool must agree."""

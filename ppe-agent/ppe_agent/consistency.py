@@ -178,6 +178,8 @@ def _remote_problems(server: dict[str, Any]) -> Iterator[Problem]:
     for location, kind in find(server, ("check", "*", "type")):
         if kind in _OF_THIS_HOST:
             yield location, f'"{kind}" looks at this host, but the server is remote: take tcp-hold, say'
+    if "key" in server:
+        yield ("key",), "has no use for a remote server: its identifier is its address"
     kinds = {kind for _, kind in find(server, ("check", "*", "type"))}
     if kinds == {"tcp-hold"}:
         words = "tcp-hold alone does not see that the server's host is silent: add a check that asks, tcp say"

@@ -3,6 +3,7 @@
 For `ppe-agent check`. It only looks: nothing is run, written or asked over the network.
 """
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -16,10 +17,12 @@ from daemon_kit.files import trusting
 from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
+from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SnmpConfig, SystemdConfig
 from ppe_agent.checks.snmp import PROGRAM
-from ppe_agent.configuration import AgentConfig
+from ppe_agent.configuration import AgentConfig, ServerConfig, registered_addresses
 from ppe_agent.state import StateDirectory
+from rserpool import Protocol
 
 _PATH_OF_SERVICES: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """Where systemd has its services look for programs (systemd.exec(5)); an ordinary user's has less."""
@@ -51,6 +54,7 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
         problem = f"a unix socket's path has {MAX_PATH_BYTES} bytes at most: {config.control.path}"
         yield Lack(("control", "path"), problem)
     for i, server in enumerate(config.servers):
+        yield from _key(("as", i, "key"), server, config)
         for j, check in enumerate(server.check):
             here = ("as", i, "check", j)
             if isinstance(check, ExecConfig):
@@ -91,6 +95,18 @@ def _directory(location: Location, what: str, path: Path, made_below: Path | Non
         "can't be written" if there == path else "is not there (systemd's unit makes it), and can't be made"
     )
     return [Lack(location, f"{what}: {path} {lack} by {_me()}", is_doubtful=True)]
+
+
+def _key(location: Location, server: ServerConfig, config: AgentConfig) -> Iterator[Lack]:
+    """Look whether the key file has the key of the server's address and port."""
+    if server.key is None:
+        return
+    with contextlib.suppress(NoLocalAddress):  # without a registrar the address is not known yet
+        addresses = registered_addresses(server, next(iter(config.registrars), None))
+        try:
+            server.key.of(Protocol[server.transport.upper()], addresses, server.port)
+        except FatalError as problem:
+            yield Lack(location, str(problem))
 
 
 def _kept(config: AgentConfig) -> Iterator[Lack]:

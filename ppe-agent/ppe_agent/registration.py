@@ -5,8 +5,10 @@
 a registrar and the pool element is rserpool's; each stay in the pool has a client of its own.
 
 Below stand, in this order: the states with every step between them, what the machine asks and tells, what a
-registrar's answer says of the pool element, the pause after a collision of identifiers, when a home is
-outvoted, the machine, and the asyncio part.
+registrar's answer says of the pool element, when a home is outvoted, the machine, and the asyncio part.
+
+In a keyed pool each stay has an identifier of its own (`rserpool.identity`). Leaving is then said by a second
+pool element, the *farewell*, which has the identifier of the leaving state and stays for FAREWELL_S.
 """
 
 import asyncio
@@ -25,8 +27,6 @@ from daemon_kit.logs import get_logger
 from ppe_agent.advice import IDENTIFIER_TAKEN, advice
 from rserpool import (
     MOST_RESOLVED,
-    REJECTED_CEILING_S,
-    REJECTED_FIRST_S,
     Policy,
     PoolElement,
     PoolElementClient,
@@ -35,6 +35,7 @@ from rserpool import (
     RegistrationEventKind,
     Resolution,
     RSerPoolError,
+    ServerKey,
     Transport,
     backoff_s,
 )
@@ -201,27 +202,19 @@ def is_same_server(listed: Transport, mine: Transport) -> bool:
     )
 
 
-COLLISION_FORGOTTEN_S: Final = 2 * REJECTED_CEILING_S
-
-
-class CollisionPause:
-    """How long to wait with a fresh identifier after another host was found to have the former one.
-
-    After the first collision for long it joins at once, later after the next one: chance is hardly why.
-    """
-
-    def __init__(self) -> None:
-        self._in_a_row = 0
-        self._last_s = float("-inf")
-
-    def collided(self, now: float) -> float:
-        """Take in a collision; return when to join again."""
-        if now - self._last_s > COLLISION_FORGOTTEN_S:
-            self._in_a_row = 0
-        self._last_s = now
-        wait_s = backoff_s(self._in_a_row, REJECTED_FIRST_S, REJECTED_CEILING_S) if self._in_a_row else 0.0
-        self._in_a_row += 1
-        return now + wait_s
+REJOIN_EVERY_S: Final = 1.0
+"""After a collision it joins at once with a fresh identifier, but no more often than this. A host that takes
+identifiers must not win by making the others wait."""
+MISSING_TIMES: Final = 3
+"""So often within MISSING_WITHIN_S its home must lack it for another host to be suspected, ..."""
+MISSING_WITHIN_S: Final = 5.0
+"""... which takes the identifier and gives it up again, or has it removed."""
+TWIN_AFTER_S: Final = 3.0
+"""How long another element must have its address and port to be told of: after a restart a former one may."""
+FAREWELL_S: Final = 2.0
+"""How long the farewell stays, so that those who only ask now and then see it."""
+FAREWELL_HEARD_S: Final = 0.2
+"""How long the end of the agent waits for the farewell to be seen."""
 
 
 LACKED_S: Final = 3.0
@@ -283,7 +276,13 @@ _PROBLEMS: Final = {
 class RegistrationMachine:
     """Keeps one pool element in its pool while it is wanted there. Times are in s, monotonic."""
 
-    def __init__(self, element: PoolElement, new_identifier: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        element: PoolElement,
+        new_identifier: Callable[[], int],
+        is_own: Callable[[int], bool] | None = None,
+    ) -> None:
+        """`is_own` is for a keyed pool: whether an identifier is one of this server's stays, or leaves."""
         self.state = Membership.OUT
         self.element = element
         """What to register, with the policy (the load, say) of now."""
@@ -298,9 +297,17 @@ class RegistrationMachine:
         """How often another registrar took over from the one before."""
         self.collision_count = 0
         """How often another host was found to have the same identifier."""
+        self.taken_by: str | None = None
+        """The host that was found last to have its identifier."""
+        self.twin: int | None = None
+        """Another element of the pool with its address and port."""
         self._new_identifier = new_identifier
+        self._is_own = is_own
+        self._was_used = is_own is not None  # in a keyed pool no two stays have the same identifier
         self._actions: list[Action] = []
-        self._pause = CollisionPause()
+        self._rejoined_at_s = float("-inf")
+        self._missing_at_s: deque[float] = deque(maxlen=MISSING_TIMES)
+        self._twin_since_s: float | None = None
         self._outvoted = Outvoted()
         self._resume_at_s = float("-inf")
         self._registered_at_s = 0.0
@@ -353,6 +360,10 @@ class RegistrationMachine:
         """Do what is due."""
         if self.state is Membership.WAITING and now >= self._resume_at_s:
             self._was_in = False
+            if self._is_own is not None:
+                if self._was_used:
+                    self.element = replace(self.element, identifier=self._new_identifier())
+                self._was_used = True
             self._move(Input.RESUME)
 
     # What the client tells
@@ -435,12 +446,50 @@ class RegistrationMachine:
             self.missing_count += 1
             self._registered_at_s = now
             self._tell("warning", "missing_at_registrar", registrar=str(registrar))
+            if registrar == self.registrar and self._is_contested(now):
+                return False
             self._actions.append(Renew(f"not listed by {registrar}"))
+        if is_in and registrar == self.registrar:
+            self._look_for_twin(resolution, now)
         home = self.registrar if is_in else None
         if self._outvoted.told(registrar, home, listed, resolution.answered_at_s):
             reason = "it confirms the registration, but no other registrar lists it"
             self._actions.append(MoveAway(reason))
         return listed
+
+    def _is_contested(self, now: float) -> bool:
+        """Note that its home lacks it. Return whether that came so often that it took another identifier."""
+        self._missing_at_s.append(now)
+        first_s = self._missing_at_s[0]
+        if len(self._missing_at_s) < MISSING_TIMES or now - first_s > MISSING_WITHIN_S:
+            return False
+        self._missing_at_s.clear()
+        return self._collided(None, now)
+
+    def _look_for_twin(self, resolution: Resolution, now: float) -> None:
+        """See whether another element has its address and port: a second sidecar registers the server too."""
+        found = next(
+            (
+                each.identifier
+                for each in resolution.pool_elements
+                if each.identifier != self.element.identifier
+                and is_same_server(each.user_transport, self.element.user_transport)
+                and not (self._is_own is not None and self._is_own(each.identifier))
+            ),
+            None,
+        )
+        if found is None:
+            self._twin_since_s = self.twin = None
+            return
+        self._twin_since_s = now if self._twin_since_s is None else self._twin_since_s
+        if self.twin is None and now - self._twin_since_s >= TWIN_AFTER_S:
+            self.twin = found
+            self._tell(
+                "error",
+                "registered_twice",
+                identifier=f"{found:08x}",
+                hint="a second sidecar registers this server: a drain here leaves it in",
+            )
 
     def _mine_and_another(self, resolution: Resolution) -> tuple[PoolElement | None, PoolElement | None]:
         mine = other = None
@@ -453,32 +502,51 @@ class RegistrationMachine:
 
     # Helpers
 
-    def _collided(self, whose: str, now: float) -> None:
+    def _collided(self, whose: str | None, now: float) -> bool:
         """Take a fresh identifier: another host has ours, and each registration of one hides the other.
 
-        That of a remote server is its address, so it stays: another sidecar has registered the same server.
+        `whose` is where the other is; None: its home lacks the identifier again and again. That of a remote
+        server is its address, so it stays: another sidecar has registered the same server. Return whether it
+        has another identifier now.
         """
-        if not self._move(Input.COLLISION):
-            return
+        if Input.COLLISION not in STEPS[self.state]:
+            return False
         old, new = self.element.identifier, self._new_identifier()
+        if new == old and whose is None:
+            return False
+        self._move(Input.COLLISION)
         self.element = replace(self.element, identifier=new)
+        self._was_used = False
         self.collision_count += 1
         if new == old:
             self.problem = f"the sidecar at {whose} registers this server too: give each a handle of its own"
             self._tell(
                 "error", "registered_by_two", also_at=whose, hint="give each sidecar a handle of its own"
             )
+        elif whose is None:
+            self._tell(
+                "error",
+                "identifier_contested",
+                identifier=f"{old:08x}",
+                taken_instead=f"{new:08x}",
+                hint="a host takes this identifier, or has it removed; look at the registrars' logs",
+            )
         else:
+            self.taken_by = whose
+            self.problem = f"{whose} took its identifier {old:08x}"
+            copied = "was the state directory copied from another host?"
+            hint = copied if self._is_own is None else "that host registers what is not its own: look at it"
             self._tell(
                 "error",
                 "identifier_collision",
                 identifier=f"{old:08x}",
                 also_at=whose,
                 taken_instead=f"{new:08x}",
-                hint="was the state directory copied from another host?",
+                hint=hint,
             )
-        self._resume_at_s = self._pause.collided(now)
+        self._resume_at_s = self._rejoined_at_s = max(now, self._rejoined_at_s + REJOIN_EVERY_S)
         self.advance(now)
+        return True
 
     def _move(self, what: Input) -> bool:
         step = STEPS[self.state].get(what)
@@ -524,14 +592,21 @@ class Registration:
         *,
         reregistration_ms: int,
         name: str,
+        server_key: ServerKey | None = None,
         make_client: ClientMaker = PoolElementClient,
     ) -> None:
+        """`server_key` is for a keyed pool."""
         self.handle = handle
+        self._key = server_key
         self.on_collision: Callable[[], int] = lambda: self.identifier
         """Called when another host has the same identifier; returns a fresh one."""
         self.on_unconfirmed: Callable[[], None] = lambda: None
         """Called when it left without a registrar's word for it: the others may list it still."""
-        self.machine = RegistrationMachine(element, lambda: self.on_collision())
+        self.machine = RegistrationMachine(
+            element, lambda: self.on_collision(), None if server_key is None else self._is_own
+        )
+        self._farewells: set[PoolElementClient] = set()
+        self._farewell_at_s = float("-inf")
         self._registrars = tuple(registrars)
         self._reregistration_ms = reregistration_ms
         self._make_client = make_client
@@ -606,6 +681,10 @@ class Registration:
         await self._is_out.wait()
         await self._is_gone.wait()
 
+    async def until_farewell_heard(self) -> None:
+        """Return when others had the time to see that it left; at once in a pool without a key."""
+        await asyncio.sleep(max(0.0, self._farewell_at_s + FAREWELL_HEARD_S - time.monotonic()))
+
     async def run(self) -> None:
         """Join and leave as wanted, for ever. Raises FatalError when this host can't register anything."""
         try:
@@ -620,6 +699,14 @@ class Registration:
                         await self._moved.wait()
         finally:
             await self._drop()
+            await asyncio.gather(*(self._end_farewell(one) for one in list(self._farewells)))
+
+    def _is_own(self, identifier: int) -> bool:
+        """Whether an identifier is of a stay of this server, or says that it leaves."""
+        key = self._key
+        return key is not None and (
+            key.is_mine(self.handle, identifier) or key.leaving(self.handle, identifier) == identifier
+        )
 
     def _act(self) -> None:
         """Do what the machine asks for; what takes its time, `run()` does."""
@@ -655,20 +742,60 @@ class Registration:
         elif job is Job.DROP:
             await self._drop()
         elif self._client is not None:
+            farewell = asyncio.ensure_future(self._say_farewell())
             confirmed = await self._client.deregister(DEREGISTRATION_TIMEOUT_MS)
+            await farewell
             self.machine.left(confirmed=confirmed, now=time.monotonic())
         self._act()
 
-    def _begin(self) -> None:
+    async def _say_farewell(self) -> None:
+        """Register, in a keyed pool, what says that this stay is over; wait for a registrar, but not for
+        long.
+
+        It goes another way than the deregistration, and to another registrar where the home is silent.
+        """
+        if self._key is None:
+            return
         element = self.machine.element
-        client = self._make_client(
+        identifier = self._key.leaving(self.handle, element.identifier)
+        is_in = asyncio.Event()
+
+        def told(event: RegistrationEvent) -> None:
+            if event.kind is RegistrationEventKind.REGISTERED:
+                is_in.set()
+
+        client = self._client_for(replace(element, identifier=identifier), told)
+        try:
+            client.start()
+        except (RSerPoolError, OSError):
+            return  # no SCTP, or the address is gone: the deregistration says as much
+        self._farewells.add(client)
+        loop = asyncio.get_running_loop()
+        loop.call_later(FAREWELL_S, lambda: loop.create_task(self._end_farewell(client)))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DEREGISTRATION_TIMEOUT_MS / 1000):
+                await is_in.wait()
+        self._farewell_at_s = time.monotonic()
+
+    async def _end_farewell(self, client: PoolElementClient) -> None:
+        if client in self._farewells:
+            self._farewells.discard(client)
+            await client.close()
+
+    def _client_for(
+        self, element: PoolElement, on_event: Callable[[RegistrationEvent], None]
+    ) -> PoolElementClient:
+        return self._make_client(
             self._registrars,
             self.handle,
             element,
             local_addresses=[str(address) for address in element.user_transport.addresses],
             reregistration_ms=self._reregistration_ms,
-            on_event=functools.partial(self._on_event, self._stay),
+            on_event=on_event,
         )
+
+    def _begin(self) -> None:
+        client = self._client_for(self.machine.element, functools.partial(self._on_event, self._stay))
         try:
             client.start()
         except RSerPoolError as error:

@@ -98,20 +98,27 @@ class Server:
         self._hold_timer: asyncio.TimerHandle | None = None
         self._load_was_read = False
         self._set_up(CheckState.UNKNOWN)
+        handle, protocol = config.handle.encode(), _PROTOCOLS[config.transport]
+        key = None if config.key is None else config.key.of(protocol, self._registered, config.port)
         self.registration = Registration(
             registrars,
-            config.handle.encode(),
+            handle,
             PoolElement(
                 identifier=int(self._addresses[0]) if config.remote else kept.state.identifier,
                 home_registrar=0,
                 life_ms=LIVES * reregistration_ms,
-                user_transport=Transport(_PROTOCOLS[config.transport], config.port, self._registered),
+                user_transport=Transport(protocol, config.port, self._registered),
                 policy=config.policy_with(self._load.reported),
             ),
             reregistration_ms=reregistration_ms,
             name=config.name,
+            server_key=key,
         )
-        if not config.remote:  # the identifier of a remote one is its address
+        if key is not None:
+            self.registration.on_collision = lambda: kept.renumber(
+                key.next_identifier(handle, kept.state.identifier)
+            )
+        elif not config.remote:  # the identifier of a remote one is its address
             self.registration.on_collision = kept.renumber
         if config.remote or not kept.state.is_fresh:
             self.registration.doubt()
@@ -165,6 +172,7 @@ class Server:
         self._is_stopping = True
         self._decide()
         await self.registration.until_out()
+        await self.registration.until_farewell_heard()
 
     async def close(self) -> None:
         """End everything, without a word to the registrar unless `leave()` was called before."""
@@ -199,6 +207,7 @@ class Server:
             "moved_count": self.registration.machine.moved_count,
             "rejected_count": self.registration.machine.rejected_count,
             "collision_count": self.registration.machine.collision_count,
+            "taken_by": self.registration.machine.taken_by,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
@@ -221,6 +230,9 @@ class Server:
             state: ServerState = "down" if self._health.is_down else "unknown"
             return "held" if self._health.is_well else state, self._health.reason(now)
         if where is Membership.IN:
+            twin = self.registration.machine.twin
+            if twin is not None:
+                return "in", f"registered twice: another sidecar has this server in as {twin:08x}"
             return "in", self._health.reason(now)
         if not self._load_was_read:
             return "joining", f"waiting for the first load ({self._load_config.source})"

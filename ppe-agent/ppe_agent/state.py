@@ -198,9 +198,9 @@ class KeptState:
         """Note that the operator drained it, or (False) that no longer; `write()` is for the caller to do."""
         self.state = replace(self.state, drained=drained)
 
-    def renumber(self) -> int:
-        """Take a fresh PE identifier, written as soon as possible; return it."""
-        self.state = replace(self.state, identifier=fresh_identifier())
+    def renumber(self, identifier: int | None = None) -> int:
+        """Take another PE identifier, a fresh one unless given, written as soon as possible; return it."""
+        self.state = replace(self.state, identifier=fresh_identifier() if identifier is None else identifier)
         self.write_soon()
         return self.state.identifier
 

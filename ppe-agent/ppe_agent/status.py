@@ -49,6 +49,10 @@ def render(status: AgentStatus, columns: int) -> Group:
         if server["state_problem"]:
             words = f"{server['name']}: {server['state_problem']}. It goes on, but identifier and drain "
             parts.append(Text(words + "would be lost should the agent restart now", style="red"))
+        if server["taken_by"]:
+            words = f"{server['name']}: {server['taken_by']} registered its identifier "
+            words += f"({server['collision_count']} collisions)"
+            parts.append(Text(words, style="red"))
     if status["multicast"] and not status["multicast"]["heard"]:
         words = f"No registrar has announced itself at {status['multicast']['group']} yet"
         if status["multicast"]["ignored"]:

@@ -66,6 +66,8 @@ class ServerStatus(TypedDict):
     """How often a registrar refused it."""
     collision_count: int
     """How often another host had its identifier."""
+    taken_by: str | None
+    """The host that had its identifier last: address and port. null: none had."""
     fall_count: int
     """How often it went from well to not well."""
     load: float | None

@@ -16,6 +16,7 @@ from pool_user import (
     MAX_MEMBERS,
     AcceptNetworks,
     Handle,
+    KeyFile,
     Network,
     Plan,
     PoolProbing,
@@ -131,6 +132,8 @@ class PoolConfig(StrictModel):
     """How many servers the pool may have; further ones are refused."""
     remote_agents: RemoteAgents = ()
     """Hosts of sidecars that register servers elsewhere, as in the zone's pool."""
+    key: KeyFile | None = None
+    """The key file of a keyed pool, by its whole path, as in the zone's pool."""
 
     @property
     def policy(self) -> PoolPolicy:
@@ -240,6 +243,11 @@ class PpuConfig(StrictModel):
         yield from duplicates(document, ("pool", "*", "steer"))
         yield from duplicates(document, ("gateway", "interfaces", "*"))
         for location, pool in find(document, ("pool", "*")):
+            if isinstance(pool, dict) and "key" in pool and pool.get("remote_agents"):
+                yield (
+                    (*location, "key"),
+                    "has no use with remote_agents: a remote server's identifier is its address",
+                )
             for key, other in (
                 ("affinity", "steer"),
                 ("clients", "steer"),
@@ -291,6 +299,7 @@ class PpuConfig(StrictModel):
                 pool.max_members,
                 frozenset(pool.remote_agents),
                 frozenset(pool.ports),
+                keys=pool.key.keys if pool.key is not None else (),
             )
             for pool in self.pools
         }

@@ -57,6 +57,18 @@ from rserpool.errors import (
     RSerPoolError,
     UnsafeMessageError,
 )
+from rserpool.identity import (
+    Guesses,
+    PoolKey,
+    Proven,
+    ServerKey,
+    new_pool_key,
+    pool_key_line,
+    prove,
+    read_pool_keys,
+    read_server_keys,
+    server_key_line,
+)
 from rserpool.machine.announced import RegistrarTable, group_problem
 from rserpool.machine.element import Event as RegistrationEvent
 from rserpool.machine.element import EventKind as RegistrationEventKind
@@ -122,6 +134,7 @@ __all__ = [
     "EndpointKeepAlive",
     "EndpointKeepAliveAck",
     "FollowerEvent",
+    "Guesses",
     "HandleResolution",
     "HandleResolutionResponse",
     "HandleTableRequest",
@@ -140,8 +153,10 @@ __all__ = [
     "PoolElement",
     "PoolElementClient",
     "PoolEntry",
+    "PoolKey",
     "Presence",
     "Protocol",
+    "Proven",
     "RSerPoolError",
     "RegistrarAddress",
     "RegistrarClient",
@@ -158,6 +173,7 @@ __all__ = [
     "SctpSocket",
     "SctpUnavailable",
     "ServerInformation",
+    "ServerKey",
     "Table",
     "Timers",
     "Transport",
@@ -175,8 +191,14 @@ __all__ = [
     "encode_policy",
     "enrp",
     "group_problem",
+    "new_pool_key",
     "policies",
+    "pool_key_line",
+    "prove",
+    "read_pool_keys",
+    "read_server_keys",
     "read_timers",
     "sentinel_handle",
+    "server_key_line",
     "set_timers",
 ]

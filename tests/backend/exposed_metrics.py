@@ -25,7 +25,7 @@ from tests.backend.making import event
 from tests.backend.statuses import member_status, pdns_status, pool_status, registrar_status, status, valid
 
 MEMBER = member_status(10, name="sip-1", addresses=["2001:db8::1"], weight=500, load=0.5)
-POOL = pool_status(members=[MEMBER], expected=3, missing=2, refused=RefusedStatus(3, 0))
+POOL = pool_status(members=[MEMBER], expected=3, missing=2, refused=RefusedStatus(3, 0, 2))
 
 
 FAST = FastPathStatus(

@@ -71,7 +71,7 @@ def pool_status(**other: Any) -> PoolStatus:
         "members": [],
         "out": [],
         "missing": 0,
-        "refused": RefusedStatus(0, 0),
+        "refused": RefusedStatus(0, 0, 0),
     }
     values |= other
     values.setdefault("expected", len(values["members"]))

@@ -124,7 +124,7 @@ zones[].pools[]: verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
 zones[].pools[].members[]: protocol since_s stale weight
 zones[].pools[].out[]: address handle identifier look_at missing name port reason since_s
-zones[].pools[].refused: foreign too_many
+zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
 TOP = "connector events fastpath host pdns problems registrars reload snapshot uptime_s version zones"

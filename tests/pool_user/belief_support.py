@@ -26,8 +26,8 @@ def pe(
     policy: Policy | None = None,
     protocol: Protocol = Protocol.UDP,
 ) -> PoolElement:
-    """A pool element at 10.0.0.<identifier>."""
-    where = IPv4Address(address or f"10.0.0.{identifier % 250}")
+    """A pool element at 10.0.0.<identifier>, from 250 on in the networks after that."""
+    where = IPv4Address(address or f"10.0.{identifier // 250 % 250}.{identifier % 250}")
     return PoolElement(
         identifier=identifier,
         home_registrar=home,

@@ -528,3 +528,19 @@ def test_naming_the_agent_in_a_reload_counts_from_the_next_renewal() -> None:
     play.belief.set_pools({POOL: REMOTE}, play.now)
     play.belief.updated(0, Update(R1, POOL.encode(), remote(), False, play.now))
     assert [member.addresses for member in play.view().members] == [(ip_address(SERVER),)]
+
+
+@pytest.mark.parametrize("address", ["10.0.0.0", "10.255.255.255"])
+def test_the_own_and_the_broadcast_address_of_a_network_are_no_servers(address: str) -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    for index in (0, 1, 2):
+        play.answer(index, pe(1, R1), pe(2, R1, address))
+    assert play.members() == [1]
+    assert play.out()[2].startswith("refused: not in the pool's accept networks")
+
+
+@pytest.mark.parametrize("network", ["10.0.0.4/31", "10.0.0.4/32", "10.0.0.4/30"])
+def test_the_first_address_of_a_link_of_two_hosts_is_a_server(network: str) -> None:
+    own = {"10.0.0.4/30": ()}.get(network, (ip_address("10.0.0.4"),))
+    assert accepted((ip_address("10.0.0.4"),), (ip_network(network),)) == own

@@ -19,6 +19,7 @@ from rserpool import (
     RegistrationEvent,
     RegistrationEventKind,
     Resolution,
+    ServerKey,
     Transport,
 )
 
@@ -122,9 +123,15 @@ class FakeRegistrarClient:
 
 
 @contextlib.asynccontextmanager
-async def running(pool: FakePool) -> AsyncIterator[Registration]:
+async def running(pool: FakePool, server_key: ServerKey | None = None) -> AsyncIterator[Registration]:
     one = Registration(
-        [REGISTRAR], b"pool", ELEMENT, reregistration_ms=2000, name="sip-1", make_client=pool.make
+        [REGISTRAR],
+        b"pool",
+        ELEMENT,
+        reregistration_ms=2000,
+        name="sip-1",
+        server_key=server_key,
+        make_client=pool.make,
     )
     task = asyncio.create_task(one.run())
     try:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pool_user import (
     FOREIGN,
     TOO_MANY,
+    UNPROVEN,
     Member,
     OutMember,
     PoolView,
@@ -149,8 +150,9 @@ def zones(
 
 def _refused(pool: Pool, refused: Callable[[str], Mapping[str, int]]) -> RefusedStatus:
     of_pool = [refused(handle) for handle in pool.config.shards]
-    foreign, too_many = (sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY))
-    return RefusedStatus(foreign, too_many)
+    return RefusedStatus(
+        *(sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY, UNPROVEN))
+    )
 
 
 def _pool(

@@ -76,6 +76,7 @@ class RefusedStatus:
 
     foreign: Annotated[Count, Field(description="outside accept, beyond the few that are shown")]
     too_many: Annotated[Count, Field(description="beyond max_members")]
+    unproven: Annotated[Count, Field(description="not made with the key of a keyed pool")]
 
 
 @dataclass(slots=True)
@@ -134,7 +135,9 @@ class EventStatus:
     at_s: Annotated[Number, Field(description="wall clock, seconds since 1970")]
     kind: Annotated[
         str,
-        Field(description="joined, left, moved, examined, refused, questioned, registrar or misplaced"),
+        Field(
+            description="joined, left, moved, examined, refused, questioned, vanished, registrar or misplaced"
+        ),
     ]
     handle: Annotated[str, Field(description="the pool; empty for registrars")]
     identifier: Identifier | None

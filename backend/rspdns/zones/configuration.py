@@ -15,7 +15,15 @@ from typing import Annotated, Any, ClassVar, Literal
 from daemon_kit.addresses import endpoint
 from daemon_kit.config_file import StrictModel, find
 from daemon_kit.files import PathText
-from pool_user import MAX_MEMBERS, AcceptNetworks, Handle, RemoteAgents, not_empty, read_trusted_network
+from pool_user import (
+    MAX_MEMBERS,
+    AcceptNetworks,
+    Handle,
+    KeyFile,
+    RemoteAgents,
+    not_empty,
+    read_trusted_network,
+)
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from rserpool import Protocol
@@ -147,6 +155,8 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
             yield f'verify = "tcp" needs a service over TCP; {service} is not'
         if verify == "sip-options" and (transport == "_sctp" or name == "_sips"):
             yield f'verify = "sip-options" needs SIP over UDP or TCP; {service} is not'
+    if pool.get("key") is not None and pool.get("remote_agents"):
+        yield "has no use for key with remote_agents: the identifier of a remote server is its address"
     yield from _unwelcome(pool.get("expect"), pool.get("accept"))
     if pool.get("report_unreachable") is True and verify is None:
         yield "report_unreachable needs verify: without it nobody is probed"
@@ -186,7 +196,11 @@ class PoolConfig(StrictModel):
     name: Annotated[str, BeforeValidator(_lower), AfterValidator(_pool_name)]
     """Relative to the zone, "@" for its apex: A, AAAA and NAPTR stand at `<name>.<zone>`."""
     accept: AcceptNetworks
-    """The networks a PE's address must be in. A PE elsewhere is refused."""
+    """The networks a PE's address must be in. A PE elsewhere is refused, as is one at a network's first or
+    last address (its own and the broadcast address)."""
+    key: KeyFile | None = None
+    """The key file of a keyed pool, by its whole path (`rspdns key new`). A PE then counts only when its
+    sidecar has the key of its address and port."""
     remote_agents: RemoteAgents = ()
     """Hosts of sidecars that register servers elsewhere (`remote = true` in agent.toml): their addresses
     towards the registrars. All that they register in this pool is taken for remote."""

@@ -56,6 +56,7 @@ _LINES: Final[Mapping[tuple[str, str], str | Callable[[Entry], str]]] = MappingP
         ("backend", "examined"): "{identifier} was looked at: {why}",
         ("backend", "moved"): "{identifier} moved: {why}",
         ("backend", "refused"): "{identifier} refused: {why}",
+        ("backend", "vanished"): "{identifier} vanished, and answers: {why}",
         ("backend", "questioned"): "many left at once: {why}",
         ("backend", "registrar"): "{why}",
     }

@@ -4,8 +4,10 @@ table."""
 from pool_user.belief.admission import FOREIGN as FOREIGN
 from pool_user.belief.admission import REFUSED as REFUSED
 from pool_user.belief.admission import TOO_MANY as TOO_MANY
+from pool_user.belief.admission import UNPROVEN as UNPROVEN
 from pool_user.belief.admission import accepted as accepted
 from pool_user.belief.admission import spoken_for as spoken_for
+from pool_user.belief.identities import LEFT as LEFT
 from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
 from pool_user.belief.rules import MAX_MEMBERS as MAX_MEMBERS
 from pool_user.belief.rules import PoolRules as PoolRules

@@ -38,16 +38,23 @@ REFUSED = "refused"
 def accepted(
     addresses: Sequence[IPv4Address | IPv6Address], accept: Sequence[IPv4Network | IPv6Network]
 ) -> tuple[IPv4Address | IPv6Address, ...]:
-    """Return the addresses that are in one of the networks, each once, in their order."""
+    """Return the addresses that are in one of the networks, each once, in their order.
+
+    The first and the last address of a network are no server's: its own and the broadcast address, in IPv6
+    anycast addresses (RFC 4291 section 2.6.1, RFC 2526).
+    """
     if len(addresses) == 1:
         return tuple(addresses) if _is_in(addresses[0], accept) else ()
     return tuple(dict.fromkeys(address for address in addresses if _is_in(address, accept)))
 
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
-    for network in networks:  # noqa: SIM110 - any() takes twice the time, for each member of each view
+    for network in networks:
         if address.version == network.version and address in network:
-            return True
+            if network.prefixlen >= network.max_prefixlen - 1:
+                return True
+            if address not in (network.network_address, network.broadcast_address):
+                return True
     return False
 
 
@@ -69,7 +76,7 @@ MAX_FOREIGN = 64
 """PEs outside `accept` that are known of one pool, so that an administrator sees who is refused and why."""
 TOLD_EVERY_S = 10.0
 """The least time between two events about refusals at the door, for each pool and kind."""
-FOREIGN, TOO_MANY = "foreign", "too_many"
+FOREIGN, TOO_MANY, UNPROVEN = "foreign", "too_many", "unproven"
 
 
 class Admission:
@@ -77,7 +84,7 @@ class Admission:
 
     def __init__(self, handle: str) -> None:
         self.refused: Counter[str] = Counter()
-        """What was refused at the door since the start: FOREIGN or TOO_MANY."""
+        """What was refused at the door since the start: FOREIGN, TOO_MANY or UNPROVEN."""
         self._handle = handle
         self._own: set[int] = set()
         self._foreign: set[int] = set()
@@ -120,10 +127,12 @@ class Admission:
         """One of the known PEs inside `accept` that is not `needed`; None if all are."""
         return next(iter(self._own.difference(needed)), None)
 
-    def refuse(self, element: PoolElement, rules: PoolRules, now: float) -> BeliefEvent | None:
+    def refuse(
+        self, element: PoolElement, rules: PoolRules, now: float, *, unproven: bool = False
+    ) -> BeliefEvent | None:
         """Count a refusal. Return what is to be told about it and those before, if it is time."""
         is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
-        kind = FOREIGN if is_foreign else TOO_MANY
+        kind = UNPROVEN if unproven else FOREIGN if is_foreign else TOO_MANY
         self.refused[kind] += 1
         self._untold[kind] += 1
         if now < self._told_s.get(kind, float("-inf")) + TOLD_EVERY_S:
@@ -132,10 +141,10 @@ class Admission:
         count, self._untold[kind] = self._untold[kind], 0
         addresses = element.user_transport.addresses
         last = f"{addresses[0] if addresses else 'no address'} port {element.user_transport.port}"
-        why = (
-            f"not in the pool's accept networks or ports, and {MAX_FOREIGN} such PEs are known already"
-            if is_foreign
-            else f"the pool has {rules.max_members} members already (max_members)"
-        )
+        why = {
+            UNPROVEN: f"the identifier {element.identifier:08x} is not made with the pool's key",
+            FOREIGN: f"not in the pool's accept networks or ports, and {MAX_FOREIGN} such PEs are known",
+            TOO_MANY: f"the pool has {rules.max_members} members already (max_members)",
+        }[kind]
         words = f"refused: {why}; {count} registrations since this was told last, the latest of {last}"
         return BeliefEvent(now, "refused", self._handle, None, words)

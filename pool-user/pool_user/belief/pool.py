@@ -11,12 +11,13 @@ from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
+from pool_user.belief.identities import LEFT, Identities, Places, Vanished
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
 from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.registrars.standing import Court
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView
-from rserpool import PoolElement, Transport, Update
+from rserpool import PoolElement, Transport, Update, prove
 
 
 class PoolBelief:
@@ -61,6 +62,10 @@ class PoolBelief:
         self._members: dict[int, Member] = {}
         """The members, those that the backend's own probe does not reach included."""
         self._reachability = Reachability()
+        self._identities = Identities(handle)
+        self._places = Places()
+        """Where the `_wanted` are."""
+        self._vanished = Vanished()
         self._reasons: dict[int, str] = {}
         """Why those held back would be out."""
         self._known = False
@@ -111,10 +116,33 @@ class PoolBelief:
             self._notices.append(notice)
         return False
 
-    def _spoken_for(self, elements: Iterable[PoolElement]) -> Iterable[PoolElement]:
-        """The PEs with the addresses of their servers."""
+    def _genuine(self, elements: Iterable[PoolElement], at_s: float) -> Iterable[PoolElement]:
+        """The PEs with the addresses of their servers; of a keyed pool those that prove who they are.
+
+        A PE that says that it leaves is none: it takes out the PE that it was.
+        """
         agents = self._rules.remote_agents
-        return [spoken_for(one, agents) for one in elements] if agents else elements
+        if agents:
+            return [spoken_for(one, agents) for one in elements]
+        return (
+            [genuine for one in elements if (genuine := self._proven(one, at_s))]
+            if self._rules.keys
+            else elements
+        )
+
+    def _proven(self, element: PoolElement, at_s: float) -> PoolElement | None:
+        proven, element = self._identities.genuine(element, self._rules.keys, at_s)
+        if proven is None:
+            notice = self.admission.refuse(element, self._rules, at_s, unproven=True)
+            if notice is not None:
+                self._notices.append(notice)
+            return None
+        if not proven.is_leaving:
+            return element
+        if self._identities.left(proven.member, at_s):
+            self._touched.add(proven.member)
+            self.is_dirty = True
+        return None
 
     def take_notices(self) -> list[BeliefEvent]:
         """What is to be told, apart from what `evaluate()` finds."""
@@ -137,7 +165,9 @@ class PoolBelief:
         if asked_at_s < listing.asked_at_s:
             return False
         was_settled = listing.was_settled
-        taken = tuple(one for one in self._spoken_for(elements) if self._takes(one, answered_at_s))
+        taken = tuple(
+            one for one in self._genuine(elements, answered_at_s) if self._takes(one, answered_at_s)
+        )
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
         )
@@ -148,7 +178,12 @@ class PoolBelief:
     def updated(self, index: int, update: Update, *, settled: bool) -> bool:
         """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
         listing = self._listing(index)
-        (element,), at_s = self._spoken_for((update.pool_element,)), update.at_s
+        element, at_s = update.pool_element, update.at_s
+        if not update.is_deletion:
+            genuine = next(iter(self._genuine((element,), at_s)), None)
+            if genuine is None:
+                return False
+            element = genuine
         if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
             return False
@@ -163,7 +198,7 @@ class PoolBelief:
 
     def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
-        taken = [one for one in self._spoken_for(elements) if self._takes(one, asked_at_s)]
+        taken = [one for one in self._genuine(elements, asked_at_s) if self._takes(one, asked_at_s)]
         return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:
@@ -198,8 +233,11 @@ class PoolBelief:
 
     def probed(self, member: Member, reachable: bool) -> None:
         """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
-        about a member whose home registrar is lost."""
-        self.is_dirty |= self._reachability.probed(member, reachable)
+        about a member whose home registrar is lost. About a vanished member it alone counts."""
+        if self._vanished.probed(member, reachable):
+            self.is_dirty = True
+        else:
+            self.is_dirty |= self._reachability.probed(member, reachable)
 
     def remember(
         self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
@@ -228,16 +266,18 @@ class PoolBelief:
             min((at_s for at_s in self._expires_s.values() if at_s > self._now), default=None),
             self._history.next_deadline_s,
             self._orphans.next_deadline_s,
+            self._vanished.next_deadline_s,
         )
         return min((time_s for time_s in times if time_s is not None), default=None)
 
     @property
     def probe_targets(self) -> tuple[Member, ...]:
         """The members of a pool that is stale, verified, or has somebody whose home registrar is lost (the
-        others are the witnesses), the unreachable too; else nobody."""
-        if not (self._is_probed(self.view.stale_since_s) or self.view.suspected):
-            return ()
-        return tuple(self._members[identifier] for identifier in sorted(self._members))
+        others are the witnesses), the unreachable too; else the vanished only."""
+        found = dict(self._vanished.members)
+        if self._is_probed(self.view.stale_since_s) or self.view.suspected:
+            found = self._members | found
+        return tuple(found[identifier] for identifier in sorted(found))
 
     def evaluate(
         self, court: Court, stale_since_s: float, now: float, followed: Collection[int] = ()
@@ -254,6 +294,9 @@ class PoolBelief:
         members, out = dict(self._wanted), dict(self._out)
         self._contest(members, court, followed, now)
         events = self._hold_back(members, court, now)
+        self._drop_surplus(members, out)
+        if self.rules.keys:
+            events += self._keep_vanished(members, out, now)
         stale_s = self._stale(court, stale_since_s, now)
         suspected = self._suspects(members, court, judged, stale_s, now)
         before, self._members = self._members, dict(members)
@@ -272,9 +315,10 @@ class PoolBelief:
             out=self._history.out(out, members, now),
             known=self._known,
             stale_since_s=stale_s,
-            recent=() if members else self._recent(),
+            recent=() if members else self._recent(now),
             unreachable=unreachable,
             suspected=suspected,
+            vanished=tuple(sorted(self._vanished.members)),
         )
         self._shown = members
         self.view = self.view if view == self.view else view
@@ -312,7 +356,8 @@ class PoolBelief:
         """Put each of the `judged` among those that are in by the word of the registrars and by `accept`, or
         that are known beside them."""
         for identifier in judged:
-            self._wanted.pop(identifier, None)
+            if (member := self._wanted.pop(identifier, None)) is not None:
+                self._places.remove(member)
             self._out.pop(identifier, None)
             decision = self._decisions.get(identifier)
             if decision is None:
@@ -324,12 +369,16 @@ class PoolBelief:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, court, now):
                 self._out[identifier] = _out(element, EXPIRED)
+            elif decision.is_in and self._identities.has_left(identifier, now):
+                self._out[identifier] = _out(element, LEFT)
             elif decision.is_in and refusal is None:
                 if decision.is_confirmed:
                     self._homes.confirm(identifier, element.home_registrar, self._listings, court, now)
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
-                self._wanted[identifier] = before if before is not None and before == member else member
+                wanted = before if before is not None and before == member else member
+                self._wanted[identifier] = wanted
+                self._places.add(wanted)
             elif decision.is_listed:
                 self._out[identifier] = _out(element, decision.reason)
 
@@ -342,6 +391,40 @@ class PoolBelief:
             self._expires_s.pop(identifier, None)
             return False
         return now >= self._expires_s.setdefault(identifier, now + UNKNOWN_HOME_LIFE_S)
+
+    def _drop_surplus(self, members: dict[int, Member], out: dict[int, OutMember]) -> None:
+        """Leave each server one place: two sidecars may have registered it, or one under two identifiers."""
+        for identifier, first in self._places.surplus(self._shown.keys()):
+            member = members.pop(identifier)
+            reason = (
+                f"registered twice: the same server is in as {first:08x}. Does a second sidecar register it?"
+            )
+            out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
+        for identifier in members.keys() - self._wanted.keys():  # held back
+            if self._places.others(members[identifier]):
+                del members[identifier]
+
+    def _keep_vanished(
+        self, members: dict[int, Member], out: dict[int, OutMember], now: float
+    ) -> list[BeliefEvent]:
+        """Keep the members in that vanished without their sidecar's word and answer the probe."""
+        gone = self._members.keys() - members.keys() - self._vanished.members.keys()
+        missing = [self._members[identifier] for identifier in gone - set(self._reachability.unreachable)]
+        self._vanished.update(missing, (), now)
+        over = [
+            identifier
+            for identifier, member in self._vanished.members.items()
+            if identifier in members
+            or self._places.others(member)
+            or self._identities.has_left(identifier, now)
+            or not self._may_be_held(member)
+        ]
+        self._vanished.update((), over, now)
+        kept, events = self._vanished.kept(self.handle, now)
+        for member in kept:
+            members[member.identifier] = member
+            out.pop(member.identifier, None)
+        return events
 
     def _suspects(
         self,
@@ -439,11 +522,15 @@ class PoolBelief:
         return [BeliefEvent(now, "questioned", self.handle, None, words)]
 
     def _may_be_held(self, member: Member) -> bool:
-        """Whether a member that is not in any more could stay: not one whom `accept` refuses."""
+        """Whether a member that is not in any more could stay: not one whom `accept` or the keys refuse."""
         decision = self._decisions.get(member.identifier)
         if member.identifier in self._out and decision is not None and decision.is_in:
             return False
-        transport = Transport(member.protocol, member.port, member.addresses)
+        transport, keys = Transport(member.protocol, member.port, member.addresses), self.rules.keys
+        if self._identities.has_left(member.identifier, self._now):
+            return False
+        if keys and prove(member.identifier, self.handle.encode(), transport, keys) is None:
+            return False
         return why_refused(transport, self.rules.accept, self.rules.ports) is None
 
     def _stale(self, court: Court, stale_since_s: float, now: float) -> float | None:
@@ -463,10 +550,12 @@ class PoolBelief:
         """Whether the backend's own probe has a say about all members."""
         return stale_s is not None or self.rules.verified
 
-    def _recent(self) -> tuple[Member, ...]:
-        """The last good ones; `accept` may have changed since they were in."""
+    def _recent(self, now: float) -> tuple[Member, ...]:
+        """The last good ones but those that left by their own word; `accept` may have changed since."""
         found = []
         for member in self._history.recent:
+            if self._identities.has_left(member.identifier, now):
+                continue
             addresses = accepted(member.addresses, self.rules.accept)
             if addresses and (not self.rules.ports or member.port in self.rules.ports):
                 found.append(replace(member, addresses=addresses, stale=True))

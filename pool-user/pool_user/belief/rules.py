@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
+from rserpool import PoolKey
+
 CROWD_WINDOW_S = 0.5
 """When more than half of a pool leaves within this time, all registrars are asked before the members go."""
 CROWD_QUESTIONED_S = 1.0
@@ -37,6 +39,13 @@ RECENT_S = 10.0
 """Members that were in within this time are the last good ones of a pool that became empty."""
 BLINK_S = 1.0
 """A member that comes back within this time keeps its `since_s`, as if it had never left."""
+VANISHED_AFTER_S = 0.2
+"""How long a member of a keyed pool that vanished is out, though it answers the probe: its sidecar's word
+that it leaves may be on its way."""
+VANISHED_KEPT_S = 30.0
+"""How long such a member is shown at most by its own answers alone."""
+LEFT_KEPT_S = 120.0
+"""How long a member's word that it leaves holds against a registrar that still lists it."""
 OUT_SHOWN_S = 60.0
 """How long a member that left is shown with its reason."""
 MAX_MEMBERS = 1000
@@ -58,6 +67,7 @@ class PoolRules:
     `max_members`: further PEs are refused before anything about them is stored.
     `remote_agents`: hosts whose PEs are servers elsewhere (`spoken_for()`).
     `ports`: those at which its servers may be; empty: any.
+    `keys`: of a keyed pool, whose PEs prove who they are by their identifiers; a second one while keys roll.
     """
 
     accept: Sequence[IPv4Network | IPv6Network]
@@ -65,3 +75,4 @@ class PoolRules:
     max_members: int = MAX_MEMBERS
     remote_agents: frozenset[IPv4Address | IPv6Address] = frozenset()
     ports: frozenset[int] = frozenset()
+    keys: Sequence[PoolKey] = ()

@@ -125,7 +125,8 @@ class Prober:
                 member,
                 self._pools[handle].plan,
                 self._pools[handle].group,
-                is_suspected=member.identifier in views[handle].suspected,
+                is_suspected=member.identifier in (*views[handle].suspected, *views[handle].vanished),
+                is_vanished=member.identifier in views[handle].vanished,
             )
             for handle, members in self._belief.probe_targets(now).items()
             if handle in self._pools

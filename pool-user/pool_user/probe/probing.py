@@ -101,12 +101,23 @@ class Target:
     plan: Plan = Plan()
     group: str = ""
     is_suspected: bool = False
+    is_vanished: bool = False
+    """No registrar lists it: it counts as unreachable until it answers, and needs no witness to fall
+    again."""
 
     @property
     def key(self) -> tuple[object, ...]:
         """What makes it the same target."""
         member = self.member
-        return self.handle, member.identifier, member.addresses, member.port, member.protocol, self.plan
+        return (
+            self.handle,
+            member.identifier,
+            member.addresses,
+            member.port,
+            member.protocol,
+            self.plan,
+            self.is_vanished,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +204,14 @@ class ProbeBook:
         findings = []
         for key in self._records.keys() - by_key.keys():
             record = self._records[key]
+            target = record.target
             if record.gone_at_s is None:
                 record.gone_at_s = now
-            keep = record.target.plan.verified and not record.reachable
+            keep = record.target.plan.verified and not record.reachable and not target.is_vanished
             if not keep or now - record.gone_at_s >= REMEMBERED_S:
                 self._remove(key, record)
-                if not record.reachable:
-                    findings.append(Finding(record.target, True, forgotten=True))
+                if not record.reachable and not target.is_vanished:
+                    findings.append(Finding(target, True, forgotten=True))
         return findings
 
     def due(self, now: float) -> list[Target]:
@@ -278,7 +290,7 @@ class ProbeBook:
 
     def _add(self, key: tuple[object, ...], target: Target, now: float) -> None:
         group = self._groups.setdefault(target.group or target.handle, _Group())
-        record = _Record(target, group, now)
+        record = _Record(target, group, now, reachable=not target.is_vanished)
         self._records[key] = group.records[key] = record
         delay_s = 0.0 if target.is_suspected else self._draw.random() * target.plan.interval_s
         self._queue(record, now + delay_s, urgent=target.is_suspected)
@@ -318,6 +330,8 @@ class ProbeBook:
 def _may_fall(record: _Record, now: float) -> bool:
     """Whether a member whose probe just failed, as often as it takes, is to be left out."""
     group, plan = record.group, record.target.plan
+    if record.target.is_vanished:
+        return True
     # A way that broke while the probe was under way lets no later probe of another through.
     since_s = record.failing_since_s + plan.timeout_s / ATTEMPTS
     if not any(one.reachable and one.answered_s >= since_s for one in group.present):

@@ -1,0 +1,203 @@
+"""Proofs of a keyed pool, vanished members, and servers that are registered twice.
+
+In a keyed pool (`PoolRules.keys`) an element counts only when its identifier proves its address and port
+(`rserpool.identity`). The hook into the belief has three parts: `Identities.genuine` stands before all that
+is said of an element, `Identities.has_left` takes out the members whose sidecar said so, and `Vanished`
+names the members that went without that word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.views import BeliefEvent, Member
+from rserpool import Guesses, PoolElement, PoolKey, Proven, Transport, prove
+
+LEFT = "left: its sidecar took it out of the pool"
+"""The reason of a member that said so itself."""
+_MOST_PROVEN = 20_000
+
+
+class Identities:
+    """The proofs in one pool: what was checked, who said that it leaves, and who guesses."""
+
+    def __init__(self, handle: str) -> None:
+        self._handle = handle.encode()
+        self._keys: Sequence[PoolKey] = ()
+        self._proven: dict[int, tuple[Transport, Proven]] = {}
+        self._guesses = Guesses()
+        self._left_s: dict[int, float] = {}
+
+    def genuine(
+        self, element: PoolElement, keys: Sequence[PoolKey], now: float
+    ) -> tuple[Proven | None, PoolElement]:
+        """Return what the identifier proves, and the element with the proven address only.
+
+        None: it proves nothing, or comes from an address of too many guesses.
+        """
+        if keys != self._keys:
+            self._keys = keys
+            self._proven.clear()
+        transport = element.user_transport
+        known = self._proven.get(element.identifier)
+        if known is not None and known[0] == transport:
+            proven: Proven | None = known[1]
+        else:
+            proven = self._prove(element, now)
+        if proven is None:
+            return None, element
+        if len(transport.addresses) > 1:
+            element = replace(element, user_transport=replace(transport, addresses=(proven.address,)))
+        return proven, element
+
+    def _prove(self, element: PoolElement, now: float) -> Proven | None:
+        transport = element.user_transport
+        if not transport.addresses or self._guesses.is_ignored(transport.addresses[0], now):
+            return None
+        proven = prove(element.identifier, self._handle, transport, self._keys)
+        if proven is None:
+            self._guesses.failed(transport.addresses[0], element.identifier, now)
+        else:
+            if len(self._proven) >= _MOST_PROVEN:
+                self._proven.clear()
+            self._proven[element.identifier] = transport, proven
+        return proven
+
+    def left(self, member: int, now: float) -> bool:
+        """Take in that the member said that it leaves. Return whether that is news."""
+        while self._left_s and now - self._left_s[first := next(iter(self._left_s))] >= LEFT_KEPT_S:
+            del self._left_s[first]
+        is_news = member not in self._left_s
+        self._left_s.setdefault(member, now)
+        return is_news
+
+    def has_left(self, identifier: int, now: float) -> bool:
+        """Whether the member said lately that it leaves; it comes back under another identifier."""
+        left_s = self._left_s.get(identifier)
+        return left_s is not None and now - left_s < LEFT_KEPT_S
+
+
+Place = tuple[object, ...]
+
+
+def place_of(member: Member) -> Place:
+    """Where the server is: members at the same place are the same server."""
+    return member.protocol, member.addresses, member.port
+
+
+class Places:
+    """The members by their place, kept up with each change, so that a look-up costs nothing."""
+
+    def __init__(self) -> None:
+        self._at: dict[Place, set[int]] = {}
+        self._several: set[Place] = set()
+
+    def add(self, member: Member) -> None:
+        """A member is wanted."""
+        there = self._at.setdefault(place_of(member), set())
+        there.add(member.identifier)
+        if len(there) > 1:
+            self._several.add(place_of(member))
+
+    def remove(self, member: Member) -> None:
+        """A member is not wanted any more."""
+        place = place_of(member)
+        there = self._at.get(place, set())
+        there.discard(member.identifier)
+        if len(there) < 2:
+            self._several.discard(place)
+        if not there:
+            self._at.pop(place, None)
+
+    def others(self, member: Member) -> bool:
+        """Whether a wanted member of another identifier is at the same place."""
+        there = self._at.get(place_of(member), set())
+        return bool(there - {member.identifier})
+
+    def surplus(self, shown: Collection[int]) -> Iterable[tuple[int, int]]:
+        """The members beyond the first of each place, each with the first: a shown one, or the lowest."""
+        for place in self._several:
+            there = sorted(self._at[place], key=lambda identifier: (identifier not in shown, identifier))
+            yield from ((identifier, there[0]) for identifier in there[1:])
+
+
+@dataclass(slots=True)
+class _Gone:
+    member: Member
+    since_s: float
+    answers: bool = False
+    is_told: bool = False
+
+
+class Vanished:
+    """Members of a keyed pool that are gone without a word of their sidecar.
+
+    A host that removes others' elements, or takes their identifiers, makes them vanish. So the backend's own
+    probe asks each: a member that answers is in again after VANISHED_AFTER_S, for VANISHED_KEPT_S at most. A
+    member that does not answer, or can't be asked, is out from the start.
+    """
+
+    def __init__(self) -> None:
+        self._gone: dict[int, _Gone] = {}
+        self._now = float("-inf")
+
+    def __bool__(self) -> bool:
+        return bool(self._gone)
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """Those that are asked, by identifier."""
+        return {identifier: gone.member for identifier, gone in self._gone.items()}
+
+    def update(self, missing: Iterable[Member], over: Iterable[int], now: float) -> None:
+        """Take in the members `missing` from now on, and forget those that are `over`: in again, withdrawn by
+        their sidecar, or registered anew."""
+        self._now = now
+        for member in missing:
+            self._gone.setdefault(member.identifier, _Gone(member, now))
+        for identifier in over:
+            self._gone.pop(identifier, None)
+        for identifier in [
+            identifier for identifier, gone in self._gone.items() if now >= gone.since_s + VANISHED_KEPT_S
+        ]:
+            del self._gone[identifier]
+
+    def probed(self, member: Member, answers: bool) -> bool:
+        """The probe came to a conclusion. Return whether it concerns a vanished member."""
+        gone = self._gone.get(member.identifier)
+        if gone is None:
+            return False
+        gone.answers = answers
+        return True
+
+    def kept(self, handle: str, now: float) -> tuple[list[Member], list[BeliefEvent]]:
+        """The members that are in by their own answer alone, and what is to be told of them."""
+        found = [
+            gone for gone in self._gone.values() if gone.answers and now >= gone.since_s + VANISHED_AFTER_S
+        ]
+        words = (
+            "no registrar lists it, its sidecar did not take it out, and it answers this name server: "
+            f"shown for {VANISHED_KEPT_S:.0f} s. Look at its sidecar, and for a host that takes its "
+            "identifier"
+        )
+        events = [
+            BeliefEvent(now, "vanished", handle, gone.member.identifier, words, gone.member)
+            for gone in found
+            if not gone.is_told
+        ]
+        for gone in found:
+            gone.is_told = True
+        return [gone.member for gone in found], events
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When time alone changes something."""
+        times = [
+            time_s
+            for gone in self._gone.values()
+            for time_s in (gone.since_s + VANISHED_AFTER_S, gone.since_s + VANISHED_KEPT_S)
+            if time_s > self._now
+        ]
+        return min(times, default=None)

@@ -1,0 +1,200 @@
+"""A keyed pool: only who proves its place is in, and a drain is told from a removal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from ipaddress import ip_address
+
+import pytest
+from pool_user.belief.admission import UNPROVEN
+from pool_user.belief.identities import LEFT
+from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
+
+from rserpool import PoolElement, PoolKey, Protocol, Update
+from tests.pool_user.belief_support import POOL, R1, RULES, Play, pe
+
+KEY, NEXT = PoolKey(bytes(32)), PoolKey(b"\x01" * 32)
+HANDLE = POOL.encode()
+ADDRESS, OTHER, STRANGER = "10.0.0.1", "10.0.0.2", "10.0.0.66"
+
+
+def identifier(address: str, counter: int = 1, key: PoolKey = KEY, *, leaving: bool = False) -> int:
+    server = key.server_key(Protocol.UDP, ip_address(address), 5060)
+    return server.identifier(HANDLE, counter, is_leaving=leaving)
+
+
+def server(address: str, counter: int = 1, key: PoolKey = KEY, *, leaving: bool = False) -> PoolElement:
+    return pe(identifier(address, counter, key, leaving=leaving), R1, address)
+
+
+MINE, THEIRS = identifier(ADDRESS), identifier(OTHER)
+
+
+class KeyedPlay(Play):
+    """A keyed pool with two servers, whose home is the first of three settled registrars."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.belief.set_pools({POOL: replace(RULES, keys=(KEY,))}, self.now)
+        self.settle(0, 1, 2)
+        self.all_answer(server(ADDRESS), server(OTHER))
+        assert self.members() == sorted([MINE, THEIRS])
+
+    def all_answer(self, *elements: PoolElement) -> None:
+        for index in (0, 1, 2):
+            self.answer(index, *elements)
+
+    def push(self, element: PoolElement, *, gone: bool = False) -> None:
+        self.belief.updated(0, Update(R1, HANDLE, element, gone, self.now))
+        self.view()
+        self.wait(0.001)
+
+    def vanish(self) -> None:
+        """No registrar lists MINE any more; nobody said that it leaves."""
+        self.all_answer(server(OTHER))
+
+    def targets(self) -> set[int]:
+        return {one.identifier for one in self.belief.probe_targets(self.now).get(POOL, ())}
+
+    def probe(self, who: int, answers: bool) -> None:
+        (member,) = [one for one in self.belief.probe_targets(self.now)[POOL] if one.identifier == who]
+        self.belief.probed(POOL, member, answers, self.now)
+
+    def events(self, kind: str) -> list[str]:
+        return [event.words for event in self.belief.take_events() if event.kind == kind]
+
+
+@pytest.fixture
+def play() -> KeyedPlay:
+    return KeyedPlay()
+
+
+def test_who_proves_nothing_is_refused_counted_and_told(play: KeyedPlay) -> None:
+    play.push(pe(0xBAD, R1, STRANGER))
+    play.all_answer(server(ADDRESS), server(OTHER), pe(0xBAD, R1, STRANGER))
+    assert play.members() == sorted([MINE, THEIRS])
+    assert play.belief.refused(POOL)[UNPROVEN] == 4
+    assert ["00000bad is not made with the pool's key" in words for words in play.events("refused")] == [True]
+
+
+def test_an_identifier_at_another_address_shows_no_stranger(play: KeyedPlay) -> None:
+    play.push(pe(MINE, R1, STRANGER))
+    assert {str(one.addresses[0]) for one in play.view().members} == {ADDRESS, OTHER}
+    play.all_answer(pe(MINE, R1, STRANGER), server(OTHER))
+    assert {str(one.addresses[0]) for one in play.view().members} == {OTHER}
+
+
+def test_a_stranger_who_guesses_is_ignored_though_it_hits_at_last(play: KeyedPlay) -> None:
+    for number in range(64):
+        play.push(pe(0x100 + number, R1, STRANGER))
+    play.push(server(STRANGER))
+    assert identifier(STRANGER) not in play.members()
+    play.wait(601)
+    play.settle(0, 1, 2)
+    play.all_answer(server(ADDRESS), server(OTHER), server(STRANGER))
+    assert identifier(STRANGER) in play.members()
+
+
+def test_two_keys_are_valid_while_keys_roll(play: KeyedPlay) -> None:
+    play.all_answer(server(ADDRESS), server(OTHER), server("10.0.0.3", key=NEXT))
+    assert len(play.members()) == 2
+    play.belief.set_pools({POOL: replace(RULES, keys=(KEY, NEXT))}, play.now)
+    play.all_answer(server(ADDRESS), server(OTHER), server("10.0.0.3", key=NEXT))
+    assert len(play.members()) == 3
+    play.belief.set_pools({POOL: replace(RULES, keys=(NEXT,))}, play.now)
+    play.all_answer(server(ADDRESS), server(OTHER), server("10.0.0.3", key=NEXT))
+    assert play.members() == [identifier("10.0.0.3", key=NEXT)]
+
+
+def test_who_says_that_it_leaves_is_out_at_once_and_stays_out(play: KeyedPlay) -> None:
+    play.push(server(ADDRESS, leaving=True))
+    assert play.members() == [THEIRS]
+    assert play.out()[MINE] == LEFT
+    play.vanish()
+    assert play.targets() == set()
+    play.wait(1)
+    assert play.members() == [THEIRS]
+
+
+def test_the_word_of_leaving_may_come_after_the_removal(play: KeyedPlay) -> None:
+    play.vanish()
+    assert play.targets() == {MINE}
+    play.push(server(ADDRESS, leaving=True))
+    assert play.targets() == set()
+    play.wait(VANISHED_AFTER_S)
+    assert play.members() == [THEIRS]
+
+
+def test_a_stranger_cannot_say_that_another_leaves(play: KeyedPlay) -> None:
+    leaving = identifier(ADDRESS, leaving=True)
+    play.push(pe(leaving, R1, STRANGER))
+    play.push(pe(leaving ^ 0x100, R1, ADDRESS))
+    assert play.members() == sorted([MINE, THEIRS])
+
+
+def test_who_left_comes_back_under_another_identifier(play: KeyedPlay) -> None:
+    play.push(server(ADDRESS, leaving=True))
+    play.all_answer(server(ADDRESS, 2), server(OTHER))
+    assert play.members() == sorted([identifier(ADDRESS, 2), THEIRS])
+
+
+def test_who_vanishes_and_answers_is_shown_for_a_bounded_time(play: KeyedPlay) -> None:
+    play.vanish()
+    assert play.members() == [THEIRS]
+    play.probe(MINE, answers=True)
+    play.wait(VANISHED_AFTER_S)
+    assert play.members() == sorted([MINE, THEIRS])
+    assert len(play.events("vanished")) == 1
+    play.wait(VANISHED_KEPT_S - 2 * VANISHED_AFTER_S)
+    play.all_answer(server(OTHER))
+    assert play.members() == sorted([MINE, THEIRS])
+    play.wait(2 * VANISHED_AFTER_S)
+    play.all_answer(server(OTHER))
+    assert play.members() == [THEIRS]
+    play.wait(1)
+    play.all_answer(server(OTHER))
+    assert play.members() == [THEIRS]
+    assert play.targets() == set()
+
+
+def test_who_vanishes_and_does_not_answer_is_out(play: KeyedPlay) -> None:
+    play.vanish()
+    play.wait(1)
+    assert play.members() == [THEIRS]
+    play.probe(MINE, answers=True)
+    assert play.members() == sorted([MINE, THEIRS])
+    play.probe(MINE, answers=False)
+    assert play.members() == [THEIRS]
+
+
+def test_a_vanished_server_that_registers_anew_has_one_place(play: KeyedPlay) -> None:
+    play.vanish()
+    play.probe(MINE, answers=True)
+    play.wait(VANISHED_AFTER_S)
+    play.all_answer(server(ADDRESS, 2), server(OTHER))
+    assert play.members() == sorted([identifier(ADDRESS, 2), THEIRS])
+    assert play.targets() == set()
+
+
+def test_a_pool_without_key_probes_nobody_that_left() -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    for elements in ([pe(1, R1), pe(2, R1)], [pe(2, R1)]):
+        for index in (0, 1, 2):
+            play.answer(index, *elements)
+    assert play.members() == [2]
+    assert play.belief.probe_targets(play.now) == {}
+
+
+def test_a_server_that_is_registered_twice_has_one_place() -> None:
+    play = Play()
+    play.settle(0, 1, 2)
+    for index in (0, 1, 2):
+        play.answer(index, pe(7, R1, ADDRESS), pe(2, R1))
+    for index in (0, 1, 2):
+        play.answer(index, pe(7, R1, ADDRESS), pe(2, R1), pe(5, R1, ADDRESS))
+    assert play.members() == [2, 7]
+    assert play.out()[5].startswith("registered twice: the same server is in as 00000007")
+    for index in (0, 1, 2):
+        play.answer(index, pe(2, R1), pe(5, R1, ADDRESS))
+    assert play.members() == [2, 5]
