@@ -9,6 +9,7 @@ import pwd
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -53,6 +54,7 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
     if is_too_long(config.control.path):
         problem = f"a unix socket's path has {MAX_PATH_BYTES} bytes at most: {config.control.path}"
         yield Lack(("control", "path"), problem)
+    yield from _addresses(config)
     for i, server in enumerate(config.servers):
         yield from _key(("as", i, "key"), server, config)
         for j, check in enumerate(server.check):
@@ -107,6 +109,22 @@ def _key(location: Location, server: ServerConfig, config: AgentConfig) -> Itera
             server.key.of(Protocol[server.transport.upper()], addresses, server.port)
         except FatalError as problem:
             yield Lack(location, str(problem))
+
+
+def _addresses(config: AgentConfig) -> Iterator[Lack]:
+    """Look for addresses that no registrar will take: each must be of the association that registers it."""
+    versions = {ip_address(one.host).version for one in config.registrars}
+    for i, server in enumerate(config.servers):
+        if not versions or server.remote or server.address == "auto":
+            continue
+        if not any(address.version in versions for address in server.address):
+            of_server = f"IPv{server.address[0].version}"
+            problem = (
+                f"{server.address[0]} never joins: no registrar here has an {of_server} address, and a "
+                "registrar takes addresses of the SCTP association only that registers them; "
+                f"name the registrars by {of_server} addresses, or take another address"
+            )
+            yield Lack(("as", i, "address"), problem)
 
 
 def _kept(config: AgentConfig) -> Iterator[Lack]:

@@ -1,6 +1,7 @@
 """What `ppe-agent check` finds lacking on this host, whose addresses the kernel tells; it changes nothing."""
 
 import os
+import re
 from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,23 @@ def test_a_configuration_that_fits_the_host_is_well_and_nothing_is_made_or_run(t
     done = check(tmp_path, CHECK.format(type="exec", key=command))
     assert (done.exit_code, done.stderr) == (0, "")
     assert [path.name for path in tmp_path.iterdir()] == ["agent.toml"]
+
+
+def test_address_that_no_registrar_will_take_is_an_error_with_its_line(tmp_path: Path) -> None:
+    write(tmp_path, 5060)
+    path = tmp_path / "agent.toml"
+    text = re.sub(r"(?m)^address = .*\n", "", path.read_text())
+    lines = text.replace("\nport = ", '\naddress = "2001:db8::1"\nport = ')
+
+    def told(text: str) -> str:
+        path.write_text(text)
+        return str(CliRunner().invoke(cli.main, ["check", "-c", str(path)]).stderr)
+
+    said = told(lines)
+    assert "2001:db8::1 never joins: no registrar here has an IPv6 address" in said
+    assert f"agent.toml:{lines[: lines.index('address = ')].count(chr(10)) + 1}: as[0].address" in said
+    assert "never joins" not in told(re.sub("registrars = .*", 'registrars = ["127.0.0.1", "::1"]', lines))
+    assert "never joins" not in told(text)
 
 
 @pytest.mark.parametrize(
