@@ -77,10 +77,14 @@ def test_options_that_would_have_no_effect_are_refused(options: list[str], probl
     assert problem in done.output
 
 
+OF_SITE = ("handle", "accept", "ports", "steer")
+"""Keys whose values every site has of its own."""
+
+
 def _pools(text: str) -> list[dict[str, Any]]:
-    """The pools of a ppu-agent.toml; only the values that every site has of its own are left out."""
+    """The pools of a ppu-agent.toml, without what every site has of its own."""
     pools = tomllib.loads(text)["pool"]
-    return [{key: one[key] for key in one if key not in ("handle", "accept", "steer")} for one in pools]
+    return [{key: one[key] for key in one if key not in OF_SITE} for one in pools]
 
 
 def test_lab_measures_with_the_files_that_the_how_to_pages_give(tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ def agent_toml(way: Way, folder: Path) -> str:
         more += 'via = "sctp"\n'
     pools = ""
     for transport, handle in (("udp", HANDLE), ("tcp", TCP_HANDLE)):
-        pools += f'[[pool]]\nhandle = "{handle}"\naccept = ["{NETWORK}"]\n{more}'
+        pools += f'[[pool]]\nhandle = "{handle}"\naccept = ["{NETWORK}"]\nports = [{SIP_PORT}]\n{more}'
         pools += f'steer = "{FRONTS[transport]}:{SIP_PORT}"\n' if way.has_front else ""
     registrars = json.dumps(list(REGISTRARS.values()))
     tables = f'[control]\npath = "{folder}/ppu.sock"\n[state]\npath = "{folder}"\n'
