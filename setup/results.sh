@@ -4,7 +4,7 @@
 # What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard)
+all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard proxies)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -31,6 +31,7 @@ command_of() {
         registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
         resolvers) echo resolvers ;;
         guard) echo guard ;;
+        proxies) echo proxies --trials 3 ;; # some 10 minutes
         *) printf 'results: %s: there is no such page; the pages are: %s\n' "$1" "${all[*]}" >&2; exit 2 ;;
     esac
 }

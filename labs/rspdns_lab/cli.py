@@ -19,6 +19,7 @@ from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
 from rspdns_lab.net.preconditions import become_root
+from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
@@ -75,6 +76,7 @@ main.add_command(loss)
 main.add_command(resolvers)
 main.add_command(bench_sctp)
 main.add_command(guard)
+main.add_command(proxies)
 
 
 @main.command()

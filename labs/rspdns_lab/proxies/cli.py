@@ -1,0 +1,163 @@
+"""The command `rspdns-lab proxies`, and what it tells."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import click
+
+from rspdns_lab.ending import say
+from rspdns_lab.proxies.lab import FAULTS, PROXIES, Fault, ProxyLab, Trial, run_fault
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
+
+LATE_MS: Final = 2000.0
+_INTRO: Final = (
+    "nginx and HAProxy on hosts of their own, each in front of the same three web servers, whose addresses "
+    "stand in its file; nginx has its defaults, HAProxy the timeouts of Debian's file and its own check of "
+    "connections every 2 s. Beside every other one runs ppu-agent with the file of the how-to page. "
+    "Clients ask all the time, each request in a connection of its own; then one web server fails."
+)
+
+
+@click.command()
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    type=click.Choice([fault.name for fault in FAULTS]),
+    help="Only this fault; may be repeated.",
+)
+@click.option("--proxy", "proxies", multiple=True, type=click.Choice(PROXIES), help="Only this proxy.")
+@click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
+@click.option("--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Requests a second.")
+@click.option(
+    "--seconds", type=click.IntRange(2, 600), default=10, show_default=True, help="After the fault."
+)
+@report_options
+def proxies(
+    faults: Sequence[str],
+    proxies: Sequence[str],
+    trials: int,
+    rate: int,
+    seconds: int,
+    report: ReportFiles,
+) -> None:
+    """Send requests through nginx and HAProxy while a web server fails, with ppu-agent and without.
+
+    Exit status: 0 the promises were kept, 1 one was broken, 2 the lab can't run here.
+    """
+    wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
+    kinds = [kind for kind in PROXIES if not proxies or kind in proxies]
+
+    def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
+        done = {(one.fault, one.trial) for one in earlier}
+        if plan := trials_left(wanted, trials, done, lambda fault: fault.name):
+            yield from _run(kinds, plan, rate, seconds)
+
+    run_lab(report, REPORT, {"proxies": kinds, "rate": rate, "seconds": seconds}, measure)
+
+
+def _run(
+    kinds: Sequence[str], plan: Sequence[tuple[Fault, int]], rate: int, seconds: int
+) -> Iterator[Sequence[Trial]]:
+    say(f"starting the lab: {', '.join(kinds)}; {len(plan)} faults to go")
+    with ProxyLab(kinds) as lab:
+
+        def undo(fault: Fault) -> None:
+            fault.undo(lab)
+            lab.wait_until_ready()
+
+        def do(fault: Fault, trial: int) -> Sequence[Trial]:
+            say(f"{fault.name}, trial {trial}: {fault.what}")
+            return run_fault(lab, fault, trial, rate, seconds)
+
+        lab.start()
+        yield from each_undone(plan, do, undo)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one proxy made of one fault: all requests of the trials."""
+
+    fault: str
+    proxy: str
+    agent: str
+    requests: int
+    failed: int
+    over_2_s: int
+    p50_ms: float
+    max_ms: float
+
+
+def rows(trials: Sequence[Trial]) -> list[Row]:
+    """Sum up, by fault, proxy and agent. Pure."""
+    found = []
+    keys = itertools.product((one.name for one in FAULTS), PROXIES, (False, True))
+    for key in keys:
+        of_key = [one for one in trials if (one.fault, one.proxy, one.has_agent) == key]
+        if not of_key:
+            continue
+        fault, proxy, has_agent = key
+        delays = [delay_ms for one in of_key for _, delay_ms in one.calls]
+        answered = sorted(delay_ms for delay_ms in delays if delay_ms is not None)
+        found.append(
+            Row(
+                fault,
+                proxy,
+                "ppu-agent" if has_agent else "without",
+                len(delays),
+                len(delays) - len(answered),
+                sum(delay_ms > LATE_MS for delay_ms in answered),
+                answered[len(answered) // 2] if answered else 0.0,
+                answered[-1] if answered else 0.0,
+            )
+        )
+    return found
+
+
+def problems(trials: Sequence[Trial]) -> list[str]:
+    """What was promised and not kept, in words."""
+    promised = {fault.name for fault in FAULTS if fault.promised}
+    return [
+        f"{one.fault}, {one.proxy} with ppu-agent: "
+        f"{one.failed} requests failed, {one.over_2_s} took more than 2 s"
+        for one in rows(trials)
+        if one.agent != "without" and one.fault in promised and (one.failed or one.over_2_s)
+    ]
+
+
+def _table(trials: Sequence[Trial]) -> Table:
+    head = ("fault", "proxy", "beside it", "requests", "failed", "over 2 s", "p50 ms", "max ms")
+    return [
+        head,
+        *(
+            (
+                *(one.fault, one.proxy, one.agent, str(one.requests), str(one.failed), str(one.over_2_s)),
+                *(f"{one.p50_ms:,.0f}", f"{one.max_ms:,.0f}"),
+            )
+            for one in rows(trials)
+        ),
+    ]
+
+
+def _trial(fields: dict[str, Any]) -> Trial:
+    calls = [(at_s, delay_ms) for at_s, delay_ms in fields["calls"]]
+    return Trial(**{**fields, "calls": calls})
+
+
+REPORT: Final = LabReport(
+    _trial,
+    lambda found: {"rows": [asdict(one) for one in rows(found)]},
+    lambda found: markdown_table(_table(found)) if found else "",
+    lambda found: Page(
+        "Requests through nginx and HAProxy, with ppu-agent and without",
+        _INTRO,
+        [Section("Requests", "; ".join(f"*{one.name}*: {one.what}" for one in FAULTS), _table(found))],
+    ),
+    problems,
+)
