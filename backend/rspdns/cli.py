@@ -16,6 +16,7 @@ from daemon_kit.commands import CommandGroup, config_option, counted, end_with, 
 from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import end_process, run_service
+from daemon_kit.users import become
 from pdns_config import pdns_conf
 from registrar_config import check_inventory, render_inventory
 
@@ -26,6 +27,8 @@ from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
 WIDE_COLUMNS = 240
+UNIT_USER = "rspdns"
+"""The user that `rspdns.service` runs as."""
 
 CONFIG = config_option(DEFAULT_PATH)
 
@@ -47,7 +50,7 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     from rspdns import service
     from rspdns.reading import read_configuration
 
-    loaded = load_configuration(config)
+    loaded = load_configuration(config, without_page=True)
     logs.configure(log_level or loaded.log_level, json=log_json)
 
     async def run(stop: asyncio.Event) -> None:
@@ -68,7 +71,8 @@ def check(config: Path, offline: bool, strict: bool) -> None:
 
     It warns of what is allowed but probably a mistake: fewer than three registrars, long TTLs, a handle under
     which no server is registered, and members that a reload would remove, with the reason. It asks the
-    running backend which servers are registered; when none runs, it asks the registrars.
+    running backend which servers are registered; when none runs, it asks the registrars. Root checks the
+    service's own file as the user of the service, who must be able to read all of it.
     """
     from rspdns.check import Registered, registered, warnings
     from rspdns.departures import departures
@@ -77,6 +81,12 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     known = Registered() if offline else registered(loaded)
     going = departures(known.zones, loaded.zones, known.elements)
     found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
+    if config == Path(DEFAULT_PATH) and become(UNIT_USER):  # last: what Python loads must not depend on it
+        try:
+            load_configuration(config)
+        except ConfigurationErrors:
+            click.echo(f"note: read as {UNIT_USER}, the user of the service", err=True)
+            raise
     for one in loaded.zones:
         click.echo(f"{one.name}: {counted(len(one.config.pools), 'pool')}")
     if not loaded.zones:
@@ -112,7 +122,8 @@ def _why_nobody_tells() -> str:
 @CONFIG
 @click.option("--force", is_flag=True, help="Also when a pool would lose its last member.")
 def reload(config: Path, force: bool) -> None:
-    """Let the running backend read its zones again. With an error in any file, nothing changes.
+    """Let the running backend read its zones again. With an error in any file, nothing changes; after one in
+    [admin] the live page stays as it was, and the zones change.
 
     Nothing changes either if a pool would lose its last member (its handle or `accept` was changed, say), or
     if no zone would be left: --force does it all the same. Questions are answered meanwhile. A reload of more

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.config_file import (
+    ConfigurationError,
     ConfigurationErrors,
     StrictModel,
     TomlDocument,
@@ -23,7 +24,7 @@ from pydantic import AfterValidator, Field, PrivateAttr
 from rserpool import RegistrarAddress
 from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
-from rspdns.admin.configuration import AdminConfig
+from rspdns.admin.configuration import OFF, AdminConfig
 from rspdns.fastpath import FastPathConfig
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
@@ -94,6 +95,7 @@ class BackendConfig(StrictModel):
     """The least level that is logged."""
     _zones: tuple[Zone, ...] = PrivateAttr(default=())
     _access: Access = PrivateAttr(default_factory=Access)
+    _page_errors: tuple[ConfigurationError, ...] = PrivateAttr(default=())
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -114,11 +116,19 @@ class BackendConfig(StrictModel):
         """Who may use the admin API; set by `load_configuration()`."""
         return self._access
 
-    def with_files(self, zones: tuple[Zone, ...], access: Access) -> BackendConfig:
-        """The same configuration with these zones, tokens and certificate."""
+    @property
+    def page_errors(self) -> tuple[ConfigurationError, ...]:
+        """Errors in [admin] and in its files, which switch off live page, API and metrics, never DNS."""
+        return self._page_errors
+
+    def with_files(
+        self, zones: tuple[Zone, ...], access: Access, page_errors: Sequence[ConfigurationError] = ()
+    ) -> BackendConfig:
+        """The same configuration with these zones, tokens, certificate, and errors of these."""
         copy = self.model_copy()
         copy._zones = zones
         copy._access = access
+        copy._page_errors = tuple(page_errors)
         return copy
 
     @property
@@ -175,20 +185,27 @@ def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str 
 
 
 def load_configuration(
-    path: str | Path, on_progress: Callable[[Progress], None] = lambda progress: None
+    path: str | Path,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    *,
+    without_page: bool = False,
 ) -> BackendConfig:
     """Read `path` and the zones it leads to; `on_progress` is told how far it is.
 
-    Raises ConfigurationErrors: with every error of all files, or only that `path` itself can't be read.
+    With `without_page`, errors in [admin] and in its files alone are no reason to refuse: they are in
+    `page_errors`, and nothing listens. Raises ConfigurationErrors: with every error of all files, or only
+    that `path` itself can't be read.
     """
     path = Path(path)
-    errors = []
+    errors: list[ConfigurationError] = []
+    page_errors: list[ConfigurationError] = []
     config = None
     text = read_text(path)  # once: it may be written to meanwhile
     try:
         config = parse(text, str(path), BackendConfig)
     except ConfigurationErrors as error:
-        errors += error.errors
+        for found in error.errors:
+            (page_errors if found.key.partition(".")[0] == "admin" else errors).append(found)
     document = _readable(path, text)
     directory = path.parent / _zones_dir(document)
     try:
@@ -196,22 +213,35 @@ def load_configuration(
     except ConfigurationErrors as error:
         errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
     files = _access_files(document)
-    access, found = read_access(path.parent, *(files.get(key) for key in _ACCESS_FILES))
+    access, refused = read_access(path.parent, *(files.get(key) for key in _ACCESS_FILES))
     named = {str(path.parent / file): ("admin", key) for key, file in files.items()}
-    errors += where_named(document, found, named)
-    if config is None or errors:
-        raise ConfigurationErrors(errors)
+    page_errors += where_named(document, refused, named)
+    if errors or (page_errors and not without_page):
+        raise ConfigurationErrors([*errors, *page_errors])
+    if page_errors:
+        return _without_page(document).with_files(zones, Access(), ConfigurationErrors(page_errors).errors)
+    assert config is not None  # noqa: S101 - there was no error
     return config.with_files(zones, access)
+
+
+def _without_page(document: TomlDocument) -> BackendConfig:
+    """What a file says whose errors are all in [admin]; of these only the socket for commands is kept."""
+    admin = document.data.get("admin")
+    socket = admin.get("socket") if isinstance(admin, dict) else None
+    kept = {"socket": socket} if isinstance(socket, str) and socket and "\0" not in socket else {}
+    return BackendConfig.model_validate({**document.data, "admin": {"listen": OFF, **kept}})
 
 
 def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
     """The keys whose values differ and count only after a restart, dotted."""
     before, after = old.model_dump(), new.model_dump()
+    if new.page_errors:
+        after["admin"] = before["admin"]
     at_once = {"read_tokens", "write_tokens"}
     if old.admin.tls_certificate and new.admin.tls_certificate:
         at_once |= {"tls_certificate", "tls_key"}
     for key in at_once:
-        before["admin"].pop(key), after["admin"].pop(key)
+        before["admin"].pop(key, None), after["admin"].pop(key, None)
     found = []
     for key in after:
         if isinstance(after[key], dict):

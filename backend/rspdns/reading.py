@@ -31,7 +31,8 @@ _READ, _CONFIGURATION, _ERRORS = b"r", b"c", b"e"
 
 
 async def read_configuration(path: Path, on_progress: Callable[[Progress], None]) -> BackendConfig:
-    """Do what `load_configuration()` does, in another process; `on_progress` is told how far it is.
+    """Do what `load_configuration()` does without the page, in another process; `on_progress` is told how far
+    it is.
 
     Raises ConfigurationErrors, also when the process ends without a result. If this is cancelled, the process
     is killed.
@@ -101,11 +102,12 @@ def main(path: Path, out: BinaryIO) -> None:
         out.flush()
 
     try:
-        config = load_configuration(path, lambda progress: write(_READ, progress))
+        config = load_configuration(path, lambda progress: write(_READ, progress), without_page=True)
     except ConfigurationErrors as errors:
         write(_ERRORS, errors.errors)
     else:
-        write(_CONFIGURATION, config.with_files(tuple(map(without_lines, config.zones)), config.access))
+        zones = tuple(map(without_lines, config.zones))
+        write(_CONFIGURATION, config.with_files(zones, config.access, config.page_errors))
 
 
 if __name__ == "__main__":

@@ -241,6 +241,7 @@ class Backend:
                 lambda: admin.api.streams.open,
             ),
         )
+        admin.set_access(self.config.access, self.config.page_errors)
         await admin.start()
         cleanup.push_async_callback(admin.close)
 
@@ -437,10 +438,11 @@ class Backend:
     def _take(self, config: BackendConfig) -> tuple[Zone, ...]:
         """Serve these zones from now on; return those that were served."""
         before = self.config.zones
-        self.config = self.config.with_files(config.zones, config.access)
+        access = self.config.access if config.page_errors else config.access
+        self.config = self.config.with_files(config.zones, access, config.page_errors)
         now = time.monotonic()
         if self.admin is not None:
-            self.admin.set_access(config.access)
+            self.admin.set_access(config.access, config.page_errors)
         self.belief.set_pools(self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.live_systemd import LiveSystemd, live_systemd, make_install
 from tests.support.namespaces import REPOSITORY
-from tests.support.quickstart import KAMAILIO
+from tests.support.quickstart import SAMPLE
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)  # the installation counts to the test
@@ -111,8 +111,7 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
         if command.startswith("dig"):
             assert "ims.example.net" in said
 
-    kamailio = KAMAILIO.replace("log_stderror=yes", "log_stderror=no")
-    server.write("/etc/kamailio/kamailio.cfg", kamailio)
+    server.write("/etc/kamailio/kamailio.cfg", SAMPLE.read_text())
     server.run("systemctl", "start", "kamailio")
     server.write("/etc/ppe-agent/agent.toml", configuration(page["4"]))
     for command in commands(page["4"]):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Sequence
 from dataclasses import replace
 
+from daemon_kit.config_file import ConfigurationError
 from daemon_kit.errors import FatalError
 from daemon_kit.http_server import HttpServer, own_names
 from daemon_kit.logs import get_logger
@@ -28,8 +30,9 @@ class AdminServer:
     def __init__(
         self, config: AdminConfig, access: Access, service: Service, log: EventLog, collector: Collector
     ) -> None:
-        self.problem: str | None = None
-        """Why nothing is served at the admin address; None while all is well."""
+        self._problem: str | None = None
+        """Why nothing is served at the admin address."""
+        self._errors: Sequence[ConfigurationError] = ()
         self._config = config
         self._access = access
         address = config.address
@@ -40,6 +43,13 @@ class AdminServer:
         self._retrying: asyncio.Task[None] | None = None
         self._log = get_logger("admin")
 
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is served at the admin address, or a reload did not change it; None: all is well."""
+        if self._errors:
+            return f"{PROBLEM}: {'; '.join(map(str, self._errors))}; see rspdns check"
+        return self._problem
+
     async def start(self) -> None:
         """Begin to serve."""
         if self._config.address is None:
@@ -47,7 +57,9 @@ class AdminServer:
         try:
             self._tls = self._access.tls()
         except OSError as error:
-            raise FatalError(f"admin.tls_certificate can't be used: {error}") from None
+            self._problem = f"{PROBLEM}: admin.tls_certificate can't be used: {error}; then restart"
+            self._log.error("page_not_changed", problems=[self._problem])
+            return
         if not await self._try():
             self._retrying = asyncio.get_running_loop().create_task(self._retry())
 
@@ -59,11 +71,15 @@ class AdminServer:
         if self._server is not None:
             await self._server.close()
 
-    def set_access(self, access: Access) -> None:
-        """Take new tokens, and the certificate as its file is now.
+    def set_access(self, access: Access, errors: Sequence[ConfigurationError] = ()) -> None:
+        """Take new tokens, and the certificate as its file is now; with errors in [admin] keep what was.
 
         Where we listen stays as it is, so elsewhere than on loopback reading goes on needing a token.
         """
+        self._errors = errors
+        if errors:
+            self._log.error("page_not_changed", problems=[str(error) for error in errors])
+            return
         address = self._config.address
         if address is not None and not address.is_loopback:
             access = replace(access, reading_needs_token=True)
@@ -81,12 +97,12 @@ class AdminServer:
         try:
             await server.start()
         except FatalError as error:
-            if self.problem is None:
+            if self._problem is None:
                 self._log.warning("not_listening", problem=str(error), remedy="set admin.listen")
-            self.problem = f"{PROBLEM}: {error}; see admin.listen"
+            self._problem = f"{PROBLEM}: {error}; see admin.listen"
             return False
         self._server = server
-        self.problem = None
+        self._problem = None
         scheme = "https" if self._tls else "http"
         self._log.info("listening", page=f"{scheme}://{address}/")
         return True
