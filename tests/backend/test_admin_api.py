@@ -127,8 +127,10 @@ async def test_guessing_tokens_is_slow(admin: Admin) -> None:
         for number in range(12)
     ]
     assert guesses == [401] * 10 + [429] * 2
-    assert (await admin.write("/v1/reload"))[0] == 429, "also with the right one"
-    assert admin.server.api.guard.refused["rate"] == 3
+    # Users of one host, and all behind one reverse proxy, have one address: others are not locked out.
+    assert (await admin.write("/v1/reload"))[0] == 200
+    assert (await admin.ask("/v1/status"))[0] == 200
+    assert admin.server.api.guard.refused["rate"] == 2
 
 
 async def test_asking_often_is_refused_and_costs_no_status(admin: Admin) -> None:

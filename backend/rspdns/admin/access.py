@@ -7,7 +7,7 @@ import re
 import ssl
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +38,10 @@ class Access:
     reading_needs_token: bool = False
     certificate: Path | None = None
     key: Path | None = None
+
+    def holds_token(self, authorization: str | None) -> bool:
+        """Whether the header Authorization has one of these tokens."""
+        return replace(self, reading_needs_token=True).right_of(authorization) is not Right.NOTHING
 
     def right_of(self, authorization: str | None) -> Right:
         """What the header Authorization (RFC 6750) gives the right to; in the same time for every token."""

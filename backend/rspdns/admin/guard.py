@@ -60,7 +60,8 @@ REQUESTS = (40.0, 120)
 """Requests of one client: a second, and at once."""
 WRITES = (2.0, 10)
 BAD_TOKENS = (0.2, 10)
-"""Wrong tokens of one client, a second and at once; beyond these all its requests are refused."""
+"""Wrong tokens from one address, a second and at once; further wrong ones are refused with 429. Users of this
+host, and all behind a reverse proxy, share an address: requests with a right token, or with none, go on."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -98,6 +99,8 @@ class Guard:
         self._names = names
         self._needed = needed
         self._requests = RateLimit(*REQUESTS)
+        self._of_holders = RateLimit(*REQUESTS)
+        """Requests with a right token, which those without one don't count against."""
         self._writes = RateLimit(*WRITES)
         self._bad_tokens = RateLimit(*BAD_TOKENS)
 
@@ -125,7 +128,11 @@ class Guard:
             headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.scheme, headers.get("Host")
         ) and not _is_link(request):
             raise Refused(403, "origin", "pages of other sites may not ask here")
-        if self._bad_tokens.is_spent(client, now) or not self._requests.allow(client, now):
+        holds_token = self.access.holds_token(headers.get("Authorization"))
+        requests = self._of_holders if holds_token else self._requests
+        is_guess = "Authorization" in headers and not holds_token
+        is_locked = is_guess and self._bad_tokens.is_spent(client, now)
+        if is_locked or not requests.allow(client, now):
             raise Refused(429, "rate", "too many requests; wait a moment", **{"Retry-After": "5"})
         needed = self._needed(request)
         if needed is Right.NOTHING:
