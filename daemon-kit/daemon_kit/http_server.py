@@ -10,7 +10,6 @@ which page asked."""
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Collection
@@ -136,11 +135,11 @@ class HttpServer:
     def _end_waiting(self, handler: web.RequestHandler) -> None:
         if handler in self._waiting:
             self._waiting.discard(handler)
-            if handler.transport is not None:
+            transport = handler.transport
+            if transport is not None:
                 self.refused += 1
-                handler.force_close()
-                with contextlib.suppress(OSError):
-                    handler.transport.abort()
+                handler.force_close()  # it forgets its transport
+                transport.abort()
 
 
 class _Refusal(asyncio.Protocol):

@@ -1,10 +1,13 @@
 """Where a service listens over HTTP, whom it answers, and how it bounds who connects."""
 
 import asyncio
+import contextlib
+import logging
 import socket
 from collections.abc import AsyncIterator
 
 import pytest
+import uvloop
 from aiohttp import ClientSession, web
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
@@ -117,6 +120,30 @@ async def test_too_many_connections_and_silent_ones_are_closed(address: ListenAd
             writer.close()
     async with asyncio.timeout(20), ClientSession() as client, client.get(f"http://{address}/") as answer:
         assert answer.status == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+def test_a_request_that_never_ends_is_closed_without_a_line_in_the_log(
+    sent: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def serve() -> None:
+        app = web.Application()
+        app.router.add_get("/", hello)
+        address = free_address()
+        server = HttpServer(app, address, first_request_s=0.2)
+        await server.start()
+        reader, writer = await asyncio.open_connection(str(address.address), address.port)
+        writer.write(sent)
+        async with asyncio.timeout(20):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+        writer.close()
+        await server.close()
+        assert server.refused == 1
+
+    with caplog.at_level(logging.DEBUG):
+        uvloop.run(serve())  # as the backend runs it
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_busy_address_is_one_clear_line(address: ListenAddress) -> None:
