@@ -310,6 +310,22 @@ def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is
     assert "10,000 pool elements a second" in flooding.machine.problem
 
 
+@pytest.mark.parametrize("target", [REGISTRAR, OTHER, 0x77777777])
+def test_takeovers_are_counted_as_the_elements_they_move(target: int) -> None:
+    """A registrar may take over all elements, and not again and again; nor is any message free."""
+    busy, flooding = Paper(), Paper()
+    for paper, takeovers in ((busy, 300), (flooding, 250_000 if target != REGISTRAR else 600)):
+        paper.follow()
+        paper.associate()
+        paper.hear(page(*(pe(number, target) for number in range(500))))
+        for _ in range(takeovers):
+            paper.machine.received(TakeoverServer(REGISTRAR, OWN, target), paper.now)
+        paper.do()
+    assert busy.state() is State.FOLLOWING
+    assert flooding.state() is State.IDLE
+    assert "10,000 pool elements a second" in flooding.machine.problem
+
+
 def test_a_table_of_one_huge_pool_is_cut_off() -> None:
     paper = Paper()
     paper.follow()

@@ -208,6 +208,8 @@ class Ownership:
 
     def __init__(self) -> None:
         self._homes: dict[Key, int] = {}
+        self._owned: dict[int, set[Key]] = {}
+        """The same the other way round."""
         self._sums: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -221,6 +223,7 @@ class Ownership:
             return
         self.remove(handle, identifier)
         self._homes[key] = home
+        self._owned.setdefault(home, set()).add(key)
         self._sums[home] = self._sums.get(home, 0) + element_sum(handle, identifier)
 
     def remove(self, handle: bytes, identifier: int) -> None:
@@ -228,12 +231,13 @@ class Ownership:
         home = self._homes.pop((handle, identifier), None)
         if home is not None:
             self._sums[home] -= element_sum(handle, identifier)
-            if not self._sums[home]:
-                del self._sums[home]
+            self._owned[home].remove((handle, identifier))
+            if not self._owned[home]:
+                del self._owned[home], self._sums[home]
 
     def replace(self, home: int, owned: Set[Key], but: Set[Key] = frozenset()) -> None:
         """`home` owns these and no others; of the elements in `but` more is known already."""
-        before = {key for key, one in self._homes.items() if one == home}
+        before = set(self._owned.get(home, ()))
         for handle, identifier in before - owned - but:
             self.remove(handle, identifier)
         for handle, identifier in owned - before - but:
@@ -241,8 +245,12 @@ class Ownership:
 
     def take_over(self, target: int, home: int) -> None:
         """What `target` owned is `home`'s now."""
-        for handle, identifier in [key for key, one in self._homes.items() if one == target]:
+        for handle, identifier in tuple(self._owned.get(target, ())):
             self.add(handle, identifier, home)
+
+    def count(self, home: int) -> int:
+        """Return how many elements a registrar owns."""
+        return len(self._owned.get(home, ()))
 
     def checksum(self, home: int) -> int:
         """Return the checksum over what a registrar owns."""
@@ -379,7 +387,7 @@ RETRY_FIRST_S, RETRY_CEILING_S = 0.5, 30.0
 LEAVE_AT_MOST_S = 12.0
 MAX_ELEMENTS_PER_S = 10_000
 """A registrar that goes on telling of more pool elements than this floods us, and is not followed any
-more."""
+more. A takeover tells of all that it moves, and every message of one at least."""
 ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
 """Pool elements that may come at once all the same: a handle table, and a takeover of all."""
 
@@ -482,7 +490,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             return
         self.sender = sender
         self._heard_s, self._asked_whether_alive = now, False
-        if self._is_flooded(_elements_in(message), now):
+        if self._is_flooded(self._cost_of(message), now):
             self._fail(f"it tells of more than {MAX_ELEMENTS_PER_S:,} pool elements a second", now)
             return
         match message:
@@ -642,11 +650,19 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
 
     def _is_flooded(self, elements: int, now: float) -> bool:
         """Take note of how many elements it tells of. Return whether that is too much by now."""
-        if elements:
-            passed_s, self._room_s = now - self._room_s, now
-            self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
-            self._room = max(self._room, -1.0)
-        return elements > 0 and self._room < 0
+        passed_s, self._room_s = now - self._room_s, now
+        self._room = min(self._room + passed_s * MAX_ELEMENTS_PER_S, ELEMENTS_AT_ONCE) - elements
+        self._room = max(self._room, -1.0)
+        return self._room < 0
+
+    def _cost_of(self, message: EnrpMessage) -> int:
+        """Return the pool elements that a message makes us work on; no message is free."""
+        match message:
+            case HandleTableResponse():
+                return max(1, sum(len(pool.pool_elements) for pool in message.pools))
+            case enrp.TakeoverServer():
+                return max(1, self._ownership.count(message.target))
+        return 1
 
     def _send(self, message: EnrpMessage) -> None:
         if self.association is not None:
@@ -665,15 +681,6 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             self._actions.append(Close(self.association))
             self.association = None
         self._actions.append(Tell(Ended(reason)))
-
-
-def _elements_in(message: EnrpMessage) -> int:
-    match message:
-        case HandleUpdate():
-            return 1
-        case HandleTableResponse():
-            return sum(len(pool.pool_elements) for pool in message.pools)
-    return 0
 
 
 # The machine for several registrars
