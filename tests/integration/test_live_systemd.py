@@ -43,6 +43,8 @@ PACING = f"{CLIENT_AGENT}pace = true\n"
 FROM_THE_KERNEL = f'{BACKEND}[fastpath]\nsocket = "/run/rspdns-fastpath/fastpath.sock"\n'
 FAST_OPTIONS = 'FASTPATH_OPTIONS="--interface lo --address 127.0.0.1"\n'
 CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF = 12, 13, 39
+FILTERED = "2"
+"""Seccomp of a process whose system calls are filtered."""
 UNITS = "/etc/systemd/system"
 HUNG_REGISTRAR = REGISTRAR_UNITS[2]
 COMMANDS = ["rspdns", "ppe-agent", "ppu-agent", "rspdns-registrar"]
@@ -212,6 +214,8 @@ def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) ->
         found = process(machine, unit)
         assert int(found["Uid"]) != 0, unit
         assert (found["NoNewPrivs"], int(found["CapEff"], 16), int(found["CapBnd"], 16)) == ("1", 0, 0), unit
+        assert found["Seccomp"] == FILTERED, unit
+        assert "ptrace" not in machine.show(unit, "SystemCallFilter")[0], unit
         users[unit] = machine.show(unit, "User")[0]
     assert (users["ppe-agent"], users["rspdns"]) == ("ppe-agent", "rspdns")
     for path in ("run/ppe-agent/control.sock", "var/lib/ppe-agent"):
@@ -313,6 +317,8 @@ def test_the_kernel_answers_while_its_unit_runs_and_no_longer(
     found = process(machine, "rspdns-fastpath")
     assert int(found["Uid"]) != 0
     assert (found["NoNewPrivs"], int(found["CapEff"], 16)) == ("1", 1 << CAP_NET_ADMIN | 1 << CAP_BPF)
+    assert found["Seccomp"] == FILTERED
+    assert "ptrace" not in machine.show("rspdns-fastpath", "SystemCallFilter")[0]
     socket = "/run/rspdns-fastpath/fastpath.sock"
     assert machine.run("stat", "-c", "%U %G %a", socket) == "rspdns-fastpath rspdns 660\n"
     assert '"attached": true' in machine.run("/usr/local/sbin/rspdns-fastpath", "status")
