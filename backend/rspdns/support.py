@@ -1,14 +1,16 @@
 """`rspdns support`: what a bug report needs, in one archive: configuration, status, logs, versions.
 
 No secrets: it never opens the files of tokens, of the certificate's key, and of the state directory (DNSSEC
-keys). In what it reads it leaves out the values of keys whose name says that they are secret. Such a value of
-a configuration file is left out everywhere else, too.
+keys). In what it reads it leaves out the values of keys whose name says that they are secret. Of a check's
+command it shows the program alone: any argument may be a password. Such a value, and what follows an option
+of such a command, is left out everywhere else, too.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import os
 import platform
 import re
 import socket
@@ -68,6 +70,24 @@ _SECRET_WITHIN: Final = (
     ),  # TSIG
     re.compile(r"(?P<key>\bdef(?:Community|[A-Za-z]*Passphrase)\s+)\S+"),  # snmp.conf
 )
+_COMMAND: Final = re.compile(
+    r"^(?P<key>[^\S\n]*+(?:[#;]++[^\S\n]*+)?[\"']?(?:[\w-]{1,60}\.){0,4}(?:command|exec|argv|args)[\"']?[^\S\n]*+[=:][^\S\n]*+"
+    r"\[\s*+(?:\"[^\"\n]*+\"|'[^'\n]*+'))(?P<arguments>[^\]]{0,4000}+)",
+    re.MULTILINE,
+)
+"""A list of a program and its arguments. An argument may hold a bracket: then the rest of its line stays."""
+_ARGUMENT: Final = re.compile(r"""\"([^\"\n]*+)\"|'([^'\n]*+)'""")
+_PLAIN_ARGUMENT: Final = re.compile(r"-.*|/.*|[\d.:,]*|[\w-]+(?:\.[\w-]+)+")
+"""Options, paths, numbers and host names: they stand in the rest of the archive for other reasons, too."""
+_TOOL: Final = re.compile(
+    r"\b(?:curl|wget|redis-cli|valkey-cli|ldap\w+|sshpass|mysql\w*|mariadb\w*|mongo\w*|ipmitool|mosquitto_\w+"
+    r"|rabbitmqadmin|smbclient|influx|sqlcmd|tsql|openssl|htpasswd|docker|podman|check_\w+)\b[^\n]*"
+)
+_OF_TOOL: Final = re.compile(
+    r"(?P<key>(?<![\w-])(?:-[aApPuUwy]|--user|--proxy-user|--oauth2-bearer|-pass(?:word|in|out)?|--cookie|-b|--auth)"
+    rf"(?:=|[\s\"',]+))(?!-){_QUOTED_OR_WORD}|(?P<attached>(?<![\w-])-[pu])(?![\s\"',])[^\s\"',]+"
+)
+"""Options by which programs that checks call often are told passwords."""
 _NET_SNMP: Final = re.compile(r"\bsnmp(?:bulk)?(?:get|getnext|walk|set|status|table)\b[^\n]*")
 _OF_NET_SNMP: Final = re.compile(rf"(?P<key>(?<![\w-])-[cAX][\s\"',]+){_QUOTED_OR_WORD}")
 """Its options for a community and for passphrases."""
@@ -107,17 +127,39 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     """Return the text without what is secret: by the name of its key, by its form, or one of `secrets`."""
     text = _SECRET_BLOCK.sub(LEFT_OUT, text)
+    text = _COMMAND.sub(
+        lambda one: one["key"] + (f', "{LEFT_OUT}"' if one["arguments"].strip(" ,\n") else ""), text
+    )
     text = _SECRET_LINE.sub(rf"\g<key> {LEFT_OUT}", text)
     for pattern in _SECRET_WITHIN:
         text = pattern.sub(rf"\g<key>{LEFT_OUT}", text)
+    text = _TOOL.sub(lambda one: _OF_TOOL.sub(_without_value, one[0]), text)
     text = _NET_SNMP.sub(lambda one: _OF_NET_SNMP.sub(rf"\g<key>{LEFT_OUT}", one[0]), text)
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, LEFT_OUT)
     return text
 
 
+def _without_value(found: re.Match[str]) -> str:
+    return f"{found['key'] or found['attached']}{LEFT_OUT}"
+
+
+def _secret_arguments(text: str) -> Iterator[str]:
+    """Yield what follows an option in the commands of a configuration file, as far as it is nothing plain."""
+    for command in _COMMAND.finditer(text):
+        is_after_option = False
+        for found in _ARGUMENT.finditer(command["arguments"]):
+            argument = found[1] or found[2] or ""
+            value = argument[2:] if re.match(r"-\w\S{6,}", argument) else argument
+            if (is_after_option or value != argument) and not _PLAIN_ARGUMENT.fullmatch(value):
+                yield value
+                yield from re.split("[:%=]", value, maxsplit=1)[1:]
+            is_after_option = argument.startswith("-")
+
+
 def secrets_of(text: str) -> Iterator[str]:
-    """Yield the values of secret keys in a configuration file."""
+    """Yield the values of secret keys in a configuration file, and of options in its commands."""
+    yield from (one for one in _secret_arguments(text) if len(one) >= _LEAST_SECRET)
     for found in _SECRET_LINE.finditer(text):
         if not found["key"].rstrip(" \t=:\"'").endswith(_PATHS):
             value = found["value"].strip()
@@ -133,17 +175,18 @@ def write_archive(config: Path, control: str, target: Path) -> list[str]:
     now_s = int(time.time())
     names = []
     folder = target.name.removesuffix(".tar.gz")
-    with target.open("xb") as raw:
-        target.chmod(0o600)
-        with tarfile.open(fileobj=raw, mode="w:gz") as archive:
-            configuration = [(f"configuration{path.absolute()}", _read(path)) for path in _files(config)]
-            secrets = {one for _, text in configuration for one in secrets_of(text)}
-            for name, text in chain(configuration, _contents(config, control)):
-                content = redacted(text, secrets).encode(errors="replace")
-                info = tarfile.TarInfo(f"{folder}/{name}")
-                info.size, info.mtime, info.mode = len(content), now_s, 0o600
-                archive.addfile(info, io.BytesIO(content))
-                names.append(name)
+    with (
+        open(target, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as raw,
+        tarfile.open(fileobj=raw, mode="w:gz") as archive,
+    ):
+        configuration = [(f"configuration{path.absolute()}", _read(path)) for path in _files(config)]
+        secrets = {one for _, text in configuration for one in secrets_of(text)}
+        for name, text in chain(configuration, _contents(config, control)):
+            content = redacted(text, secrets).encode(errors="replace")
+            info = tarfile.TarInfo(f"{folder}/{name}")
+            info.size, info.mtime, info.mode = len(content), now_s, 0o600
+            archive.addfile(info, io.BytesIO(content))
+            names.append(name)
     return names
 
 

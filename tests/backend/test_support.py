@@ -1,8 +1,10 @@
 """`rspdns support`: one archive with what a bug report needs, and nothing secret."""
 
+import os
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -104,6 +106,67 @@ def test_secrets_are_left_out(text: str) -> None:
     assert support.LEFT_OUT in support.redacted(text)
 
 
+COMMANDS = [
+    ["curl", "-u", f"admin:{SECRET}", "http://h/"],
+    ["curl", "--user", f"admin:{SECRET}", "http://h/"],
+    ["curl", f"-uadmin:{SECRET}", "http://h/"],
+    ["curl", "--oauth2-bearer", SECRET, "http://h/"],
+    ["curl", "-b", f"session={SECRET}", "http://h/"],
+    ["redis-cli", "-a", SECRET, "ping"],
+    ["ldapsearch", "-x", "-D", "cn=a", "-w", SECRET],
+    ["sshpass", "-p", SECRET, "ssh", "h"],
+    ["mysqladmin", "-u", "me", f"-p{SECRET}", "ping"],
+    ["mongosh", "-u", "me", "-p", SECRET],
+    ["ipmitool", "-U", "me", "-P", SECRET, "status"],
+    ["mosquitto_pub", "-u", "me", "-P", SECRET],
+    ["smbclient", "-U", f"me%{SECRET}", "//h/share"],
+    ["influx", "-password", SECRET],
+    ["openssl", "s_client", "-pass", f"pass:{SECRET}"],
+    ["check_own", "-y", SECRET],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(one[:2]) for one in COMMANDS])
+def test_passwords_in_arguments_of_commands_are_left_out(command: list[str]) -> None:
+    """As a configuration file, systemd, and a log name the command."""
+    quoted = ", ".join(f'"{one}"' for one in command)
+    configured = f'[[as.check]]\ntype = "exec"\ncommand = [{quoted}]\nfall = 2\n'
+    shown = support.redacted(configured)
+    assert SECRET not in shown
+    assert command[0] in shown
+    assert "fall = 2" in shown
+    secrets = set(support.secrets_of(configured))
+    for text in (" ".join(command), f"exec: {command}: exit status 1", f"ExecStart={' '.join(command)}"):
+        assert SECRET not in support.redacted(text, secrets)
+        assert SECRET not in support.redacted(text)
+
+
+def test_password_of_a_program_that_is_not_known_is_left_out(config: Path) -> None:
+    configured = f'command = ["/opt/own", "radius", "{SECRET}"]\nargs = ["a", "--x", "{SECRET}"]'
+    assert SECRET not in support.redacted(configured)
+    assert set(support.secrets_of(configured)) == {SECRET}
+
+
+def test_archive_is_its_owners_alone_from_its_first_moment(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = []
+    opened = tarfile.open
+
+    def look(*words: Any, **more: Any) -> Any:
+        modes.append((tmp_path / "a.tar.gz").stat().st_mode & 0o777)
+        return opened(*words, **more)
+
+    monkeypatch.setattr(tarfile, "open", look)
+    monkeypatch.setattr(Path, "chmod", lambda *_: pytest.fail("it had another mode before"))
+    before = os.umask(0)
+    try:
+        support.write_archive(config, str(tmp_path / "none.sock"), tmp_path / "a.tar.gz")
+    finally:
+        os.umask(before)
+    assert modes == [0o600]
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -122,7 +185,24 @@ def test_text_that_is_no_secret_stays_in_the_archive(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [" ", "\t", "# ", "a.", "[", '"', "a=", "--", "token ", "snmpget -c ", "//a:b@", '"--password", ']
+    "part",
+    [
+        " ",
+        "\t",
+        "# ",
+        "a.",
+        "[",
+        '"',
+        "a=",
+        "--",
+        "token ",
+        "snmpget -c ",
+        "curl -u ",
+        'args=["',
+        'command=["a",\n',
+        "//a:b@",
+        '"--password", ',
+    ],
 )
 def test_leaving_out_takes_no_longer_than_the_text_is_long(part: str) -> None:
     """A line of 8,000 spaces took 24 s, four times as long as one of 4,000."""
