@@ -265,5 +265,6 @@ def test_network_policies_let_in_whom_the_packet_filter_lets_in() -> None:
     assert admitted("registrar", 9901) == {"registrar", "name-server"}
     assert admitted("registrar", None) == set()
     assert admitted("name-server", None) == admitted("kamailio", None) == {"registrar"}
+    assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress"]}, "other pods"
     for name, policy in policies.items():
         assert policy["podSelector"]["matchLabels"].items() <= labels[name].items()
