@@ -14,7 +14,7 @@
 # make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root); SUITES='bookworm';
 #             ARCHITECTURE=arm64: cross-built, into build/packages/SUITE-arm64
 # make wheel  Python wheel and sdist, into build/dist
-# make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release
+# make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release; SIGN_KEY=FILE: the OpenSSH key that signs these
 # make images  container images with these packages (Debian 13), into build/images (root)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
 # make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
@@ -116,6 +116,7 @@ images:
 wheel:
 	@packaging/wheel.sh build/dist
 
+release: export SIGN_KEY := $(SIGN_KEY)
 release: deb
 	@packaging/release.sh
 

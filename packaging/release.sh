@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Puts together what is released, in build/release: wheel, sdist, the Debian packages of this version in build/packages (for arm64,
-# too, when `make deb ARCHITECTURE=arm64` made them), a list of all parts (CycloneDX) and checksums.
+# too, when `make deb ARCHITECTURE=arm64` made them), a list of all parts (CycloneDX) and checksums, which the OpenSSH key SIGN_KEY signs.
 set -euo pipefail
+: "${SIGN_KEY:?an OpenSSH private key that signs SHA256SUMS: make release SIGN_KEY=FILE; SIGN_KEY=none: unsigned}"
 cd "$(dirname "$0")/.."
 folder=build/release
 version=$(packaging/version.sh)
@@ -16,6 +17,4 @@ for package in build/packages/*/*_"$version"+deb*.deb; do
     packages+=("${suite%-arm64}=$package")
 done
 .venv/bin/python packaging/sbom.py "$version" "$(packaging/version.sh --date)" "${packages[@]}" >"$folder/rspdns-$version.cdx.json"
-cd "$folder"
-sha256sum ./* | sed 's, \./, ,' >SHA256SUMS
-cat SHA256SUMS
+packaging/sign.sh "$folder"
