@@ -17,7 +17,7 @@
 # make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release; SIGN_KEY=FILE: the OpenSSH key that signs these
 # make images  container images with these packages (Debian 13), into build/images (root)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
-# make test-packages  builds the Debian packages; installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
+# make test-packages  builds the Debian packages (SUITES='bookworm': one release's); installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
 #             purges them in fresh roots under systemd
 # make test-arm64  cross-builds the packages for arm64 (Debian 13; SUITE=bookworm: 12), then installs and starts them in an emulated root
 # make test-reproducible  builds wheel, sdist and the Debian packages twice and compares their bytes (SUITES='bookworm')
@@ -131,8 +131,8 @@ test-ansible: setup
 	@SUITE=$(SUITE) $(BIN)/pytest packaging/trial/test_ansible.py -v $(PYTEST_OPTIONS)
 
 test-packages: setup deb
-	@packaging/previous.sh $(UPGRADE_FROM)
-	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
+	@SUITES='$(SUITES)' packaging/previous.sh $(UPGRADE_FROM)
+	@SUITES='$(SUITES)' $(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
 
 test-arm64: setup
 	@ARCHITECTURE=arm64 packaging/deb.sh $(SUITE)

@@ -15,7 +15,8 @@ if [ -z "$revision" ]; then
 fi
 commit=$(git rev-parse --verify --quiet "$revision^{commit}") || fail "$revision is no revision of this repository"
 git merge-base --is-ancestor "$commit" HEAD && [ "$commit" != "$(git rev-parse HEAD)" ] || fail "$revision is not before this commit"
-[ "$(cat "$folder/commit" 2>/dev/null)" != "$commit" ] || exit 0
+suites=${SUITES:-bookworm trixie}
+[ "$(cat "$folder/commit" 2>/dev/null)" != "$commit $suites" ] || exit 0
 rm -rf "$folder"
 mkdir -p "$folder/source"
 git archive "$commit" | tar -x -C "$folder/source"
@@ -24,8 +25,8 @@ git describe --tags --exact-match --match "v$version" "$commit" >/dev/null 2>&1 
     version=$version~dev$(git rev-list --count "$commit").$(git rev-parse --short=7 "$commit")
 printf 'previous: building the packages of %s (%s)\n' "$revision" "$version"
 ROOTS=${ROOTS:-$PWD/build/roots} VERSION=$version SOURCE_DATE_EPOCH=$(git log -1 --format=%ct "$commit") PIP_CACHE_DIR=$PWD/.setup/pip \
-    "$folder/source/packaging/deb.sh" bookworm trixie >"$folder/build.log" 2>&1 ||
+    "$folder/source/packaging/deb.sh" $suites >"$folder/build.log" 2>&1 ||
     { tail -20 "$folder/build.log" >&2; fail "they could not be built (whole log: $folder/build.log)"; }
 mv "$folder"/source/build/packages/* "$folder"
 rm -rf "$folder/source"
-printf '%s\n' "$commit" >"$folder/commit"
+printf '%s\n' "$commit $suites" >"$folder/commit"

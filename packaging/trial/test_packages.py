@@ -36,7 +36,8 @@ from tests.support.namespaces import REPOSITORY
 pytestmark = pytest.mark.timeout(1800)
 PACKAGES = REPOSITORY / "build" / "packages"
 PREVIOUS = REPOSITORY / "build" / "previous"
-SUITES = ("bookworm", "trixie")
+SUITES = tuple(os.environ.get("SUITES", "").split()) or ("bookworm", "trixie")
+"""Those that `make test-packages SUITES=...` built."""
 ALL = (
     *("rspdns-common", "rspdns", "ppe-agent", "ppu-agent"),
     *("rspdns-registrar", "rspdns-fastpath", "sctp-userland"),
