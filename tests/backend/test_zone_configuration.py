@@ -342,3 +342,9 @@ def test_a_bad_record_hides_no_name_server_without_an_address(tmp_path: Path) ->
         assert found.pop().startswith("the.zone:6: ")
         server = f"the name server {missing}.example.org has no address in this zone"
         assert found == ([f"the.zone:4: example.org NS: {server}"] if missing else [])
+
+
+@pytest.mark.parametrize(("name", "right"), [(f"as.{ZONE}", "as"), (f"AS.{ZONE}.", "as"), (ZONE, "@")])
+def test_a_name_with_the_zone_in_it_is_refused(tmp_path: Path, name: str, right: str) -> None:
+    *_, key, problem = pool_error(tmp_path, changed(name=f'"{name}"'))
+    assert (key, problem) == ("pool[0].name", f"is relative to the zone {ZONE}: write {right!r}")

@@ -322,6 +322,7 @@ class ZoneConfig(StrictModel):
                 elif isinstance(handle, str) and isinstance(location[1], int):
                     seen[handle] = location[1]
         yield from _same_owner(document)
+        yield from _zone_in_name(document)
         for location, pool in find(document, ("pool", "*")):
             if isinstance(pool, dict):
                 yield from ((location, problem) for problem in _between_keys(pool))
@@ -349,3 +350,13 @@ def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...
         if owner in owners:
             yield (*location, "service"), f"another pool already has its SRV records at {owner!r}"
         owners.add(owner)
+
+
+def _zone_in_name(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """A name is relative to the zone: with the zone in it, the zone would stand twice in the records."""
+    zone = str(document.get("zone", "")).lower().rstrip(".")
+    for location, name in find(document, ("pool", "*", "name")):
+        text = str(name).lower().rstrip(".")
+        if zone and (text == zone or text.endswith(f".{zone}")):
+            short = text.removesuffix(zone).rstrip(".") or "@"
+            yield location, f"is relative to the zone {zone}: write {short!r}"
