@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import click
 from daemon_kit import logs
 from daemon_kit.commands import CommandGroup, config_option, counted, end_with, log_options, until_ctrl_c
-from daemon_kit.config_file import ConfigurationErrors, TomlDocument, read_text
+from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import end_process, run_service
 from daemon_kit.users import become
 from pdns_config import pdns_conf
 from registrar_config import check_inventory, render_inventory
 
-from rspdns.configuration import DEFAULT_PATH, AdminConfig, load_configuration
+from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
 from rspdns.key_command import key
 from rspdns.zone_command import zone
@@ -181,7 +181,7 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
         except OtherVersionError as problem:
             end_with(problem)
         return
-    path = _control_path(config)
+    path = control_path(config)
 
     def in_size(told: dict[str, Any]) -> Text:
         try:
@@ -263,7 +263,7 @@ def support(config: Path, output: Path | None) -> None:
     from rspdns.support import default_target, write_archive
 
     target = output or default_target()
-    for name in write_archive(config, _control_path(config), target):
+    for name in write_archive(config, control_path(config), target):
         click.echo(name)
     click.echo(f"written to {target}: read it before you send it", err=True)
 
@@ -287,7 +287,7 @@ def _nagios(config: Path) -> NoReturn:
     from rspdns.status.nagios import Level, check, report
 
     try:
-        level, text = check(read(request(_control_path(config), "status")))
+        level, text = check(read(request(control_path(config), "status")))
     except ControlError as error:
         level, text = Level.CRITICAL, report(Level.CRITICAL, f"no backend: {error}")
     except (ConfigurationErrors, OtherVersionError) as error:
@@ -297,14 +297,7 @@ def _nagios(config: Path) -> NoReturn:
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
-    return request(_control_path(config), command, **arguments)
-
-
-def _control_path(config: Path) -> str:
-    """Where the backend of this configuration answers, also when something else in the file is wrong."""
-    admin = TomlDocument(str(config), read_text(config)).data.get("admin")
-    path = admin.get("socket") if isinstance(admin, dict) else None
-    return path if isinstance(path, str) else AdminConfig().socket
+    return request(control_path(config), command, **arguments)
 
 
 if __name__ == "__main__":

@@ -252,6 +252,13 @@ def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
     return found
 
 
+def control_path(path: Path) -> str:
+    """Where the backend of this configuration answers, also when something else in the file is wrong."""
+    admin = TomlDocument(str(path), read_text(path)).data.get("admin")
+    socket = admin.get("socket") if isinstance(admin, dict) else None
+    return socket if isinstance(socket, str) else AdminConfig().socket
+
+
 def zones_directory(path: Path) -> Path:
     """The zones directory that the configuration file `path` leads to; the file may have errors elsewhere."""
     try:

@@ -9,7 +9,7 @@ import click
 from daemon_kit.commands import CommandGroup, config_option, end_with
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
-from rspdns.configuration import DEFAULT_PATH, zones_directory
+from rspdns.configuration import DEFAULT_PATH, control_path, zones_directory
 from rspdns.zones.adding import (
     DEFAULT_POOL_NAME,
     DEFAULT_SERVICE,
@@ -102,7 +102,7 @@ def add(
     click.echo("\nThe parent zone needs this; hand it to whoever runs that:\n")
     click.echo(delegation(new))
     if config.exists():
-        click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
+        _tell_next(config)
     else:
         click.echo("\nNow: rspdns reload -c FILE, the configuration with these zones")
 
@@ -149,7 +149,16 @@ def remove(name: str, config: Path, zones_dir: Path | None, yes: bool) -> None:
             path.unlink()
     except OSError as error:
         end_with(f"{error.filename}: {error.strerror or error}")
-    click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
+    _tell_next(config)
+
+
+def _tell_next(config: Path) -> None:
+    """Say how the backend takes the change: one that runs has to be told."""
+    if Path(control_path(config)).exists():
+        click.echo(f"\nNow: {shlex.join(['rspdns', 'reload', '-c', str(config)])}")
+    else:
+        click.echo(f"\nNow: {shlex.join(['rspdns', 'check', '-c', str(config)])}")
+        click.echo("No backend runs here; it serves this once it is started: systemctl enable --now rspdns")
 
 
 def _load(config: Path, zones_dir: Path | None) -> tuple[Zone, ...]:

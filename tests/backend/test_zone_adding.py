@@ -138,8 +138,9 @@ def test_the_zones_directory_is_that_of_the_configuration(tmp_path: Path) -> Non
     assert refused.exit_code == 1
     assert f"{config}: is not there" in refused.output
     assert not list(tmp_path.iterdir())
-    config.write_text('registrars = ["10.0.0.1"]\nzones_dir = "mine"\n')
+    config.write_text('registrars = ["10.0.0.1"]\nzones_dir = "mine"\n[admin]\nsocket = "/none"\n')
     result = CliRunner().invoke(main, command)
     assert result.exit_code == 0, result.output
     assert len(load_zones(tmp_path / "mine")) == 1
-    assert f"Now: rspdns reload -c {config}" in result.output
+    assert f"Now: rspdns check -c {config}" in result.output
+    assert "No backend runs here" in result.output
