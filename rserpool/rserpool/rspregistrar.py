@@ -1,8 +1,9 @@
 """Facts about rsplib's registrar, rspregistrar, each once; and the last look at a message before it is sent.
 
 Some messages make rspregistrar end itself, whoever sends them: one with a pool handle longer than 32 bytes,
-or with a TCP or UDP transport of several addresses. Several kinds do so with any parameter that it does not
-know, even one that it should skip. Every sender of this project calls `check_safe` right before the socket.
+with a TCP or UDP transport of several addresses, or with the registrar identifier 0 in ENRP. Several kinds do
+so with any parameter that it does not know, even one that it should skip. Every sender of this project calls
+`check_safe` right before the socket.
 """
 
 from collections.abc import Iterator
@@ -57,9 +58,23 @@ def check_known(unknown: tuple[UnknownParameter, ...]) -> None:
         )
 
 
+def check_senders(message: asap.AsapMessage | enrp.EnrpMessage) -> None:
+    """Raise UnsafeMessageError for a message of ENRP that names the registrar 0 as sender, peer or target."""
+    if isinstance(message, asap.AsapMessage):
+        return
+    named = [message.sender, *(server.identifier for server in _servers(message))]
+    if isinstance(message, enrp.AboutTarget):
+        named.append(message.target)
+    if 0 in named:
+        raise UnsafeMessageError(
+            f"{type(message).__name__} names the registrar 0; identifiers are 1 to 0xffffffff"
+        )
+
+
 def check_safe(message: asap.AsapMessage | enrp.EnrpMessage) -> None:
     """Raise UnsafeMessageError when rspregistrar might abort on this message; otherwise do nothing."""
     check_known(message.unknown)
+    check_senders(message)
     for handle in _handles(message):
         check_handle(handle)
     for element in _pool_elements(message):

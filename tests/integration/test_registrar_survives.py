@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from registrar_config import Endpoint, RegistrarSettings, arguments
+from rserpool.parameters import ServerInformation
 
 from rserpool import (
     PoolElement,
@@ -31,6 +32,7 @@ from rserpool import (
 )
 from tests.integration import send_messages
 from tests.rserpool import strategies as s
+from tests.support import attacks
 from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace
 
 pytestmark = [
@@ -109,6 +111,11 @@ def made_safe(value: Any) -> Any:
     changed = {field.name: made_safe(getattr(value, field.name)) for field in fields(value)}
     if "unknown" in changed:
         changed["unknown"] = ()
+    for name in ("sender", "target"):
+        if name in changed:
+            changed[name] = changed[name] or 1
+    if isinstance(value, ServerInformation):
+        changed["identifier"] = changed["identifier"] or 1
     if "handle" in changed:
         changed["handle"] = (changed["handle"] or b"x")[:32]
     if isinstance(value, Transport) and value.protocol is not Protocol.SCTP:
@@ -154,6 +161,14 @@ FATAL: dict[str, Callable[[], Message]] = {
     "an unknown parameter in a transport": lambda: asap.Registration(b"P", element(ODD)),
     "an unknown parameter in an announcement": lambda: asap.ServerAnnounce(1, unknown=ODD.unknown),
 }
+
+
+def test_rspregistrar_ends_by_a_presence_of_registrar_0(registrar: Registrar) -> None:
+    zero = attacks.presence(0, str(HERE))
+    with pytest.raises(UnsafeMessageError):
+        check_safe(enrp.decode(zero))
+    attacks.attack(registrar.namespace, str(HERE), (ADDRESS, enrp.PORT), [zero])
+    assert registrar.ends()
 
 
 @pytest.mark.parametrize("make", FATAL.values(), ids=FATAL)

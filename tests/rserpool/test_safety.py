@@ -117,3 +117,19 @@ def test_transports_of_registrars_are_looked_at_too() -> None:
     ):
         with pytest.raises(UnsafeMessageError, match="TCP transport"):
             check_safe(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        enrp.Presence(0, 2, 0, ServerInformation(1, SCTP)),
+        enrp.Presence(1, 2, 0, ServerInformation(0, SCTP)),
+        enrp.ListRequest(0, 2),
+        enrp.ListResponse(1, 2, (ServerInformation(0, SCTP),)),
+        enrp.TakeoverServer(1, 2, 0),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_registrar_0_is_refused_in_enrp(message: enrp.EnrpMessage) -> None:
+    with pytest.raises(UnsafeMessageError, match="names the registrar 0"):
+        check_safe(message)
