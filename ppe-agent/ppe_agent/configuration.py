@@ -325,6 +325,9 @@ class AgentConfig(StrictModel):
     """Only with `registrars = "multicast"`."""
     reregistration_ms: Annotated[int, Field(ge=200, le=600_000)] = 2000
     """How often the registration is renewed. It lives for three times that."""
+    reports: bool = False
+    """Whether registrars take reports from this host: `reports_per_s` of the registrars' inventory. A server
+    that leaves without its registrar's word is then reported as unreachable by the sidecar itself."""
     state: StateConfig = StateConfig()
     control: ControlConfig = ControlConfig()
     metrics: MetricsConfig | None = None

@@ -121,6 +121,8 @@ class RegistrarWatches:
         """Those that are looked up; a reload changes them."""
         self._watches: dict[RegistrarAddress, RegistrarWatch] = {}
         self._left: list[RegistrarWatch] = []
+        self.reports = False
+        """Whether registrars take reports of unreachable elements from this host; a reload changes it."""
 
     def set_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         """Watch these and no others, from the next moment on."""
@@ -131,7 +133,7 @@ class RegistrarWatches:
                 self._watches[address] = RegistrarWatch(address, self.registrations)
 
     def set_registrations(self, registrations: Sequence[Registration]) -> None:
-        """Look these up and no others; those that leave without a registrar's word are reported to it."""
+        """Look these up and no others; with `reports`, those that leave without its word are reported."""
         self.registrations[:] = registrations
         for one in registrations:
             one.on_unconfirmed = partial(self._report_unreachable, one)
@@ -163,5 +165,6 @@ class RegistrarWatches:
             await self._left.pop().close()
 
     def _report_unreachable(self, registration: Registration) -> None:
-        for watch in self._watches.values():
-            watch.report_unreachable(registration)
+        if self.reports:
+            for watch in self._watches.values():
+                watch.report_unreachable(registration)

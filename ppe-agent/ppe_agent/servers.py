@@ -107,6 +107,7 @@ class Servers:
             server.registration.update_registrars(self.registrars)
 
     def _watch(self) -> None:
+        self.watches.reports = self._config.reports
         self.watches.set_registrars(self.registrars)
         self.watches.set_registrations([server.registration for server in self.running])
 
@@ -134,6 +135,7 @@ class Servers:
             self.kept[name].close()
         self.kept = kept
         self.registrars = registrars
+        self.watches.reports = config.reports
         self.watches.set_registrars(registrars)
         ended = [server for server in self.running if server not in servers]
         began = [server for server in servers if server not in self.running]
