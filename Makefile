@@ -6,7 +6,7 @@
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 # make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
-# make fuzz   fuzzes sctp-userland and ppu-guard, FUZZ_SECONDS=300 for each of three fuzzers
+# make fuzz   fuzzes sctp-userland, ppu-guard and the registrars' gate, FUZZ_SECONDS=300 for each of four fuzzers
 # make lint   ruff, mypy, the direction of imports; needs neither root nor the Debian packages
 # make docs   the documentation as a site in build/site; links are checked
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
@@ -82,6 +82,7 @@ results:
 fuzz: setup
 	@$(MAKE) --silent -C sctp-userland fuzz
 	@$(MAKE) --silent -C ppu-agent fuzz
+	@$(MAKE) --silent -C registrar-config fuzz
 
 lint:
 	@setup/setup.sh lint
@@ -147,6 +148,7 @@ test-wheel: setup wheel
 clean:
 	@$(MAKE) --silent -C sctp-userland clean
 	@$(MAKE) --silent -C ppu-agent clean
+	@$(MAKE) --silent -C registrar-config clean
 	@$(MAKE) --silent -C fastpath clean
 	@rm -rf .venv .setup build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

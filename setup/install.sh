@@ -91,6 +91,7 @@ roles='production'
 setup/locked_packages.sh "$roles|build" >"$new/requirements.txt"
 "${pip[@]}" --no-deps --require-hashes -r "$new/requirements.txt" || fail "pip could not install what setup/requirements.lock names; see above"
 make --silent -C ppu-agent CC="$CC" >"$staged/log" 2>&1 || say "no clang or libbpf-dev: ppu-agent can't pace or guard connection set-up (pace, [gateway])"
+make --silent -C registrar-config CC="$CC" >"$staged/log" 2>&1 || say "no C compiler or libsctp-dev: registrars can't have a gate (rspdns-registrar run --gate)"
 "${pip[@]}" --no-deps --no-build-isolation . || fail "pip could not install rspdns itself; see above"
 setup/locked_packages.sh "$roles" >"$new/requirements.txt"
 setup/locked_packages.sh build | sed -n 's/^\([a-z][^=]*\)==.*/\1/p' | while read -r name; do # it has done its work

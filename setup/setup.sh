@@ -93,5 +93,7 @@ if [ "$role" = test ]; then
 fi
 make --silent -j"$(nproc)" -C sctp-userland >.setup/sctp-userland.log 2>&1 ||
     { tail -20 .setup/sctp-userland.log >&2; fail "sctp-userland does not build (whole log: .setup/sctp-userland.log)"; }
+make --silent -C registrar-config >.setup/registrar-config.log 2>&1 ||
+    { tail -20 .setup/registrar-config.log >&2; fail "the registrars' gate does not build (whole log: .setup/registrar-config.log)"; }
 [ "$role" = demo ] || make --silent -C ppu-agent >.setup/ppu-agent.log 2>&1 ||
     { tail -20 .setup/ppu-agent.log >&2; fail "ppu-agent's BPF program does not build (whole log: .setup/ppu-agent.log)"; }

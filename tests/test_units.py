@@ -146,7 +146,7 @@ def test_services_that_answer_keep_alives_get_a_processor_before_others(unit: Pa
 def test_the_registrars_unit_reads_the_file_that_render_writes() -> None:
     unit = read(REGISTRAR / REGISTRAR_UNIT)["Service"]
     assert unit["EnvironmentFile"] == "/etc/rspdns/registrar-%i.env"
-    assert unit["ExecStart"].endswith("rspdns-registrar run $REGISTRAR_OPTIONS")
+    assert unit["ExecStart"].endswith(" $REGISTRAR_OPTIONS")
 
 
 def test_sctpd_as_a_service_has_the_same_timers_as_one_started_by_sctp_run() -> None:

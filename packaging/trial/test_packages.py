@@ -174,7 +174,8 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
         machine.write(path, text)
     machine.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
     for name in ("r1", "r2", "r3"):
-        machine.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+        for kind in ("env", "gate"):
+            machine.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
     machine.run(
         "rspdns",
         "zone",

@@ -3,15 +3,18 @@
 import asyncio
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
 from daemon_kit import logs, notify
 from daemon_kit.commands import CommandGroup, log_options
+from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 from daemon_kit.notify import feed_watchdog
 from daemon_kit.run import run_service
 
+from registrar_config.gate import WITHOUT_GATE, Gate, answer, exposition, in_words
 from registrar_config.hang_watch import LIMIT_S, HangWatch, guard_against_hanging
 from registrar_config.inventory import two_registrars_problem
 from registrar_config.kernel_timers import report_kernel_timers
@@ -163,6 +166,22 @@ def main() -> None:
     show_default=True,
     help="How often each server is asked whether it lives; `render` computes it from expected_elements.",
 )
+@click.option(
+    "--gate",
+    "rules",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Rules file of the gate, from `rspdns-registrar render`; without it whoever gets here is believed.",
+)
+@click.option(
+    "--reports", is_flag=True, help="Let reports of unreachable servers remove them (see `--gate`)."
+)
+@click.option(
+    "--control",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SOCKET",
+    help="Answer `status --control` here, with what the gate has dropped.",
+)
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
     number: int | None,
@@ -178,6 +197,9 @@ def run(
     set_kernel_timers: bool,
     patience: float,
     keep_alive_ms: int,
+    rules: Path | None,
+    reports: bool,
+    control: Path | None,
     force: bool,
 ) -> None:
     """Run one registrar until SIGTERM: started again within a second when it dies, in 10 s when it hangs."""
@@ -190,7 +212,7 @@ def run(
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")
     timers_ms = {**patient_timers_ms(patience), KEEP_ALIVE: keep_alive_ms}
-    settings = RegistrarSettings(asap, enrp, others, timers_ms, announce=announce)
+    settings = RegistrarSettings(asap, enrp, others, timers_ms, announce=announce, takes_reports=reports)
 
     async def serve(stop: asyncio.Event) -> None:
         program = find_program()
@@ -198,28 +220,55 @@ def run(
             raise FatalError(problem)
         check_ports(settings)
         report_kernel_timers(log, change=set_kernel_timers)
+        gate = Gate(rules, log) if rules else None
+        if gate is None:
+            log.warning(
+                "no_gate", problem=WITHOUT_GATE, hint="--gate=FILE; `rspdns-registrar render` writes the file"
+            )
+        if reports and gate is None:
+            raise FatalError("--reports without --gate: anybody could remove any server")
         registrar_stop = asyncio.Event()
-        argv = arguments(settings, program)
-        if no_sentinel:
-            alone = Supervisor(argv, log, on_start=notify.ready)  # nobody asks it, so nobody sees it hang
-            await run_together([alone.run(stop), feed_watchdog(stop)], stop)
-            return
-        guard = Sentinel(own_number, asap, log, agent_reregistration_ms, is_watched=True)
+        sentinel = None
+        if not no_sentinel:
+            sentinel = Sentinel(
+                own_number, asap, log, agent_reregistration_ms, is_watched=True, reports=reports
+            )
 
         def on_start() -> None:
-            guard.registrar_started()
+            if gate is not None:
+                gate.started(supervisor.pid)
+            if sentinel is not None:
+                sentinel.registrar_started()
             notify.ready()
 
-        supervisor = Supervisor(argv, log, on_start, guard.registrar_ready)
-        # The sentinel leaves first: then the peers need not find out that it is gone.
-        parts = [
-            supervisor.run(registrar_stop),
-            then_set(guard.run(stop), registrar_stop),
-            feed_watchdog(stop),
-            guard_against_hanging(
-                supervisor, lambda: guard.heard_at_s, log, HangWatch(LIMIT_S * patience), stop
-            ),
-        ]
+        def on_ready() -> None:
+            if sentinel is not None:
+                sentinel.registrar_ready()
+
+        supervisor = Supervisor(
+            arguments(settings, program),
+            log,
+            on_start,
+            on_ready,
+            environment=gate.environment() if gate else None,
+            descriptors=gate.descriptors if gate else (),
+        )
+        parts = [feed_watchdog(stop)]
+        if gate is not None:
+            parts.append(gate.run(stop))
+        if control is not None:
+            parts.append(answer(control, gate, stop))
+        if sentinel is None:  # nobody asks it, so nobody sees it hang
+            parts.append(supervisor.run(stop))
+        else:
+            # The sentinel leaves first: then the peers need not find out that it is gone.
+            parts += [
+                supervisor.run(registrar_stop),
+                then_set(sentinel.run(stop), registrar_stop),
+                guard_against_hanging(
+                    supervisor, lambda: sentinel.heard_at_s, log, HangWatch(LIMIT_S * patience), stop
+                ),
+            ]
         await run_together(parts, stop)
 
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
@@ -254,12 +303,34 @@ def sentinel(
 
 @main.command()
 @_which
-def status(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint) -> None:
+@click.option(
+    "--control",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="SOCKET",
+    help="Say what its gate has dropped, too: the socket of `run --control`.",
+)
+@click.option(
+    "--metrics", is_flag=True, help="Print what the gate has dropped as Prometheus's text, and nothing else."
+)
+def status(
+    number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint, control: Path | None, metrics: bool
+) -> None:
     """Say whether a registrar is settled: exits with 0 when it answers and lists its own sentinel.
 
     To be run where SCTP works, on a kernel without it under sctp-run.
     """
     own_number = _number_of(number, registrars, asap)
+    gate = None
+    if control is not None:
+        try:
+            gate = request(control, "status")["gate"]
+        except ControlError as problem:
+            raise click.ClickException(str(problem)) from None
+    if metrics:
+        if control is None:
+            raise click.UsageError("--metrics needs --control")
+        click.echo(exposition(own_number, gate), nl=False)
+        return
     try:
         settled = asyncio.run(is_settled(own_number, asap))
     except (RSerPoolError, SctpUnavailable) as problem:
@@ -270,3 +341,6 @@ def status(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint)
             "it is starting, or no sentinel runs"
         )
     click.echo(f"registrar {own_number} at {asap}: settled")
+    if control is not None:
+        for line in in_words(gate):
+            click.echo(line)

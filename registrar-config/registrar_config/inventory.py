@@ -31,6 +31,7 @@ from registrar_config.sizing import (
     shortest_reregistration_ms,
     size,
 )
+from rserpool import SENTINEL_POOL_PREFIX, UnsafeMessageError, check_handle
 
 TWO_REGISTRARS = (
     "two registrars are worse than one or three: a takeover completes only when a third registrar "
@@ -41,6 +42,8 @@ TWO_REGISTRARS = (
 
 _SHARED_BUSY = 0.2
 """Registrars on one machine that are busier than this are worth a word."""
+
+SHORTEST_LIFE_BOUND_S = 300
 
 Network = IPv4Network | IPv6Network
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -70,6 +73,20 @@ def _network(text: str) -> str:
     return text
 
 
+def _handle(text: str) -> str:
+    stem = text.removesuffix("*")
+    if "*" in stem:
+        raise ValueError(f"{text!r}: * stands at the end only")
+    if stem.startswith(SENTINEL_POOL_PREFIX):
+        raise ValueError(f"{text!r}: pools that begin with {SENTINEL_POOL_PREFIX} are the registrars' own")
+    if text != "*":
+        try:
+            check_handle(stem.encode())
+        except UnsafeMessageError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
 Name = Annotated[str, AfterValidator(_name)]
 
 
@@ -93,6 +110,9 @@ class ClientEntry(StrictModel):
     """How these hosts are called; `render` writes their files into a folder of that name."""
     addresses: Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(min_length=1)]
     """Addresses or networks: `10.20.0.0/16`, say."""
+    reports_per_s: Annotated[int, Field(ge=0, le=1000)] = 0
+    """How many reports of unreachable servers a second registrars take from each of these hosts. Three
+    reports by anybody remove a server, so the default is none; needed by `report_unreachable` of a zone."""
 
     @property
     def networks(self) -> tuple[Network, ...]:
@@ -103,6 +123,12 @@ class ClientEntry(StrictModel):
 class AgentEntry(ClientEntry):
     """Hosts of application servers, with a ppe-agent each."""
 
+    handles: Annotated[
+        tuple[Annotated[str, AfterValidator(_handle)], ...], Field(min_length=1, max_length=64)
+    ] = ("*",)
+    """The pools that these hosts may join; "sip-*": all that begin so. Default: every pool."""
+    registrations: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    """How many servers each of these hosts may have at each registrar."""
     sctp_ports: tuple[Port, ...] = ()
     """SCTP ports that everyone may reach: of servers that speak SCTP, and 4630 for `[relay]`."""
 
@@ -153,9 +179,25 @@ class Inventory(StrictModel):
             return None
         return size(self.expected_elements, len(self.registrar), self.agent_reregistration_ms)
 
+    @property
+    def longest_life_s(self) -> int:
+        """The longest registration life that the gate lets pass."""
+        return max(SHORTEST_LIFE_BOUND_S, 3 * self.agent_reregistration_ms // 1000)
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether any host may report servers as unreachable."""
+        return any(client.reports_per_s for client in (*self.agent, *self.backend))
+
     def doubts(self) -> Iterator[str]:
         """Yield what is allowed and may not do what is wanted."""
         machines = {entry.address for entry in self.registrar}
+        for agent in self.agent:
+            if "*" in agent.handles:
+                yield (
+                    f"agent {agent.name!r} may join every pool; name its pools: handles = [...], or one host "
+                    "that is taken over can put itself into all of them"
+                )
         sizing = self.sizing
         if sizing is None:
             most = most_elements(len(self.registrar), self.agent_reregistration_ms)
@@ -202,6 +244,7 @@ class Inventory(StrictModel):
                 enrp[position],
                 tuple(one for one in enrp if one != enrp[position]),
                 announce=announce,
+                takes_reports=self.takes_reports,
             )
             for position, entry in enumerate(self.registrar)
         }

@@ -36,6 +36,8 @@ _GIVING_UP: Final = frozenset(
     }
 )
 MOST_PATIENCE: Final = 100.0
+NO_REPORTS: Final = 2**32 - 1
+"""Reports after which rspregistrar removes a pool element: as many as it can count."""
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -104,6 +106,9 @@ class RegistrarSettings:
     timers_ms: Mapping[str, int] = field(default_factory=lambda: TIMERS_MS)
     announce: Endpoint | None = None
     """The multicast group to which it announces itself, for agents that have no list of registrars."""
+    takes_reports: bool = False
+    """Whether three reports of "endpoint unreachable" remove a pool element. Anybody can send them, so the
+    gate has to say who may."""
     log_level: int = 3
     """0 (nothing) to 9; 3 tells when it is ready."""
 
@@ -123,6 +128,7 @@ def arguments(settings: RegistrarSettings, program: str = "rspregistrar") -> lis
         "-enrpannounce=off",
         *(f"-peer={peer}" for peer in settings.peers),
         *(f"-{name}={value}" for name, value in settings.timers_ms.items()),
+        *([] if settings.takes_reports else [f"-maxbadpereports={NO_REPORTS}"]),
         *(["-disable-ipv6"] if all(endpoint.address.version == 4 for endpoint in endpoints) else []),
         "-quiet",
         "-logcolor=off",

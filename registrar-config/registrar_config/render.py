@@ -9,12 +9,15 @@ from typing import Final
 import click
 from daemon_kit.commands import end_with
 
+from registrar_config.gate import gate_rules
 from registrar_config.inventory import Inventory, load_inventory, two_registrars_problem
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import RegistrarSettings
 from registrar_config.packet_filter import packet_filter
 from registrar_config.sizing import Sizing
 
+GATES: Final = "/etc/rspdns"
+"""Folder of the gate's rules files on their hosts."""
 _MADE: Final = "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
 
 
@@ -22,7 +25,12 @@ def render_files(inventory: Inventory) -> dict[str, dict[str, str]]:
     """Return, for each entry of the inventory by its name, the texts of its files by their names."""
     found: dict[str, dict[str, str]] = {}
     for number, (name, settings) in enumerate(inventory.registrars.items(), start=1):
-        found[name] = {f"registrar-{name}.env": registrar_options(inventory, number, settings)}
+        found[name] = {
+            f"registrar-{name}.env": registrar_options(
+                inventory, number, settings, f"{GATES}/registrar-{name}.gate"
+            ),
+            f"registrar-{name}.gate": gate_rules(inventory, name),
+        }
     for client in (*inventory.agent, *inventory.backend):
         found[client.name] = {}
     for name, files in found.items():
@@ -30,7 +38,7 @@ def render_files(inventory: Inventory) -> dict[str, dict[str, str]]:
     return found
 
 
-def registrar_options(inventory: Inventory, number: int, settings: RegistrarSettings) -> str:
+def registrar_options(inventory: Inventory, number: int, settings: RegistrarSettings, gate: str) -> str:
     """Return the option file of a registrar, which its unit reads."""
     options = [
         f"--number={number}",
@@ -38,12 +46,15 @@ def registrar_options(inventory: Inventory, number: int, settings: RegistrarSett
         f"--enrp-port={settings.enrp.port}",
         *(f"--peer={peer}" for peer in settings.peers),
         f"--agent-reregistration-ms={inventory.agent_reregistration_ms}",
+        f"--gate={gate}",
     ]
     sizing = inventory.sizing
     if sizing is not None:
         options.append(f"--keep-alive-ms={sizing.keep_alive_ms}")
     if settings.announce is not None:
         options.append(f"--announce={settings.announce}")
+    if settings.takes_reports:
+        options.append("--reports")
     if len(settings.peers) == 1:
         options.append("--force")
     return f"{_MADE}{_sized(sizing)}REGISTRAR_OPTIONS={' '.join(options)}\nSCTPD_OPTIONS={SCTPD_OPTIONS}\n"

@@ -189,7 +189,8 @@ class Sentinel:
     `number` is the registrar's position (from 1) in the `registrars` list of the DNS backends. The sentinel
     is registered when the registrar has been reachable for two `agent_reregistration_ms` without a break, and
     ready. `is_watched`: `registrar_started()` and `registrar_ready()` will be called; otherwise the wait is
-    long enough for a registrar that finds no peer.
+    long enough for a registrar that finds no peer. `reports`: the registrar removes what is reported as
+    unreachable three times, so strangers in the sentinel's pool are reported.
     """
 
     def __init__(
@@ -200,7 +201,9 @@ class Sentinel:
         agent_reregistration_ms: int = AGENT_REREGISTRATION_MS,
         *,
         is_watched: bool = False,
+        reports: bool = False,
     ) -> None:
+        self._reports = reports
         self.handle = sentinel_handle(number).encode()
         self._reregistration_ms = agent_reregistration_ms
         self._life_ms = 3 * agent_reregistration_ms
@@ -333,6 +336,8 @@ class Sentinel:
 
     def _remove_strangers(self, watch: RegistrarClient, resolution: Resolution) -> None:
         """Report what is not at the registrar's own address: no sentinel of this pool is elsewhere."""
+        if not self._reports:
+            return
         strangers = [
             element
             for element in resolution.pool_elements

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 from daemon_kit.child import die_with_parent
@@ -69,7 +69,7 @@ class Supervisor:
     """Runs the command `argv` again and again until told to stop, and anew when the `clock` was stepped.
 
     `on_start` is called after each start, `on_ready` when the program says that it has the handlespace. What
-    it prints goes to `log`.
+    it prints goes to `log`. `environment`: instead of our own. It inherits `descriptors`.
     """
 
     def __init__(
@@ -79,7 +79,11 @@ class Supervisor:
         on_start: Callable[[], object] = lambda: None,
         on_ready: Callable[[], object] = lambda: None,
         clock: ClockWatch | None = None,
+        environment: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
     ) -> None:
+        self._environment = environment
+        self._descriptors = tuple(descriptors)
         self._argv = list(argv)
         self._log = log
         self._on_start = on_start
@@ -145,6 +149,8 @@ class Supervisor:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
+                env=self._environment,
+                pass_fds=self._descriptors,
                 preexec_fn=die_with_parent(signal.SIGKILL),  # no registrar runs on unsupervised
             )
         except OSError as error:

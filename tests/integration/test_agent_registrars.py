@@ -3,13 +3,14 @@
 import os
 import re
 import signal
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from rserpool import RegistrarAddress, asap
 from tests.integration.conftest import InPool
+from tests.support import attacks
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import Chain
 from tests.support.crowd import Crowd
@@ -58,27 +59,14 @@ def test_a_server_found_missing_registers_again_in_pools_of_every_size(chain: Ch
     chain.start_tcp()
     chain.sidecar.start()
     identifier = chain.until_in()
-    # Three reports of "endpoint unreachable", from anybody, make a registrar remove a pool element.
-    script = (
-        "import asyncio, sys\n"
-        "from rserpool.aio.user import RegistrarClient\n"
-        "from rserpool.machine.registrar_choice import RegistrarAddress\n"
-        "async def main():\n"
-        "    client = RegistrarClient(RegistrarAddress.parse(sys.argv[1]))\n"
-        "    client.start()\n"
-        "    while not client.is_up: await asyncio.sleep(0.01)\n"
-        "    for _ in range(3): client.report_unreachable(sys.argv[2].encode(), int(sys.argv[3], 16))\n"
-        "    await asyncio.sleep(0.2)\n"
-        "    await client.close()\n"
-        "asyncio.run(main())\n"
-    )
     home = chain.sidecar.until_state("in")["registrar"]
     before = len(chain.watch.changes())
 
     def remove() -> None:
         home = chain.sidecar.until_state("in")["registrar"]
-        done = chain.namespace.run(sys.executable, "-c", script, home, HANDLE, identifier, sctp=True)
-        assert done.returncode == 0, done.stderr
+        # rspregistrar alone takes a deregistration from anybody.
+        gone = asap.encode(asap.Deregistration(HANDLE.encode(), int(identifier, 16)))
+        attacks.attack(chain.namespace, ADDRESS, RegistrarAddress.parse(home).endpoint, [gone])
 
     remove()
     chain.watch.until(lambda _: any(change["elements"] == {} for change in chain.watch.changes()[before:]), 2)

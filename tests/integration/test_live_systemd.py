@@ -93,7 +93,8 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             one.write(path, text)
         one.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
         for name in ("r1", "r2", "r3"):
-            one.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+            for kind in ("env", "gate"):
+                one.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
         one.install("ppu-agent/systemd/ppu-agent-pace.conf", f"{UNITS}/ppu-agent.service.d/pace.conf")
         one.run("systemctl", "daemon-reload")
         one.run("systemctl", "start", "server", *OURS, "ppu-agent")

@@ -94,7 +94,8 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
             shell(core, command)
             continue
         for name in ("r1", "r2", "r3"):
-            core.run("cp", f"/root/rendered/{name}/registrar-{name}.env", "/etc/rspdns/")
+            for kind in ("env", "gate"):
+                core.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
             if command.startswith("systemctl"):
                 shell(core, command.replace("r1", name))
     (ready,) = (command for command in commands(page["2"]) if "sentinel_registered" in command)

@@ -17,6 +17,11 @@ HERE, ROUTER, THERE = (1, 2, 3), "10.99.1.1", "10.99.1.2"
 FAR = 9
 """The member on a host of its own."""
 ALL = {*HERE, FAR}
+GATE = f"""\
+registrar {ADDRESS}
+element {ADDRESS} handles rspdns-sentinel-*,* reports 100
+element {THERE} handles *
+"""
 VERIFIED = POOL.replace(f'"{ADDRESS}/32"', '"10.99.0.0/16"') + 'verify = "sip-options"\n'
 
 
@@ -29,7 +34,7 @@ class Verified:
 
     def __init__(self, namespace: Namespace, host: Namespace, folder: Path) -> None:
         self.namespace, self.host = namespace, host
-        self.chain = Chain(namespace, folder)
+        self.chain = Chain(namespace, folder, gate=GATE)
         self.chain.backend.write_zone(VERIFIED)
         namespace.ip("link", "add", "far", "type", "veth", "peer", "name", "eth0", "netns", host.name)
         for where, device, address in ((namespace, "far", ROUTER), (host, "eth0", THERE)):

@@ -33,7 +33,11 @@ async def listed(client: RegistrarClient, handle: bytes) -> dict[str, object]:
             return {
                 "found": resolution.found,
                 "pool_elements": [
-                    {"identifier": element.identifier, "home": element.home_registrar}
+                    {
+                        "identifier": element.identifier,
+                        "home": element.home_registrar,
+                        "address": str(element.user_transport.addresses[0]),
+                    }
                     for element in resolution.pool_elements
                 ],
             }

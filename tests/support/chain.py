@@ -52,6 +52,7 @@ class Chain:
         address: str = ADDRESS,
         registrars: Registrars | Literal["supervised", "alone", "later"] = "supervised",
         reregistration_ms: int = 300,
+        gate: str | None = None,
         **pdns: Any,
     ) -> None:
         self.namespace = namespace
@@ -68,6 +69,7 @@ class Chain:
                 supervised=registrars == "supervised",
                 started=registrars != "later",
                 reregistration_ms=reregistration_ms,
+                gate=gate,
             )
         self._pools = POOL + more
         self._pdns_settings = pdns

@@ -23,7 +23,8 @@ class Registrars:
     """Three registrars at one address, numbered from 1: ASAP ports 3863 and up, ENRP 9901 and up.
 
     `supervised`: as `rspdns registrar` runs them, with supervisors and sentinels; a registrar is settled when
-    it has been up for twice `reregistration_ms`. Otherwise rspregistrar alone, with the options `settings`.
+    it has been up for twice `reregistration_ms`; `gate`: behind the gate, with these rules. Otherwise
+    rspregistrar alone, with the options `settings`.
     rspregistrar passes over loopback addresses, so the namespace needs another one.
     """
 
@@ -36,6 +37,7 @@ class Registrars:
         supervised: bool = False,
         reregistration_ms: int | None = None,
         started: bool = True,
+        gate: str | None = None,
         **settings: Any,
     ) -> None:
         self.namespace = namespace
@@ -47,6 +49,9 @@ class Registrars:
         self._folder = folder
         if supervised:
             settling = [] if reregistration_ms is None else [f"--agent-reregistration-ms={reregistration_ms}"]
+            if gate is not None:
+                (rules := folder / "gate.rules").write_text(gate)
+                settling += [f"--gate={rules}", *(["--reports"] if "reports" in gate else [])]
             self._commands = [[*one, *settling, "--log-json"] for one in embedded_commands(address)]
         else:
             self._commands = [arguments(replace(one, **settings)) for one in embedded_settings(address)]

@@ -1,0 +1,524 @@
+#include "gate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS 4096
+#define MAX_HOSTS 1024
+#define MAX_ELEMENTS 65536
+#define MAX_SENDERS 256
+#define OWNERS 4 /* addresses kept of each element's host */
+#define GRACE_MS 1000
+#define FULL_SWEEP_MS 1000
+#define REPORT_UNIT 1000 /* a report costs so many tokens; each ms gives as many as there are reports a second */
+
+const char *const verdict_names[VERDICTS] = {
+	"passed",
+	"stranger",
+	"unconfirmed",
+	"malformed",
+	"handle-too-long",
+	"addresses",
+	"zero-identifier",
+	"not-element",
+	"handle-not-allowed",
+	"address-not-allowed",
+	"life",
+	"too-many",
+	"not-its-own",
+	"report",
+	"not-follower",
+	"enrp-change",
+	"sender-taken",
+};
+
+/* A pool element: whose it is. Learned from its registration here, or from what registrars tell. */
+struct known {
+	struct known *next;
+	uint64_t expires_ms;
+	uint32_t identifier;
+	uint64_t association; /* 0: registered elsewhere */
+	uint32_t host; /* index of its registering host, counted there; only with an association */
+	struct address owners[OWNERS];
+	uint8_t owner_count;
+	uint8_t handle_length;
+	uint8_t handle[MAX_HANDLE];
+};
+
+struct host {
+	struct address address;
+	uint32_t registrations;
+	uint64_t tokens, tokens_at_ms;
+	uint64_t dropped[VERDICTS], told[VERDICTS];
+};
+
+/* An ENRP identifier, and whose it is. */
+struct sender {
+	uint32_t identifier;
+	bool is_registrar;
+	struct address address;
+	uint64_t heard_ms;
+};
+
+struct gate {
+	struct rules *rules;
+	struct known *buckets[BUCKETS];
+	size_t elements, swept;
+	uint64_t full_sweep_ms;
+	struct host hosts[MAX_HOSTS]; /* the first: all those that found no place */
+	size_t host_count, told_host;
+	struct sender senders[MAX_SENDERS];
+	size_t sender_count;
+};
+
+struct gate *gate_new(struct rules *rules)
+{
+	struct gate *gate = calloc(1, sizeof(*gate));
+
+	if (gate) {
+		gate->rules = rules;
+		gate->host_count = 1;
+	}
+	return gate;
+}
+
+void gate_free(struct gate *gate)
+{
+	struct known *known, *next;
+	size_t i;
+
+	for (i = 0; i < BUCKETS; i++) {
+		for (known = gate->buckets[i]; known; known = next) {
+			next = known->next;
+			free(known);
+		}
+	}
+	rules_free(gate->rules);
+	free(gate);
+}
+
+void gate_set_rules(struct gate *gate, struct rules *rules)
+{
+	rules_free(gate->rules);
+	gate->rules = rules;
+}
+
+/* Hosts */
+
+static size_t find_host(struct gate *gate, const struct address *address, bool adds)
+{
+	size_t i;
+
+	for (i = 1; i < gate->host_count; i++)
+		if (address_equal(&gate->hosts[i].address, address))
+			return i;
+	if (!adds || gate->host_count == MAX_HOSTS)
+		return 0;
+	gate->hosts[gate->host_count].address = *address;
+	return gate->host_count++;
+}
+
+static bool is_of_peer(const struct peer *peer, const struct address *address)
+{
+	size_t i;
+
+	for (i = 0; i < peer->count; i++)
+		if (address_equal(&peer->addresses[i], address))
+			return true;
+	return false;
+}
+
+static unsigned roles_of(const struct gate *gate, const struct peer *peer)
+{
+	unsigned roles = 0;
+	size_t i;
+
+	for (i = 0; i < peer->count; i++)
+		roles |= rules_roles(gate->rules, &peer->addresses[i]);
+	return roles;
+}
+
+static bool is_rule_of(const struct rule *rule, const struct peer *peer)
+{
+	size_t i;
+
+	for (i = 0; i < peer->count; i++)
+		if (network_holds(&rule->hosts, &peer->addresses[i]))
+			return true;
+	return false;
+}
+
+/* Elements */
+
+static struct known **bucket_of(struct gate *gate, const struct element *element)
+{
+	uint32_t hash = 2166136261u ^ element->identifier;
+	size_t i;
+
+	for (i = 0; i < element->handle_length; i++)
+		hash = (hash ^ element->handle[i]) * 16777619u;
+	return &gate->buckets[(hash ^ hash >> 16) % BUCKETS];
+}
+
+static void unlink_known(struct gate *gate, struct known **link)
+{
+	struct known *known = *link;
+
+	*link = known->next;
+	if (known->association)
+		gate->hosts[known->host].registrations--;
+	gate->elements--;
+	free(known);
+}
+
+static void sweep(struct gate *gate, uint64_t now_ms, size_t bucket)
+{
+	struct known **link = &gate->buckets[bucket];
+
+	while (*link) {
+		if ((*link)->expires_ms <= now_ms)
+			unlink_known(gate, link);
+		else
+			link = &(*link)->next;
+	}
+}
+
+static void sweep_all(struct gate *gate, uint64_t now_ms)
+{
+	size_t i;
+
+	if (now_ms < gate->full_sweep_ms)
+		return;
+	gate->full_sweep_ms = now_ms + FULL_SWEEP_MS;
+	for (i = 0; i < BUCKETS; i++)
+		sweep(gate, now_ms, i);
+}
+
+static struct known **find_known(struct gate *gate, uint64_t now_ms, const struct element *element)
+{
+	struct known **link = bucket_of(gate, element);
+
+	sweep(gate, now_ms, (size_t)(link - gate->buckets));
+	for (; *link; link = &(*link)->next)
+		if ((*link)->identifier == element->identifier && (*link)->handle_length == element->handle_length &&
+		    memcmp((*link)->handle, element->handle, element->handle_length) == 0)
+			return link;
+	return NULL;
+}
+
+static bool is_anothers(struct gate *gate, uint64_t now_ms, const struct peer *peer, const struct element *element)
+{
+	struct known **link = find_known(gate, now_ms, element);
+	size_t i;
+
+	for (i = 0; link && i < (*link)->owner_count; i++)
+		if (is_of_peer(peer, &(*link)->owners[i]))
+			return false;
+	return link != NULL;
+}
+
+/* Note an element; `host` and `association`: 0 for one that is registered elsewhere. */
+static void note(struct gate *gate, uint64_t now_ms, const struct element *element, const struct address *owners, size_t owner_count,
+		 uint64_t association, size_t host)
+{
+	struct known **link = find_known(gate, now_ms, element), *known;
+	const uint32_t life_ms = element->life_ms < gate->rules->life_ms ? element->life_ms : gate->rules->life_ms;
+
+	if (link)
+		unlink_known(gate, link);
+	if (gate->elements == MAX_ELEMENTS)
+		sweep_all(gate, now_ms);
+	known = gate->elements < MAX_ELEMENTS && owner_count ? calloc(1, sizeof(*known)) : NULL;
+	if (!known)
+		return;
+	known->expires_ms = now_ms + life_ms + GRACE_MS;
+	known->identifier = element->identifier;
+	known->association = association;
+	known->host = (uint32_t)host;
+	known->owner_count = (uint8_t)(owner_count < OWNERS ? owner_count : OWNERS);
+	memcpy(known->owners, owners, known->owner_count * sizeof(*owners));
+	known->handle_length = (uint8_t)element->handle_length;
+	memcpy(known->handle, element->handle, element->handle_length);
+	link = bucket_of(gate, element);
+	known->next = *link;
+	*link = known;
+	gate->elements++;
+	if (association)
+		gate->hosts[host].registrations++;
+}
+
+static void drop_known(struct gate *gate, uint64_t now_ms, const struct element *element)
+{
+	struct known **link = find_known(gate, now_ms, element);
+
+	if (link)
+		unlink_known(gate, link);
+}
+
+void gate_forget(struct gate *gate, uint64_t association)
+{
+	struct known **link;
+	size_t i;
+
+	for (i = 0; i < BUCKETS && association; i++) {
+		link = &gate->buckets[i];
+		while (*link) {
+			if ((*link)->association == association)
+				unlink_known(gate, link);
+			else
+				link = &(*link)->next;
+		}
+	}
+}
+
+/* ASAP */
+
+static enum verdict judge_handle(struct gate *gate, const struct peer *peer, const struct element *element)
+{
+	size_t i;
+
+	for (i = 0; i < gate->rules->count; i++)
+		if (is_rule_of(&gate->rules->all[i], peer) && rule_has_handle(&gate->rules->all[i], element->handle, element->handle_length))
+			return PASSED;
+	return HANDLE_NOT_ALLOWED;
+}
+
+static bool has_addresses(const struct rule *rule, const struct transport *transport)
+{
+	size_t i;
+
+	for (i = 0; i < transport->count; i++)
+		if (!rule_has_address(rule, &transport->addresses[i]))
+			return false;
+	return true;
+}
+
+static enum verdict judge_registration(struct gate *gate, uint64_t now_ms, const struct peer *peer, const struct element *element)
+{
+	enum verdict verdict = HANDLE_NOT_ALLOWED;
+	unsigned most = 0;
+	struct known **link;
+	size_t i, host;
+
+	for (i = 0; i < gate->rules->count; i++) {
+		const struct rule *rule = &gate->rules->all[i];
+
+		if (!is_rule_of(rule, peer) || !rule_has_handle(rule, element->handle, element->handle_length))
+			continue;
+		if (has_addresses(rule, &element->user)) {
+			verdict = PASSED;
+			most = rule->most > most ? rule->most : most;
+		} else if (verdict != PASSED) {
+			verdict = ADDRESS_NOT_ALLOWED;
+		}
+	}
+	if (verdict != PASSED)
+		return verdict;
+	if (element->life_ms > gate->rules->life_ms)
+		return LIFE;
+	if (is_anothers(gate, now_ms, peer, element))
+		return NOT_ITS_OWN;
+	host = find_host(gate, &peer->addresses[0], true);
+	link = find_known(gate, now_ms, element);
+	if (!link || !(*link)->association || (*link)->host != host) {
+		if (gate->hosts[host].registrations >= most)
+			sweep_all(gate, now_ms);
+		if (gate->hosts[host].registrations >= most || host == 0)
+			return TOO_MANY;
+	}
+	note(gate, now_ms, element, peer->addresses, peer->count, peer->association, host);
+	return PASSED;
+}
+
+static enum verdict judge_report(struct gate *gate, uint64_t now_ms, const struct peer *peer)
+{
+	unsigned reports_per_s = 0;
+	struct host *host;
+	size_t i;
+
+	for (i = 0; i < gate->rules->count; i++)
+		if (is_rule_of(&gate->rules->all[i], peer) && gate->rules->all[i].reports_per_s > reports_per_s)
+			reports_per_s = gate->rules->all[i].reports_per_s;
+	if (!reports_per_s)
+		return REPORT;
+	i = find_host(gate, &peer->addresses[0], true);
+	host = &gate->hosts[i];
+	if (i == 0)
+		return REPORT;
+	if (now_ms - host->tokens_at_ms >= 1000 || now_ms < host->tokens_at_ms)
+		host->tokens = (uint64_t)reports_per_s * REPORT_UNIT;
+	else
+		host->tokens += (now_ms - host->tokens_at_ms) * reports_per_s;
+	if (host->tokens > (uint64_t)reports_per_s * REPORT_UNIT)
+		host->tokens = (uint64_t)reports_per_s * REPORT_UNIT;
+	host->tokens_at_ms = now_ms;
+	if (host->tokens < REPORT_UNIT)
+		return REPORT;
+	host->tokens -= REPORT_UNIT;
+	return PASSED;
+}
+
+static enum verdict judge_asap(struct gate *gate, uint64_t now_ms, const struct peer *peer, unsigned roles, const struct message *message)
+{
+	const struct element *element = &message->element;
+	enum verdict verdict;
+
+	if (message->type == ASAP_HANDLE_RESOLUTION)
+		return PASSED;
+	if (message->type == ASAP_UNREACHABLE)
+		return judge_report(gate, now_ms, peer);
+	if (!(roles & ROLE_ELEMENT))
+		return NOT_ELEMENT;
+	if (message->type == ASAP_REGISTRATION)
+		return judge_registration(gate, now_ms, peer, element);
+	/* A deregistration, or an answer to a keep-alive, which keeps an element in. */
+	verdict = judge_handle(gate, peer, element);
+	if (verdict == PASSED && is_anothers(gate, now_ms, peer, element))
+		return NOT_ITS_OWN;
+	if (verdict == PASSED && message->type == ASAP_DEREGISTRATION)
+		drop_known(gate, now_ms, element);
+	return verdict;
+}
+
+/* ENRP */
+
+/* Note the identifier of a sender; false when it is a registrar's, or another follower's that was heard just now. */
+static bool is_senders_own(struct gate *gate, uint64_t now_ms, const struct peer *peer, uint32_t identifier, bool is_registrar)
+{
+	struct sender *sender = NULL, *oldest = &gate->senders[0];
+	size_t i;
+
+	for (i = 0; i < gate->sender_count && !sender; i++) {
+		if (gate->senders[i].identifier == identifier)
+			sender = &gate->senders[i];
+		else if (gate->senders[i].heard_ms < oldest->heard_ms)
+			oldest = &gate->senders[i];
+	}
+	if (sender && sender->is_registrar && !is_registrar)
+		return false;
+	if (!sender)
+		sender = gate->sender_count < MAX_SENDERS ? &gate->senders[gate->sender_count++] : oldest;
+	else if (!is_registrar && !is_of_peer(peer, &sender->address) && now_ms - sender->heard_ms < gate->rules->life_ms)
+		return false;
+	*sender = (struct sender){ identifier, is_registrar, peer->addresses[0], now_ms };
+	return true;
+}
+
+static void learn_element(struct gate *gate, uint64_t now_ms, const struct element *element)
+{
+	const struct transport *transport = element->asap.count ? &element->asap : &element->user;
+
+	note(gate, now_ms, element, transport->addresses, transport->count, 0, 0);
+}
+
+static void learn(struct gate *gate, uint64_t now_ms, const struct message *message)
+{
+	struct message rest = *message;
+	struct element element = { 0 };
+
+	if (message->type == ENRP_UPDATE && message->action == UPDATE_DELETE)
+		drop_known(gate, now_ms, &message->element);
+	else if (message->type == ENRP_UPDATE)
+		learn_element(gate, now_ms, &message->element);
+	else if (message->type == ENRP_TABLE_RESPONSE)
+		while (message_next(&rest, &element))
+			learn_element(gate, now_ms, &element);
+}
+
+static enum verdict judge_enrp(struct gate *gate, uint64_t now_ms, const struct peer *peer, unsigned roles, const struct message *message)
+{
+	if (roles & ROLE_REGISTRAR) {
+		is_senders_own(gate, now_ms, peer, message->sender, true);
+		learn(gate, now_ms, message);
+		return PASSED;
+	}
+	if (!(roles & ROLE_FOLLOWER))
+		return NOT_FOLLOWER;
+	switch (message->type) {
+	case ENRP_PRESENCE:
+	case ENRP_TABLE_REQUEST:
+	case ENRP_LIST_REQUEST:
+	case ENRP_INIT_TAKEOVER_ACK: /* a registrar waits for that of each peer that it has */
+		break;
+	case ENRP_TABLE_RESPONSE: /* rejects what it was asked: an empty table would count as one */
+		if (message->flags != FLAG_REJECT || message->table_length)
+			return ENRP_CHANGE;
+		break;
+	case ENRP_LIST_RESPONSE:
+		if (message->flags != FLAG_REJECT || message->servers)
+			return ENRP_CHANGE;
+		break;
+	default:
+		return ENRP_CHANGE;
+	}
+	return is_senders_own(gate, now_ms, peer, message->sender, false) ? PASSED : SENDER_TAKEN;
+}
+
+enum verdict gate_judge(struct gate *gate, uint64_t now_ms, const struct peer *peer, uint32_t ppid, const uint8_t *data,
+			size_t length)
+{
+	static const enum verdict of_form[] = {
+		[FORM_RIGHT] = PASSED, [FORM_MALFORMED] = MALFORMED, [FORM_HANDLE] = HANDLE_TOO_LONG, [FORM_ADDRESSES] = ADDRESSES, [FORM_ZERO] = ZERO_IDENTIFIER,
+	};
+	struct message message;
+	enum verdict verdict;
+	unsigned roles;
+
+	gate->swept = (gate->swept + 1) % BUCKETS;
+	sweep(gate, now_ms, gate->swept);
+	if (peer->count == 0)
+		return UNCONFIRMED;
+	roles = roles_of(gate, peer);
+	if (!roles)
+		return STRANGER;
+	verdict = of_form[message_read(ppid, data, length, &message)];
+	if (verdict != PASSED)
+		return verdict;
+	return ppid == PPID_ASAP ? judge_asap(gate, now_ms, peer, roles, &message) : judge_enrp(gate, now_ms, peer, roles, &message);
+}
+
+/* Counters */
+
+void gate_count(struct gate *gate, const struct peer *peer, enum verdict verdict)
+{
+	/* Strangers, of whom there may be any number, leave room for the others. */
+	const bool adds = peer->count && (verdict != STRANGER || gate->host_count < MAX_HOSTS / 2);
+	const size_t host = peer->count ? find_host(gate, &peer->addresses[0], adds) : 0;
+
+	gate->hosts[host].dropped[verdict]++;
+}
+
+bool gate_next_changed(struct gate *gate, struct address *host, enum verdict *verdict, uint64_t *dropped)
+{
+	size_t i, j;
+
+	for (i = 0; i < gate->host_count; i++) {
+		struct host *found = &gate->hosts[(gate->told_host + i) % gate->host_count];
+
+		for (j = 1; j < VERDICTS; j++) {
+			if (found->dropped[j] == found->told[j])
+				continue;
+			gate->told_host = (gate->told_host + i) % gate->host_count;
+			found->told[j] = *dropped = found->dropped[j];
+			*host = found->address;
+			*verdict = (enum verdict)j;
+			return true;
+		}
+	}
+	return false;
+}
+
+unsigned gate_registrations(const struct gate *gate, const struct address *host)
+{
+	size_t i;
+
+	for (i = 1; i < gate->host_count; i++)
+		if (address_equal(&gate->hosts[i].address, host))
+			return gate->hosts[i].registrations;
+	return 0;
+}
+
+size_t gate_elements(const struct gate *gate)
+{
+	return gate->elements;
+}

@@ -1,0 +1,152 @@
+/* What the gate decides, without sockets: messages that no attack on a real rspregistrar shows, and bounds. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gate.h"
+
+#define MUST(what)                                                                                                     \
+	do {                                                                                                           \
+		if (!(what)) {                                                                                         \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #what);                             \
+			exit(1);                                                                                       \
+		}                                                                                                      \
+	} while (0)
+
+static struct rules *read_rules(const char *text, char *problem)
+{
+	char *copy = strdup(text);
+	struct rules *rules = rules_read(copy, problem, 256);
+
+	free(copy);
+	return rules;
+}
+
+static const char rules_text[] = "registrar 10.0.0.1\nelement 10.0.0.2 handles pool*,a%20b most 2 reports 2\nelement 10.0.0.3 handles *\nlife 60\n";
+
+static const char *const wrong_rules[] = {
+	"", "registrar", "registrar 10.0.0.1/8", "registrar 10.0.0.300", "registrar 10.0.0.1 most 3", "registrars 10.0.0.1", "element 10.0.0.1",
+	"element 10.0.0.1 handles a*b", "element 10.0.0.1 handles a,,b", "element 10.0.0.1 handles %2", "element 10.0.0.1 handles a handles b",
+	"element 10.0.0.1 handles 123456789012345678901234567890123", "element 10.0.0.1 handles a most 0", "registrar 10.0.0.1\nlife 0",
+	"registrar 10.0.0.1\nlife 1 2", "registrar 10.0.0.1 reports 1001", "registrar ::1/129", "user 10.0.0.1",
+};
+
+static size_t registration(uint8_t *to, const char *handle, uint32_t identifier, uint32_t life_ms, uint8_t protocol, int addresses, uint8_t host)
+{
+	const size_t length = strlen(handle), padded = (length + 3) / 4 * 4, transport = 8 + 8 * (size_t)addresses;
+	const size_t element = 16 + transport + 8;
+	uint8_t *at = to;
+	int i;
+
+	memset(to, 0, 512);
+	*at = 1;
+	at[3] = (uint8_t)(4 + 4 + padded + element);
+	at += 4;
+	at[1] = 9;
+	at[3] = (uint8_t)(4 + length);
+	memcpy(at + 4, handle, length);
+	at += 4 + padded;
+	at[1] = 0x0a;
+	at[3] = (uint8_t)element;
+	at[7] = (uint8_t)identifier;
+	at[12] = (uint8_t)(life_ms >> 24);
+	at[13] = (uint8_t)(life_ms >> 16);
+	at[14] = (uint8_t)(life_ms >> 8);
+	at[15] = (uint8_t)life_ms;
+	at += 16;
+	at[1] = protocol;
+	at[3] = (uint8_t)transport;
+	at[5] = 80;
+	for (i = 0; i < addresses; i++) {
+		uint8_t *address = at + 8 + 8 * i;
+
+		address[1] = 1;
+		address[3] = 8;
+		memcpy(address + 4, (uint8_t[]){ 10, 0, 0, host }, 4);
+	}
+	at += transport;
+	at[1] = 8;
+	at[3] = 8;
+	at[7] = 1;
+	return (size_t)(at + 8 - to);
+}
+
+static struct peer host(uint8_t last, uint64_t association)
+{
+	struct peer peer = { .association = association, .count = 1 };
+
+	peer.addresses[0] = address_v4((const uint8_t[]){ 10, 0, 0, last });
+	return peer;
+}
+
+int main(void)
+{
+	char problem[256];
+	uint8_t bytes[512];
+	struct peer second = host(2, 1), third = host(3, 2), stranger = host(9, 3), nobody = { .association = 4 };
+	struct gate *gate;
+	size_t i, length;
+
+	for (i = 0; i < sizeof(wrong_rules) / sizeof(*wrong_rules); i++)
+		MUST(read_rules(wrong_rules[i], problem) == NULL);
+	gate = gate_new(read_rules(rules_text, problem));
+
+	length = registration(bytes, "pool", 1, 30000, 6, 1, 2);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, length) == PASSED);
+	MUST(gate_judge(gate, 0, &stranger, PPID_ASAP, bytes, length) == STRANGER);
+	MUST(gate_judge(gate, 0, &nobody, PPID_ASAP, bytes, length) == UNCONFIRMED);
+	MUST(gate_judge(gate, 0, &second, 13, bytes, length) == MALFORMED);
+	for (i = 0; i < length; i++)
+		MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, i) == MALFORMED);
+	bytes[4] = 0x40; /* rspregistrar takes types without their two high bits */
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, length) == MALFORMED);
+
+	/* One address with TCP and UDP, any number with SCTP. */
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 2, 2)) == ADDRESSES);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 5, 0, 2)) == ADDRESSES);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 4, 2, 2)) == PASSED);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 0, 30000, 6, 1, 2)) == ZERO_IDENTIFIER);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "a b", 5, 30000, 6, 1, 3)) == ADDRESS_NOT_ALLOWED);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "other", 5, 30000, 6, 1, 2)) == HANDLE_NOT_ALLOWED);
+	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 5, 60001, 6, 1, 2)) == LIFE);
+	/* "*" takes no sentinel's handle. */
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "rspdns-sentinel-1", 5, 30000, 6, 1, 3)) == HANDLE_NOT_ALLOWED);
+
+	/* Whose an element is, until its life or its association ended. */
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
+	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == PASSED);
+	gate_forget(gate, third.association);
+	MUST(gate_elements(gate) == 0);
+
+	/* Registrations of one host, and that they are given back. */
+	for (i = 1; i <= 2; i++)
+		MUST(gate_judge(gate, 50000, &second, PPID_ASAP, bytes, registration(bytes, "pool", (uint32_t)i, 30000, 6, 1, 2)) == PASSED);
+	length = registration(bytes, "pool", 3, 30000, 6, 1, 2);
+	MUST(gate_judge(gate, 50000, &second, PPID_ASAP, bytes, length) == TOO_MANY);
+	MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, length) == PASSED);
+	MUST(gate_registrations(gate, &second.addresses[0]) == 1);
+
+	/* Two reports a second. */
+	memcpy(bytes, (const uint8_t[]){ 9, 0, 0, 20, 0, 9, 0, 8, 'p', 'o', 'o', 'l', 0, 14, 0, 8, 0, 0, 0, 1 }, 20);
+	for (i = 0; i < 10; i++)
+		MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, 20) == (i < 2 ? PASSED : REPORT));
+	MUST(gate_judge(gate, 90500, &second, PPID_ASAP, bytes, 20) == PASSED);
+	MUST(gate_judge(gate, 90500, &third, PPID_ASAP, bytes, 20) == REPORT);
+
+	/* Counters of any number of hosts. */
+	for (i = 0; i < 5000; i++) {
+		struct peer many = { .association = 1, .count = 1 };
+
+		memcpy(many.addresses[0].bytes, &i, sizeof(i));
+		gate_count(gate, &many, STRANGER);
+	}
+	struct address told;
+	enum verdict verdict;
+	uint64_t dropped, sum = 0;
+	while (gate_next_changed(gate, &told, &verdict, &dropped))
+		sum += dropped;
+	MUST(sum == 5000);
+	gate_free(gate);
+	puts("right");
+	return 0;
+}
