@@ -62,7 +62,14 @@ class Attackable:
         began_s = time.monotonic()
         thief = self.folder / "thief.log"
         self.namespace.start(
-            *(sys.executable, "-m", "tests.support.identifier_thief", STRANGER, str(STRANGER_PORT), HANDLE),
+            *(
+                sys.executable,
+                "-m",
+                "rspdns_lab.chaos.identifier_thief",
+                STRANGER,
+                str(STRANGER_PORT),
+                HANDLE,
+            ),
             *self.chain.registrars.addresses,
             sctp=True,
             log=thief,

@@ -102,6 +102,11 @@ def test_a_row_within_its_bounds_has_no_problem() -> None:
         (Trial(last_wrong_ms=90, answers=9), Bounds(p99_ms=80), "p99 90 ms, allowed are 80 ms"),
         (Trial(last_wrong_ms=1, answers=9), Bounds(max_ms=0), "max 1 ms, allowed are 0 ms"),
         (Trial(longest_missing_ms=1001, answers=9), Bounds(), "missing 1001 ms, allowed are 1000 ms"),
+        (
+            Trial(longest_dead_ms=3, answers=9),
+            Bounds(dead_ms=0),
+            "a dead server or a stranger named for 3 ms",
+        ),
         (Trial(empty=2, answers=9), Bounds(), "2 empty answers"),
         (Trial(servfail=1, answers=9), Bounds(), "1 SERVFAIL"),
         (Trial(malformed=1, answers=9), Bounds(), "1 malformed answers"),
@@ -154,6 +159,7 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
         ("registrar-killed", "poll", {"max_ms": 0, "missing_ms": 1000}),
         ("registrar-frozen-and-woken", "enrp", {"max_ms": 0, "missing_ms": 1000}),
         ("registrars-all-restarted", "enrp", {"missing_ms": 1000}),
+        ("host-takes-identifiers", "enrp", {"missing_ms": 1500, "dead_ms": 0}),
         ("as-and-home-registrar-killed", "enrp", {"max_ms": 2500}),
         ("backend-killed", "enrp", {"p99_ms": 1000}),
         ("as-unreachable-from-name-servers", "poll", {"p50_ms": 500, "max_ms": 1000, "missing_ms": 1000}),
@@ -201,25 +207,28 @@ def test_a_pool_of_twelve_is_not_judged_by_who_came_back() -> None:
     assert ("as-back", 12) not in cases
 
 
-def test_only_what_the_backends_probe_for_runs_in_a_lab_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_for_verified_or_keyed_pools_runs_in_a_lab_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Probes by the backends would help against other faults too, which are judged without."""
     labs = []
 
     @contextlib.contextmanager
     def lab(setting: Setting) -> Iterator[MagicMock]:
-        labs.append((setting.verified, setting.fastpath))
+        labs.append((setting.verified, setting.keyed, setting.fastpath))
         yield MagicMock()
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
     order = Order(sizes=(3,), follows=("enrp",), trials=2)
     found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
-    assert labs == [(False, False), (True, False)]
+    kinds = [(False, False), (True, False), (False, True)]
+    assert labs == [(*kind, False) for kind in kinds]
     assert found == {fault.name: 2 for fault in ALL_FAULTS if not fault.fastpath}
     labs.clear()
     order = replace(order, fastpath=True)
     found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
-    assert labs == [(False, False), (False, True), (True, False), (True, True)]
+    assert labs == [(*kind, fastpath) for kind in kinds for fastpath in (False, True)]
     assert found == {fault.name: 2 if fault.fastpath else 4 for fault in ALL_FAULTS}
 
 

@@ -216,13 +216,14 @@ class ApplicationServerHost:
         folder: Path,
         sctp: SctpRunner,
         slow: float = 1.0,
+        key: Path | None = None,
     ) -> None:
         self.host = host
         self._control = folder / "agent.sock"
         self._identifier: str | None = None
         (folder / "load").write_text(f"{load}\n")
         (folder / "agent.toml").write_text(
-            texts.agent_toml(host.name, host.address, registrars, folder, slow)
+            texts.agent_toml(host.name, host.address, registrars, folder, slow, key=key)
         )
         (folder / "kamailio.cfg").write_text(texts.kamailio_cfg(host.address, host.name))
         (folder / "state").mkdir()

@@ -23,6 +23,7 @@ from rspdns_lab.chain.plan import (
     SRV_QUESTION,
     Setting,
 )
+from rspdns_lab.chain.texts import write_keys
 from rspdns_lab.ending import tell_of_full_disk, uninterrupted
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Network, network_prefix
@@ -213,6 +214,8 @@ class Lab(LabBase):
         ):
             self.network.add_host(name, address)
             (self.folder / name).mkdir()
+        if self.setting.keyed:
+            write_keys(self.folder, self.setting.application_servers)
         hosts, registrars = self.network.hosts, list(REGISTRARS.values())
         clock = build_wall_clock(self.folder) if self.setting.clocks else None
         for number, name in enumerate(REGISTRARS, start=1):
@@ -236,6 +239,7 @@ class Lab(LabBase):
                 self.folder / name,
                 self.sctp,
                 self.setting.slow,
+                self.folder / name / "server.key" if self.setting.keyed else None,
             )
 
     def _answered(self, server: int) -> frozenset[str]:

@@ -44,6 +44,8 @@ class Setting:
     """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
     verified: bool = False
     """Whether the backends probe every application server themselves."""
+    keyed: bool = False
+    """Whether the pool has a key."""
     tcp: bool = False
     """Whether the application servers are in a pool for TCP, too, at the same name."""
     fastpath: bool = False

@@ -1,12 +1,15 @@
 """The configuration files of a lab's hosts. Pure but for `write_name_server_files`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+from daemon_kit.files import replace_file
 from pdns_config import PdnsSettings, render_pdns_conf
 
+from rserpool import Protocol, new_pool_key, pool_key_line, server_key_line
 from rspdns_lab.chain import fast_path
 from rspdns_lab.chain.plan import (
     HANDLE,
@@ -58,10 +61,12 @@ def agent_toml(
     slow: float = 1.0,
     *,
     tcp: bool = False,
+    key: Path | None = None,
 ) -> str:
     """Return the sidecar's configuration: both checks, load from the file `load` in its folder.
 
-    On a machine that is `slow` times slower the checks have more patience. `tcp`: it is in the pool for
+    On a machine that is `slow` times slower the checks have more patience. `key`: the server's key file, in a
+    keyed pool. `tcp`: it is in the pool for
     TCP, too, and takes what ppu-agents embed in SCTP.
     """
     timeout_ms = round(_CHECK_TIMEOUT_MS * slow)
@@ -70,6 +75,8 @@ def agent_toml(
         _server(name if transport == "udp" else f"{name}-tcp", transport, handle, address, folder, timeout_ms)
         for transport, handle in handles.items()
     )
+    if key is not None:
+        servers = servers.replace("\nport = ", f"\nkey = {_text(key)}\nport = ")
     relay = ""
     if tcp:
         servers = servers.replace("\nport = ", "\nrelay = true\nport = ")
@@ -140,10 +147,10 @@ def fastpath_toml(socket: Path) -> str:
     return f"\n[fastpath]\nsocket = {_text(socket)}\n"
 
 
-def zone_toml(verified: bool = False, *, tcp: bool = False) -> str:
+def zone_toml(verified: bool = False, *, tcp: bool = False, key: Path | None = None) -> str:
     """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself.
 
-    `tcp`: and one of the same servers over TCP.
+    `key`: the key file of a keyed pool. `tcp`: and one of the same servers over TCP.
     """
     more = f"""
 [[pool]]
@@ -164,6 +171,7 @@ service = "_sip._udp"
 name = "as"
 accept = [{_text(NETWORK)}]
 {'verify = "sip-options"' if verified else ""}
+{f"key = {_text(key)}" if key is not None else ""}
 {more if tcp else ""}"""
 
 
@@ -188,6 +196,23 @@ def _array(values: Sequence[str]) -> str:
     return "[" + ", ".join(_text(value) for value in values) + "]"
 
 
+def pool_key_file(folder: Path) -> Path:
+    """Return where the key of the pool is, in a lab whose files are in `folder`."""
+    return folder / "pool.key"
+
+
+def write_keys(folder: Path, servers: Mapping[str, str]) -> None:
+    """Write the key of the pool into `folder`, and that of each server into the folder of its name.
+
+    `servers` are their addresses by name.
+    """
+    pool = new_pool_key()
+    replace_file(pool_key_file(folder), f"{pool_key_line(pool)}\n".encode())
+    for name, address in servers.items():
+        server = pool.server_key(Protocol.UDP, ip_address(address), SIP_PORT)
+        replace_file(folder / name / "server.key", f"{server_key_line(server)}\n".encode())
+
+
 def write_name_server_files(
     address: str,
     registrars: Sequence[str],
@@ -206,7 +231,9 @@ def write_name_server_files(
     if setting.fastpath:
         text += fastpath_toml(folder / fast_path.SOCKET)
     (folder / "rspdns.toml").write_text(text)
-    (zones / f"{ZONE}.toml").write_text(zone_toml(verified=setting.verified, tcp=setting.tcp))
+    key = pool_key_file(folder.parent) if setting.keyed else None
+    zone = zone_toml(verified=setting.verified, tcp=setting.tcp, key=key)
+    (zones / f"{ZONE}.toml").write_text(zone)
     (zones / f"{ZONE}.zone").write_text(static_zone(name_servers))
     settings = PdnsSettings(
         listen_address=address,

@@ -12,6 +12,7 @@ from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
 from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
+from rspdns_lab.chaos.faults.hosts import HOST_FAULTS
 from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos.faults.servers import FAULTS, VERIFIED_FAULTS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
@@ -19,7 +20,14 @@ from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, compared, s
 from rspdns_lab.chaos.verdict import Trial, judge_trial
 from rspdns_lab.errors import LabError
 
-ALL_FAULTS: Final = (*FAULTS, *VERIFIED_FAULTS, *REGISTRAR_FAULTS, *DOUBLE_FAULTS, *FASTPATH_FAULTS)
+ALL_FAULTS: Final = (
+    *FAULTS,
+    *VERIFIED_FAULTS,
+    *HOST_FAULTS,
+    *REGISTRAR_FAULTS,
+    *DOUBLE_FAULTS,
+    *FASTPATH_FAULTS,
+)
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
 QUICK_FASTPATH_FAULTS: Final = (
     *("as-killed", "backend-killed", "as-killed-while-backend-frozen"),
@@ -75,12 +83,16 @@ class Order:
         return compared(rows, self.slack)
 
 
+_POOLS: Final = ((False, False), (True, False), (False, True))
+"""Kinds of pools: whether they are verified, and whether they are keyed."""
+
+
 def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
     """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
     done = Counter(one.case for one in earlier)
-    labs = itertools.product(order.sizes, order.follows, (False, True), order.chains)
-    for size, follow, verified, fastpath in labs:
-        setting = Setting(members=size, follow=follow, verified=verified, fastpath=fastpath)
+    labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
+    for size, follow, (verified, keyed), fastpath in labs:
+        setting = Setting(members=size, follow=follow, verified=verified, keyed=keyed, fastpath=fastpath)
         while left := list(_left(order, done, setting)):
             before = done.total()
             for one in _run_in_one_lab(order, setting, left, say):
@@ -92,10 +104,10 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
 
 def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
-    wanted = (setting.members, setting.follow, setting.verified, setting.fastpath)
+    wanted = (setting.members, setting.follow, setting.verified, setting.keyed, setting.fastpath)
     for trial in range(order.trials):
         for case, fault in order.cases():
-            is_here = (case.members, case.follow, fault.verified, case.fastpath) == wanted
+            is_here = (case.members, case.follow, fault.verified, fault.keyed, case.fastpath) == wanted
             if is_here and trial >= done[case]:
                 yield trial, case, fault
 
@@ -106,6 +118,7 @@ def _run_in_one_lab(
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
     probed = ", each probed by the name servers" if setting.verified else ""
+    probed += ", in a keyed pool" if setting.keyed else ""
     followed = FOLLOWED[setting.follow]
     by_kernel = ", answered by the kernel" if setting.fastpath else ""
     say(f"a lab with {setting.members} application servers{probed}, registrars {followed}{by_kernel}")

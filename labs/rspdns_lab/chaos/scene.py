@@ -82,7 +82,8 @@ class ChaosFault:
 
     `watch_s`: at least so long is watched after `strike` has returned. `enrp`: the bounds when registrars are
     followed, where they differ from those of polling. `sizes`: pools of how many it is for. `verified`: for
-    pools whose members the backends probe themselves (`verify`). `fastpath`: only where kernels answer.
+    pools whose members the backends probe themselves (`verify`). `keyed`: for pools with a key. `fastpath`:
+    only where kernels answer.
     """
 
     name: str
@@ -94,6 +95,7 @@ class ChaosFault:
     enrp: Bounds | None = None
     sizes: tuple[int, ...] = (2, 3, 12)
     verified: bool = False
+    keyed: bool = False
     fastpath: bool = False
 
     def bounds_for(self, follow: Follow) -> Bounds:

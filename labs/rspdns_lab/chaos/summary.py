@@ -15,12 +15,14 @@ class Bounds:
     """What a fault may do to the answers; None: no bound of its own. Times in ms.
 
     `p50_ms`, `p99_ms`, `max_ms`: of last_wrong_ms. `missing_ms`: how long a live server may be left out.
+    `dead_ms`: how long a dead server, or a stranger, may be named.
     """
 
     p50_ms: float | None = None
     p99_ms: float | None = None
     max_ms: float | None = None
     missing_ms: float | None = 1000.0
+    dead_ms: float | None = None
     servfail: bool = False
     """Whether SERVFAIL is expected: the backend is down and a cached answer ran out."""
     silence: bool = False
@@ -110,6 +112,9 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
         for name, value in found.items()
         if (bound := getattr(bounds, name)) is not None and value > bound * slack
     ]
+    dead_ms = max(one.longest_dead_ms for one in trials)
+    if bounds.dead_ms is not None and dead_ms > bounds.dead_ms * slack:
+        problems.append(f"a dead server or a stranger named for {dead_ms:g} ms")
     empty, servfail, malformed, timeouts, answers = (
         sum(getattr(one, name) for one in trials)
         for name in ("empty", "servfail", "malformed", "timeouts", "answers")

@@ -1,6 +1,6 @@
 """An admitted host that registers every PE identifier of a pool at its own address. Run it where SCTP works.
 
-    python -m tests.support.identifier_thief OWN PORT HANDLE REGISTRAR...
+    python -m rspdns_lab.chaos.identifier_thief OWN PORT HANDLE REGISTRAR...
 
 It asks every registrar for the pool again and again, and writes a line for each identifier that it took.
 What it registers lives: it answers keep-alives.
@@ -25,6 +25,7 @@ EVERY_S = 0.02
 
 
 async def main(own: str, port: str, handle: str, *addresses: str) -> None:
+    """Take identifiers until killed."""
     registrars = [RegistrarAddress.parse(text) for text in addresses]
     asked = [RegistrarClient(each) for each in registrars]
     for client in asked:
