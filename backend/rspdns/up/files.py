@@ -14,12 +14,16 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from daemon_kit.addresses import endpoint
+from daemon_kit.errors import FatalError
+from daemon_kit.files import read_secret, replace_file
 from daemon_kit.logs import get_logger
 from pdns_config import PdnsSettings, render_pdns_conf
 
+from rserpool import Protocol, new_pool_key, pool_key_line, read_pool_keys, server_key_line
 from rspdns.admin.configuration import AdminConfig
 from rspdns.zones.adding import NameServer, NewZone, parse_name_server, toml_text, zone_text
 
@@ -67,6 +71,8 @@ LIVE_PAGE = AdminConfig().listen
 SERVERS: Mapping[str, int] = {"sip-1": 5071, "sip-2": 5072, "sip-3": 5073}
 """The SIP servers and their ports, UDP and TCP."""
 
+OWN_PORT = 5060
+"""The port of a server of the user's own."""
 _WHEN_EMPTY = """
 # Here servers are killed to see them go. The default "last-good" would go on answering with the last of them
 # after its death: right where a check may err about all servers at once, confusing here.
@@ -93,6 +99,15 @@ class UpFiles:
     def sidecar(self, server: str) -> Path:
         """The configuration of the sidecar of one of `SERVERS`."""
         return self.folder / f"{server}.toml"
+
+    @property
+    def pool_key(self) -> Path:
+        """The key of the pool."""
+        return self.folder / "pool.key"
+
+    def server_key(self, server: str) -> Path:
+        """The key of one of `SERVERS`, or of the user's own: "own"."""
+        return self.folder / f"{server}.key"
 
     def pid(self, name: str) -> Path:
         """The file with the process number of a program."""
@@ -121,9 +136,13 @@ class UpFiles:
         """
         zones = self.folder / "zones.d"
         zones.mkdir(parents=True, exist_ok=True)
+        _write_missing(self.pool_key, f"{pool_key_line(new_pool_key())}\n", mode=0o600)
+        for name, its_port in (("own", OWN_PORT), *SERVERS.items()):
+            self._write_server_key(name, address, its_port)
         new = NewZone(ZONE, (_name_server(),), HANDLE, (_network(address),), label="u")
         _write_missing(
-            zones / f"{ZONE}.toml", toml_text(new) + _WHEN_EMPTY + (_expected(address) if has_servers else "")
+            zones / f"{ZONE}.toml",
+            toml_text(new) + self._key_text + _WHEN_EMPTY + (_expected(address) if has_servers else ""),
         )
         _write_missing(zones / f"{ZONE}.zone", zone_text(new))
         settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
@@ -135,6 +154,19 @@ class UpFiles:
                 f"# The sidecar of {name}, written anew by every `rspdns up`\n"
                 f"{self._agent_text(name, name, address, its_port, registrars)}{_TCP_HOLD}"
             )
+
+    @property
+    def _key_text(self) -> str:
+        return f"key = {json.dumps(str(self.pool_key))}  # only sidecars with a key of it are believed\n"
+
+    def _write_server_key(self, name: str, address: str, port: int) -> None:
+        """Write the key of one server, derived from the pool's newest key. Raises OSError."""
+        try:
+            pool = read_pool_keys(read_secret(self.pool_key))[-1]
+        except ValueError as problem:
+            raise FatalError(str(problem)) from None
+        made = pool.server_key(Protocol.UDP, ip_address(address), port)
+        replace_file(self.server_key(name), f"{server_key_line(made)}\n".encode())
 
     def _backend_text(self, registrars: Sequence[str], control: str) -> str:
         return f"""registrars = {json.dumps(list(registrars))}
@@ -165,6 +197,7 @@ handle = {json.dumps(HANDLE)}
 transport = "udp"
 address = {json.dumps(address)}
 port = {port}
+key = {json.dumps(str(self.server_key(server)))}
 policy = "least-used"
 
 [[as.check]]
@@ -172,8 +205,8 @@ type = "sip-options"
 """
 
     def _own_agent_text(self, address: str, registrars: Sequence[str]) -> str:
-        return f"""# A sidecar for a SIP server of yours at {address}:5060; see what `rspdns up` prints
-{self._agent_text("agent", "own", address, 5060, registrars)}
+        return f"""# A sidecar for a SIP server of yours at {address}:{OWN_PORT}; see what `rspdns up` prints
+{self._agent_text("agent", "own", address, OWN_PORT, registrars)}
 # With one of these beside it a killed server is out within milliseconds:
 # [[as.check]]
 # type = "tcp-hold"  # where it listens on TCP, too
@@ -204,8 +237,9 @@ def _expected(address: str) -> str:
     return "\n[pool.expect]  # whose absence is told, by name\n" + "\n".join(named) + "\n"
 
 
-def _write_missing(path: Path, text: str) -> None:
+def _write_missing(path: Path, text: str, *, mode: int = 0o644) -> None:
     if not path.exists():
+        path.touch(mode)
         path.write_text(text)
 
 
