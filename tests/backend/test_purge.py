@@ -262,6 +262,20 @@ async def test_zones_are_read_again_before_anything_else(make, purger) -> None: 
     assert [line for _, line in pdns.commands][:2] == ["REDISCOVER", "PURGE a"]
 
 
+async def test_powerdns_that_is_not_there_yet_is_no_failure(make, purger) -> None:  # type: ignore[no-untyped-def]
+    pdns = make("later")
+    one = purger(pdns.path).sockets[0]
+    one.purge(["a"])
+    await until_async(lambda: one.counts.commands == 1 and one.problem == NOT_THERE)
+    assert one.counts.failures == 0
+    await pdns.start()
+    one.purge(["a"])
+    await until_async(lambda: one.problem is None and idle(one))
+    await pdns.stop()
+    one.purge(["a"])
+    await until_async(lambda: one.counts.failures == 1)
+
+
 async def test_zones_that_can_not_be_read_again_delay_no_purge(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("zones")
     pdns.rediscovered = b""  # PowerDNS closed the connection

@@ -211,6 +211,8 @@ class ControlSocket:
         self._schedule = PurgeSchedule()
         self._under_way = 0
         self._is_waiting = False
+        self._was_there = False
+        """Whether a command got through since the start."""
         self._begun: _Begun | None = None
         """A command that `purge()` sent at once."""
         self._rediscover_at_s = math.inf
@@ -320,7 +322,11 @@ class ControlSocket:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
         self.counts.commands += counts
         said = await self._heard(exchange)
-        self.counts.failures += counts and not said
+        was_there = (
+            self._was_there or said is False
+        )  # PowerDNS starts after us: its absence is no failure yet
+        self.counts.failures += counts and not said and was_there
+        self._was_there |= said is True
         self._told_s = time.monotonic()
         return said
 
