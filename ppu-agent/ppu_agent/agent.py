@@ -133,6 +133,7 @@ class PpuAgent:
         self._views: Mapping[str, PoolView] = {}
         self._targets = LivingTargets({}, {})
         self._were_dead: Mapping[Destination, Departed] = {}
+        self._were_certain: frozenset[Destination] = frozenset()
         self._probes: set[asyncio.Task[None]] = set()
         self._beside: dict[str, asyncio.Task[None]] = {}
         """What asks members of a pool beside its departed."""
@@ -304,8 +305,13 @@ class PpuAgent:
         self.deaths.views(views, now)
 
     def _conclude(self, now: float) -> None:
-        """Steer by what is known now, and leave the servers that died since the last time."""
+        """Steer by what is known now, and leave the servers that died since the last time.
+
+        Connections to them end later, when their death is certain.
+        """
         before, dead = self._were_dead, self.deaths.dead()
+        certain = frozenset(destination for destination, one in dead.items() if one.is_certain)
+        ending, self._were_certain = certain - self._were_certain, certain
         self._were_dead = dead
         died = [destination for destination in dead if destination not in before]
         back = [destination for destination in before if destination not in dead]
@@ -319,15 +325,19 @@ class PpuAgent:
             self.writer.let_pass(
                 [
                     Destination(address, Protocol.TCP, port)
-                    for address, port in dict.fromkeys(one.endpoint for one in died)
+                    for address, port in dict.fromkeys(one.endpoint for one in ending)
                     if not is_on_this_host(address)
                 ]
             )
         self._steer(now)
         for destination in died:
+            for front in self._datagram_fronts.values():
+                front.died(destination)
+        for destination in ending:
+            self._log.info("connections_end", destination=str(destination), why=dead[destination].words)
             self._leave(destination)
-        if died:
-            self._died.update(dict.fromkeys(died))
+        if died or ending:
+            self._died.update(dict.fromkeys((*died, *ending)))
             self._has_died.set()
 
     def _steer(self, now: float) -> None:
@@ -371,14 +381,12 @@ class PpuAgent:
         return found
 
     def _leave(self, server: Destination) -> None:
-        """A server died: what goes to it through this agent goes on elsewhere, or ends."""
+        """A server is dead for certain: its connections through this agent go on elsewhere, or end."""
         if self.relay is not None:
             self.relay.died(server)
         others = (member for view in self._views.values() for member in view.members)
         if self.channels is not None and not any(server.address in one.addresses for one in others):
             self.channels.died(server)
-        for front in self._datagram_fronts.values():
-            front.died(server)
 
     def _policy_via(self, front: Destination) -> PoolPolicy | None:
         return next((one for one in self._policies if one.via_port and one.front == front.endpoint), None)
@@ -465,18 +473,24 @@ class PpuAgent:
             dead = self.deaths.dead()
             gone = [dead[destination] for destination in died if destination in dead]
             endpoints = {one.destination.endpoint for one in gone}
-            treated = [one.destination for one in self.steering.treatments]
-            over_tcp = [one for one in treated if one.protocol is Protocol.TCP and one.endpoint in endpoints]
+            treated = [
+                one.destination
+                for one in self.steering.treatments
+                if one.destination.endpoint in endpoints and not one.spares_connections
+            ]
+            over_tcp = [one for one in treated if one.protocol is Protocol.TCP]
             if over_tcp:  # first: the rules end them when what they send passes no more
                 ended = await asyncio.to_thread(self.writer.end_connections, over_tcp)
                 self.counts["connections_ended"] += ended
-            in_zone = [
-                one for one in treated if one.protocol is not Protocol.TCP and one.endpoint in endpoints
-            ]
+            in_zone = [one for one in treated if one.protocol is not Protocol.TCP]
             if in_zone:
                 await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
             for protocol, asked in self._moved_from().items():
-                servers = [one.destination for one in gone if protocol in self._protocols_of(one)]
+                servers = [
+                    one.destination
+                    for one in gone
+                    if protocol in self._protocols_of(one) and (one.is_certain or protocol is Protocol.UDP)
+                ]
                 if servers:
                     moved, ended = await asyncio.to_thread(self.writer.move_flows, asked, servers)
                     self.counts["flows_moved"] += moved
@@ -623,12 +637,17 @@ class PpuAgent:
         return handle is not None and self._has_answered(handle, departed.destination, departed.left_at_s)
 
     async def _listen_to(self, departed: Departed) -> Heard:
-        """Probe it. Silence tells nothing where no other member of its pool answers."""
+        """Probe it. Silence tells nothing where no other member of its pool answers.
+
+        When it was silent before, another one must have answered since: this host may be cut off.
+        """
         handle = self._asking_pool(departed)
         if handle is None:
             return Heard(ProbeResult.UNKNOWN, "its pool is not in the configuration")
         question = self._questions[handle]
-        since_s = time.monotonic() - WITNESS_S
+        since_s = departed.silent_since_s
+        if since_s is None:
+            since_s = time.monotonic() - WITNESS_S
         is_witnessed = self._is_witnessed(handle, departed, since_s)
         beside = None if is_witnessed else self._living_asked(handle, question)
         heard = await listen_for_life(departed.at_destination, question)

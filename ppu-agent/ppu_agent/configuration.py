@@ -312,7 +312,7 @@ class PpuConfig(StrictModel):
                 replace(
                     pool.question,
                     interval_s=VERIFY_EVERY_S if pool.verify else 1.0,
-                    fall=1 if pool.verify else 2,
+                    fall=2,
                     verified=pool.verify,
                 ),
                 pool.handle,

@@ -16,6 +16,10 @@ server out that serves on. So a destination counts as dead only while three thin
 | DEAD   | left, and the probe found nobody                                                 |
 
 What is listed again is forgotten at once, in whatever state.
+
+New flows leave a dead server at once: they can come back. A connection that ends can't. So a death is certain
+only after a refusal, or when the server was silent for 2 s (`Departed.is_certain`). A cable that is out for a
+moment, or a network that loses packets, ends nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ ASK_SPARED_EVERY_S = 0.5
 """One that serves on outside its pool is asked again: a drained server is often stopped next."""
 MOST_ASKED_PER_S = 200
 """Of many that left, each is asked less often."""
+SILENCE_S = 2.0
+"""Connections to a dead server end when it was silent for this time, over several probes."""
 ASK_UNTOLD_EVERY_S = 10.0
 """The longest time between two probes that tell nothing; they begin as often as those of a dead member."""
 REFUSAL_HOLDS_S = 5.0
@@ -95,6 +101,11 @@ class Departed:
     refused_at_s: float = float("-inf")
     was_heard: bool = False
     """Whether this agent heard it answer the probe's question while it was a member."""
+    asked_at_s: float = float("-inf")
+    silent_since_s: float | None = None
+    """When the first probe began of those that heard nothing since the last answer."""
+    is_certain: bool = False
+    """Whether what is up with it may be ended, should it be dead."""
 
     @property
     def at_destination(self) -> Member:
@@ -142,6 +153,7 @@ class Deaths:
             for member in view.unreachable:
                 for one in self._of(member):
                     if one.state is State.OUT and one.was_heard:
+                        one.silent_since_s = now if one.silent_since_s is None else one.silent_since_s
                         self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
         return before != {destination: one.state for destination, one in self._departed.items()}
 
@@ -217,6 +229,8 @@ class Deaths:
         """Return whom to probe now, `most` of them; each must be told of by `heard()` once."""
         found = sorted((one for one in self._waiting if one.due_s <= now), key=lambda one: one.due_s)[:most]
         self._under_way.update(one.destination for one in found)
+        for one in found:
+            one.asked_at_s = now
         return found
 
     @property
@@ -225,12 +239,12 @@ class Deaths:
         return min((one.due_s for one in self._waiting), default=float("inf"))
 
     def heard(self, destination: Destination, heard: Heard, now: float) -> bool:
-        """Take what a probe heard. Return whether the destination's state changed."""
+        """Take what a probe heard. Return whether the destination's state or its certainty changed."""
         self._under_way.discard(destination)
         one = self._departed.get(destination)
         if one is None:
             return False
-        before = one.state
+        before, was_certain = one.state, one.is_certain
         one.was_heard = self._was_heard(one)
         found, words = meaning(heard), heard.words
         if found is Input.REFUSED:
@@ -241,13 +255,14 @@ class Deaths:
         if found is None:
             one.words = words
         else:
+            self._weigh(one, found, now)
             self._step(one, found, words, now)
         every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
         if one.state is State.OUT:
             every_s = min(ASK_UNTOLD_EVERY_S, max(every_s, (now - one.state_since_s) / 4))
         every_s = max(every_s, len(self._departed) / MOST_ASKED_PER_S)
         one.due_s = now if one.state is State.OUT and before is not State.OUT else now + every_s
-        return one.state is not before
+        return one.state is not before or one.is_certain is not was_certain
 
     def dead(self) -> dict[Destination, Departed]:
         """The destinations that count as dead now: see the rules at the top of this file."""
@@ -312,6 +327,18 @@ class Deaths:
         after = TRANSITIONS.get((one.state, found), one.state)
         if after is not one.state:
             one.state, one.state_since_s = after, now
+
+    def _weigh(self, one: Departed, found: Input, now: float) -> None:
+        """Decide whether a dead one would be dead for certain."""
+        match found:
+            case Input.SILENT:
+                if one.silent_since_s is None:
+                    one.silent_since_s = one.asked_at_s
+                one.is_certain = one.is_certain or now - one.silent_since_s >= SILENCE_S
+            case Input.REFUSED:
+                one.is_certain = True
+            case _:
+                one.silent_since_s, one.is_certain = None, False
 
     def _forget(self, now: float) -> None:
         for destination in [

@@ -62,7 +62,14 @@ def rehearse(
             for address in member.addresses:
                 destination = Destination(address, member.protocol, member.port)
                 left_dead = Departed(
-                    destination, member, {handle: None}, 0.0, State.DEAD, words=ASSUMED, was_heard=True
+                    destination,
+                    member,
+                    {handle: None},
+                    0.0,
+                    State.DEAD,
+                    words=ASSUMED,
+                    was_heard=True,
+                    is_certain=True,
                 )
                 dead = {destination: left_dead}
                 treated = plan(policies, left, shares_left, {} if is_own(address) else dead)

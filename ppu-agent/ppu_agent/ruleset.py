@@ -22,10 +22,12 @@ What a server began itself is in the default zone, too, and takes the client's p
 agent has conntrack forget that when the server dies.
 
 TCP is redirected outside the zone, since a connection must stay with its server: also when the first one is
-back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs to
-connections that were up before: it is reset. An empty NAT chain (`established`) stays for them: without any,
-the kernel translates nothing. While the agent runs, `ppu_agent_claim` has the same chain: `nft flush ruleset`
-spares the tables of others, and translation must not pause until the agent has put its rules again.
+back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs
+to connections that were up before: it is reset. Until the death is certain (`Treatment.is_certain`) it
+passes, as do packets of SCTP associations: only what sets up a connection is treated. A NAT chain
+(`established`) stays for redirected connections: without any, the kernel translates nothing. While the agent
+runs, `ppu_agent_claim` has the same chain: `nft flush ruleset` spares the tables of others, and translation
+must not pause until the agent has put its rules again.
 
 What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
 since nobody else could take it.
@@ -113,6 +115,10 @@ _IS_SET_UP: Final[Command] = {
         "right": _SYN,
     }
 }
+_IS_SCTP_SET_UP: Final[Command] = {
+    "match": {"op": "==", "left": {"payload": {"base": "th", "offset": 96, "len": 8}}, "right": 1}
+}
+"""By the type of the first chunk: an INIT is alone in its packet (RFC 9260, 6.10)."""
 _IS_NO_SET_UP: Final[Command] = {"match": _IS_SET_UP["match"] | {"op": "!="}}
 
 
@@ -376,8 +382,10 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
     versions = sorted({one.destination.address.version for one in moved})
     for version in versions:
         of_version = [one for one in moved if one.destination.address.version == version]
-        in_zone = [one.destination for one in of_version if not _is_redirected_tcp(one)]
-        commands.append(_set(f"moved{version}", version, in_zone))
+        in_zone = [one for one in of_version if not _is_redirected_tcp(one)]
+        for name, is_spared in (("moved", False), ("begun", True)):
+            own = [one.destination for one in in_zone if one.spares_connections is is_spared]
+            commands.append(_set(f"{name}{version}", version, own))
         elements = [
             [_leased(one.destination), {"goto": {"target": chains[_group(one)]}}] for one in of_version
         ]
@@ -392,7 +400,9 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
     into_zone = {"mangle": {"key": {"ct": {"key": "zone", "dir": "original"}}, "value": zone}}
     for hook in ("output", "prerouting"):
         commands += _base(f"zone_{hook}", "filter", hook, -300, _own_zone())
-        commands += [_rule(f"zone_{hook}", _is_in(v, f"moved{v}"), into_zone) for v in versions]
+        for v in versions:
+            commands.append(_rule(f"zone_{hook}", _is_in(v, f"moved{v}"), into_zone))
+            commands.append(_rule(f"zone_{hook}", _is_in(v, f"begun{v}"), _IS_SCTP_SET_UP, into_zone))
         commands += _base(f"redirect_{hook}", "nat", hook, -100)
         commands += [
             _rule(f"redirect_{hook}", {"vmap": {"key": _key(v), "data": f"@moves{v}"}}) for v in versions
@@ -455,18 +465,21 @@ def _group(one: Treatment) -> tuple[object, ...]:
     `plan()` gives all that go to the same targets the same tuple: to compare thousands of targets for each of
     hundreds of treatments would take seconds.
     """
-    return one.action, one.destination.protocol, one.destination.address.version, id(one.targets)
+    kind = one.action, one.destination.protocol, one.destination.address.version, one.spares_connections
+    return *kind, id(one.targets)
 
 
 def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
     is_transport = _match({"meta": {"key": "l4proto"}}, one.destination.protocol.name.lower())
-    if one.action == "refuse" and one.destination.protocol is Protocol.SCTP:
-        return [is_transport, {"redirect": {"port": CLOSED_SCTP_PORT}}]
+    is_sctp = one.destination.protocol is Protocol.SCTP
+    matches = [is_transport, *([_IS_SCTP_SET_UP] if is_sctp and one.spares_connections else [])]
+    if one.action == "refuse" and is_sctp:
+        return [*matches, {"redirect": {"port": CLOSED_SCTP_PORT}}]
     if one.action in ("refuse", "answer-503"):
         is_meant = [_IS_SIP_REQUEST] if one.action == "refuse" else []
         return [is_transport, *is_meant, {"redirect": {"port": responder_port}}]
     to_target = {"dnat": {"family": _IP[one.destination.address.version], "addr": _drawn(one.targets)}}
-    return [is_transport, *([_IS_SET_UP] if _is_redirected_tcp(one) else []), to_target]
+    return [*matches, *([_IS_SET_UP] if _is_redirected_tcp(one) else []), to_target]
 
 
 def _drawn(targets: Sequence[Target]) -> Command:
@@ -512,14 +525,16 @@ def _refusing(refused: Sequence[Treatment]) -> list[Command]:
         commands.append(_rule("refuse", match, {"reject": kind}))
     versions = sorted({one.destination.address.version for one in refused})
     for version in versions:
-        destinations = [one.destination for one in refused if one.destination.address.version == version]
-        commands.append(_set(f"refused{version}", version, destinations))
+        of_version = [one for one in refused if one.destination.address.version == version]
+        for name, is_spared in (("refused", False), ("unready", True)):
+            own = [one.destination for one in of_version if one.spares_connections is is_spared]
+            commands.append(_set(f"{name}{version}", version, own))
+    refusal = {"goto": {"target": "refuse"}}
     for hook in ("output", "forward"):
         commands += _base(f"refuse_{hook}", "filter", hook, 0)
-        commands += [
-            _rule(f"refuse_{hook}", _is_in(v, f"refused{v}"), {"goto": {"target": "refuse"}})
-            for v in versions
-        ]
+        for v in versions:
+            commands.append(_rule(f"refuse_{hook}", _is_in(v, f"refused{v}"), refusal))
+            commands.append(_rule(f"refuse_{hook}", _is_in(v, f"unready{v}"), _IS_SET_UP, refusal))
     return commands
 
 

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from daemon_kit.sip import SIP_PORT
 from pool_user import Member, Network, PoolView, Weighted
 
-from ppu_agent.deaths import Departed
+from ppu_agent.deaths import SILENCE_S, Departed
 from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
 from ppu_agent.kernel import Pacing
 from rserpool import Protocol
@@ -74,7 +74,8 @@ class Target:
 class Treatment:
     """What happens to packets to one destination, for which pool, and why, in words.
 
-    `targets` are empty unless they are redirected.
+    `targets` are empty unless they are redirected. `is_certain`: also connections that are up end; else only
+    new ones, and all datagrams, are treated.
     """
 
     destination: Destination
@@ -82,6 +83,12 @@ class Treatment:
     handle: str
     why: str
     targets: tuple[Target, ...] = ()
+    is_certain: bool = True
+
+    @property
+    def spares_connections(self) -> bool:
+        """Whether only set-ups are treated."""
+        return not self.is_certain and self.destination.protocol is not Protocol.UDP
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +161,7 @@ def plan(
             for protocol in dict.fromkeys((departed.destination.protocol, *also)):
                 destination = Destination(departed.destination.address, protocol, departed.destination.port)
                 if destination not in found:
-                    found[destination] = _treat(destination, policy, targets, departed.words)
+                    found[destination] = _treat(destination, policy, targets, departed)
     return Steering(
         tuple(
             found[destination] for destination in sorted(found, key=lambda destination: destination.sort_key)
@@ -162,17 +169,21 @@ def plan(
     )
 
 
-def _treat(destination: Destination, policy: PoolPolicy, living: LivingTargets, words: str) -> Treatment:
+def _treat(
+    destination: Destination, policy: PoolPolicy, living: LivingTargets, departed: Departed
+) -> Treatment:
     action = policy.on_dead[destination.protocol]
-    why = f"out of the pool {policy.handle}, and it does not answer the agent's own probe: {words}"
+    why = f"out of the pool {policy.handle}, and it does not answer the agent's own probe: {departed.words}"
+    is_certain = departed.is_certain
+    if not is_certain and destination.protocol is not Protocol.UDP:
+        why += f"; connections that are up go on until it was silent for {SILENCE_S:g} s"
     if action not in ("redirect", "repeat"):
-        return Treatment(destination, action, policy.handle, why)
+        return Treatment(destination, action, policy.handle, why, is_certain=is_certain)
     targets = living.for_(destination, policy)
     if not targets:
-        return Treatment(
-            destination, "refuse", policy.handle, f"{why}; no living member has such an address: refused"
-        )
-    return Treatment(destination, action, policy.handle, why, targets)
+        why += "; no living member has such an address: refused"
+        return Treatment(destination, "refuse", policy.handle, why, is_certain=is_certain)
+    return Treatment(destination, action, policy.handle, why, targets, is_certain)
 
 
 class LivingTargets:

@@ -357,6 +357,14 @@ def test_a_dead_server_is_wrong_until_another_one_answers() -> None:
     assert wrong_for_ms(asked, "as1", "udp", 10.6, is_dead=True) == 0.0
 
 
+def test_ended_connection_to_a_server_that_lived_is_told_unless_the_relaying_agent_died() -> None:
+    found = [
+        PpuTrial("ppu-loss", 1, 0.0, 0.0, 100, ended=2),
+        PpuTrial("ppu-killed", 1, 0.0, 0.0, 100, ended=1),
+    ]
+    assert ppu_report(1.0).problems(found) == ["ppu-loss: 2 connections to servers that lived were ended"]
+
+
 def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_success() -> None:
     found = [
         PpuTrial("ppu-member-back", 1, 10.0, 0.0, 100),
@@ -368,4 +376,4 @@ def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_succe
     assert [one.partition(":")[0] for one in broken] == ["ppu-member-out", "ppu-member-back"]
     assert ppu_report(1.5).problems(found[:2]) == []
     assert report.figures(found)["rows"][1]["wrong_tcp_ms"] == 60.0
-    assert "from when it is in again | 2 | 10 | 60 | 50 |" in report.tables(found)
+    assert "from when it is in again | 2 | 10 | 60 | 50 | 0 |" in report.tables(found)

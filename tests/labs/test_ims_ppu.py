@@ -38,8 +38,10 @@ def test_only_what_is_promised_can_be_broken() -> None:
     assert {way.key for way in WAYS} > PROMISED
     assert problems([trial("without-udp", None, 32_000.0), trial("redirect-udp", 4.0)]) == []
     assert problems([trial("redirect-udp", None, 4.0, 2500.0)]) == [
-        "as-killed, redirect over udp (kamailio): 1 calls failed, 1 took more than 2 s"
+        "as-killed, redirect over udp (kamailio): 1 calls failed, 1 took more than 2 s, the latest 2500 ms"
     ]
+    assert problems([trial("refuse-tcp", 3900.0)]) == []
+    assert problems([trial("refuse-tcp", 4100.0)])
 
 
 def test_call_that_rang_at_a_server_that_died_is_counted_apart() -> None:

@@ -37,7 +37,12 @@ def view(*numbers: int, handle: str = POOL, **more: object) -> PoolView:
 def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL) -> Departed:
     """A member that left this pool."""
     return Departed(
-        destination(number, protocol), member(number, protocol), {handle: None}, 0.0, was_heard=True
+        destination(number, protocol),
+        member(number, protocol),
+        {handle: None},
+        0.0,
+        was_heard=True,
+        is_certain=True,
     )
 
 

@@ -22,6 +22,7 @@ from ppu_agent.deaths import (
     MOST_REMEMBERED,
     REFUSAL_HOLDS_S,
     REMEMBERED_S,
+    SILENCE_S,
     TRANSITIONS,
     Deaths,
     Input,
@@ -76,6 +77,43 @@ def test_server_that_serves_on_outside_its_pool_is_spared() -> None:
         deaths = deaths_after_departure(1, 2)
         ask(deaths, heard, 1.0)
         assert deaths.dead() == {}, heard.words
+
+
+def test_death_is_certain_at_once_by_refusal_and_by_silence_after_two_seconds() -> None:
+    deaths = deaths_after_departure(1, 2)
+    ask(deaths, REFUSED, 1.0)
+    assert [one.is_certain for one in deaths.dead().values()] == [True]
+    deaths = deaths_after_departure(1, 2)
+    times = []
+    for twentieth in range(20, 100):
+        now = twentieth / 20
+        ask(deaths, SILENT, now)
+        (one,) = deaths.dead().values()
+        times += [now] if one.is_certain else []
+    assert 1.0 + SILENCE_S <= times[0] <= 1.0 + SILENCE_S + ASK_DEAD_EVERY_S + 0.1
+
+
+def test_one_answer_makes_a_silence_begin_anew() -> None:
+    """A cable that is out again and again, or a network that loses packets."""
+    deaths = deaths_after_departure(1, 2)
+    probes, was_dead = 0, False
+    for tenth in range(10, 600):
+        for due in deaths.due(tenth / 10):
+            probes += 1
+            deaths.heard(due.destination, ANSWERED if probes % 5 == 0 else SILENT, tenth / 10)
+        was_dead = was_dead or bool(deaths.dead())
+        assert not any(one.is_certain for one in deaths.dead().values())
+    assert was_dead, "new flows leave it"
+
+
+def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainly() -> None:
+    deaths = Deaths(all_heard)
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
+    (one,) = deaths.dead().values()
+    assert not one.is_certain
+    ask(deaths, SILENT, 1.0 + SILENCE_S)
+    assert one.is_certain
 
 
 def never_heard(*left: int, of: int = 3) -> Deaths:

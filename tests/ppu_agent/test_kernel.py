@@ -59,11 +59,15 @@ class Stage:
         return found
 
     def open(
-        self, kind: socket.SocketKind, bound_to: str | None = None, host: Namespace | None = None
+        self,
+        kind: socket.SocketKind,
+        bound_to: str | None = None,
+        host: Namespace | None = None,
+        protocol: int = 0,
     ) -> socket.socket:
         family = socket.AF_INET if self.version == 4 else socket.AF_INET6
         host = host or (self.namespace if bound_to in (CLIENT, None) else self.servers)
-        made = self.at_host(host, lambda: socket.socket(family, kind))
+        made = self.at_host(host, lambda: socket.socket(family, kind, protocol))
         self.cleanup.callback(made.close)
         made.settimeout(10.0)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -77,10 +81,17 @@ class Stage:
     def destination(self, address: str, protocol: Protocol = Protocol.UDP) -> Destination:
         return Destination(ip_address(self.at(address)), protocol, PORT)
 
-    def treat(self, action: Action, protocol: Protocol = Protocol.UDP, responder: int | None = None) -> None:
+    def treat(
+        self,
+        action: Action,
+        protocol: Protocol = Protocol.UDP,
+        responder: int | None = None,
+        *,
+        is_certain: bool = True,
+    ) -> None:
         """Packets to DEAD are treated so; redirected ones go to ALIVE."""
         targets = (Target(self.destination(ALIVE, protocol), 1),) if action == "redirect" else ()
-        treatment = Treatment(self.destination(DEAD, protocol), action, "p", "test", targets)
+        treatment = Treatment(self.destination(DEAD, protocol), action, "p", "test", targets, is_certain)
         self.inside(lambda: self.writer.write(Steering((treatment,)), responder))
         assert self.writer.problem is None
 
@@ -204,6 +215,57 @@ def test_refused_connections_and_datagrams_fail_at_once_and_the_agents_probe_pas
     stage.treat("refuse")
     with pytest.raises(PermissionError):
         stage.open(socket.SOCK_DGRAM).sendto(b"question", (stage.at(DEAD), PORT))
+
+
+@pytest.mark.parametrize("action", ["refuse", "redirect"])
+def test_connection_that_is_up_goes_on_until_the_death_is_certain(stage: Stage, action: Action) -> None:
+    client, server = connected(stage, DEAD, DEAD)
+    stage.treat(action, Protocol.TCP, is_certain=False)
+    assert_up(client, server)
+    if action == "refuse":
+        with pytest.raises(ConnectionRefusedError):
+            stage.open(socket.SOCK_STREAM).connect((stage.at(DEAD), PORT))
+    else:
+        connected(stage, DEAD, ALIVE)
+    assert_up(client, server)
+    stage.treat(action, Protocol.TCP)
+    with contextlib.suppress(ConnectionError):  # a late ACK may have been the first packet
+        client.sendall(b"question")
+    assert heard_by(client) == b"", "and it ended"
+
+
+def test_sctp_association_that_is_up_goes_on_until_the_death_is_certain(stage: Stage) -> None:
+    """By the packets alone: only an INIT is sent on to the closed port."""
+    raw = stage.open(socket.SOCK_RAW, host=stage.servers, protocol=socket.IPPROTO_SCTP)
+    own, to = stage.open(socket.SOCK_RAW, protocol=socket.IPPROTO_SCTP), (stage.at(DEAD), 0)
+    init, heartbeat = 1, 4
+
+    def arrives(kind: int) -> bool:
+        chunk = bytes([kind, 0, 0, 20]) + bytes(16)
+        head = PORT.to_bytes(2, "big") * 2 + (0 if kind == init else 7).to_bytes(4, "big")
+        packet = head + bytes(4) + chunk
+        own.sendto(head + crc32c(packet).to_bytes(4, "little") + chunk, to)
+        raw.settimeout(10.0 if kind == heartbeat else 0.3)
+        with contextlib.suppress(TimeoutError):
+            while data := raw.recv(4096):
+                if data.endswith(chunk):
+                    return True
+        return False
+
+    assert arrives(heartbeat)
+    stage.treat("refuse", Protocol.SCTP, is_certain=False)
+    assert arrives(heartbeat), "of an association that is up"
+    assert not arrives(init)
+
+
+def crc32c(data: bytes) -> int:
+    """SCTP's checksum (RFC 9260, appendix A)."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
 
 
 def test_refused_sctp_associations_are_aborted_at_once(stage: Stage) -> None:

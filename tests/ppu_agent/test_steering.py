@@ -31,7 +31,9 @@ EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 
 def dead(*destinations: Destination) -> dict[Destination, Departed]:
     return {
-        one: Departed(one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused", was_heard=True)
+        one: Departed(
+            one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused", was_heard=True, is_certain=True
+        )
         for one in destinations
     }
 
@@ -41,6 +43,19 @@ def test_further_transports_of_a_destination_that_never_answered_as_a_member_are
     unheard = {one: replace(left, was_heard=False) for one, left in dead(destination(3)).items()}
     found = plan([policy(also=(Protocol.TCP,))], {POOL: view(1, 2)}, EVEN, unheard)
     assert [one.destination for one in found.treatments] == [destination(3)]
+
+
+def test_connections_are_spared_until_the_death_is_certain_and_datagrams_are_not() -> None:
+    gone = dead(destination(3))
+    doubted = {one: replace(left, is_certain=False) for one, left in gone.items()}
+    pools = [policy(also=(Protocol.TCP, Protocol.SCTP))]
+    found = plan(pools, {POOL: view(1, 2)}, EVEN, doubted).treatments
+    assert {one.destination.protocol: one.spares_connections for one in found} == {
+        Protocol.UDP: False,
+        Protocol.TCP: True,
+        Protocol.SCTP: True,
+    }
+    assert not any(one.spares_connections for one in plan(pools, {POOL: view(1, 2)}, EVEN, gone).treatments)
 
 
 def test_redirected_to_the_living_of_the_pool_by_weight() -> None:

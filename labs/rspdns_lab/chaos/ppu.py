@@ -4,7 +4,8 @@ What it does to packets to a living server must end after the first kind, and be
 
 The lab is that of `ims --ppu`, with one client's host and its agent. There a prober asks every server all the
 time, by UDP datagrams and by new TCP connections, at the server's own address. The answer says which server
-gave it. A probe is *right* when the server that it was sent to has answered.
+gave it. A probe is *right* when the server that it was sent to has answered. To each server one more TCP
+connection stays up: it must not end while its server lives.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from daemon_kit.sip import ResponseStream, new_request, parse_response
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, RegistrarHost, wait_until
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, SIP_PORT, TCP_HANDLE
 from rspdns_lab.ims.ppu import PpuLab, Way
-from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.network import Host, call_in, lose_no_packets, lose_packets
 from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Page, Section, Table, markdown_table
 from rspdns_lab.report.trials import LabReport
@@ -46,6 +47,13 @@ _INVENTED: Final = "10.53.0.99"
 WAY: Final = Way("repeat", "tcp")
 """Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
 VERIFYING: Final = replace(WAY, verify=True)
+REFUSING: Final = Way("refuse", "tcp")
+"""Connections are not relayed: they end with a server that counts as dead."""
+_TALK_EVERY_S: Final = 0.2
+_GLITCHES: Final = 4
+_BETWEEN_GLITCHES_S: Final = 1.0
+_LOSS_PERCENT: Final = 30.0
+_LOSS_S: Final = 8.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,8 @@ class Prober:
 
     def __init__(self, host: Host) -> None:
         self.asked: list[Asked] = []
+        self.ended: list[str] = []
+        """The server of each connection that ended, though nobody here closed it."""
         self._host = host
         self._stop = threading.Event()
         self._threads = [
@@ -74,6 +84,7 @@ class Prober:
             for part in (
                 self._ask_by_udp,
                 *(functools.partial(self._ask_by_tcp, name) for name in APPLICATION_SERVERS),
+                *(functools.partial(self._stay_connected, name) for name in APPLICATION_SERVERS),
             )
         ]
 
@@ -141,21 +152,51 @@ class Prober:
                     by = next((one.headers.get("server", "?") for one in answers.feed(data)), "")
             self.asked.append(Asked(now, name, "tcp", by))
 
+    def _stay_connected(self, name: str) -> None:
+        """Have one connection up, and ask in it again and again. One that ends is begun anew."""
+        address = APPLICATION_SERVERS[name]
+        while not self._stop.wait(_CONNECT_EVERY_S):
+            with contextlib.suppress(OSError), socket.create_connection((address, SIP_PORT), 1.0) as made:
+                made.settimeout(_TALK_EVERY_S)
+                self._talk(name, made)
+
+    def _talk(self, name: str, made: socket.socket) -> None:
+        here = made.getsockname()
+        while not self._stop.is_set():
+            question = new_request(
+                (APPLICATION_SERVERS[name], SIP_PORT), here, sender="chaos", transport="TCP"
+            )
+            try:
+                made.sendall(question.encode())
+                is_up = bool(made.recv(4096))
+                self._stop.wait(_TALK_EVERY_S)
+            except TimeoutError:
+                continue  # the server is silent; the connection is up
+            except OSError:
+                is_up = False
+            if not is_up:
+                self.ended.append(name)
+                return
+
 
 @dataclass(frozen=True)
 class PpuTrial:
-    """One trial: from the moment that counts until the last wrong probe, in ms."""
+    """One trial: from the moment that counts until the last wrong probe, in ms.
+
+    `ended`: connections to servers that lived all the time which ended.
+    """
 
     fault: str
     trial: int
     wrong_udp_ms: float
     wrong_tcp_ms: float
     probes: int
+    ended: int = 0
     problem: str = ""
 
     def __str__(self) -> str:
         wrong = f"{self.wrong_udp_ms:,.0f} ms by UDP, {self.wrong_tcp_ms:,.0f} ms by TCP"
-        words = f"{self.fault}: wrong for {wrong}, {self.probes} probes"
+        words = f"{self.fault}: wrong for {wrong}, {self.probes} probes, {self.ended} connections ended"
         return f"{words}; {self.problem}" if self.problem else words
 
 
@@ -284,7 +325,8 @@ class PpuFault:
     """A fault. `strike` does it, and returns since when all probes to `servers` should be right, in seconds.
 
     `bound_ms`: so long after that they may still be wrong. `is_dead`: they died, and others should answer.
-    `way`: whose client's host it is.
+    `way`: whose client's host it is. `unharmed`: the servers that live all the time.
+    `ends_relayed`: the agent relays connections and dies itself, which ends them.
     """
 
     name: str
@@ -295,6 +337,8 @@ class PpuFault:
     undo: Callable[[PpuScene], None] = field(default=lambda scene: None)
     is_dead: bool = False
     way: Way = WAY
+    unharmed: tuple[str, ...] = tuple(name for name in APPLICATION_SERVERS if name != VICTIM)
+    ends_relayed: bool = False
 
 
 def _hang_server(scene: PpuScene) -> float:
@@ -315,6 +359,45 @@ def _cut_server(scene: PpuScene) -> float:
 
 def _restore_server(scene: PpuScene) -> None:
     scene.lab.network.restore(scene.server.host)
+
+
+def _cable_out(for_s: float, times: int) -> Callable[[PpuScene], float]:
+    """The victim's cable is out for a moment, that many times. Judged from when it is in again."""
+
+    def strike(scene: PpuScene) -> float:
+        for number in range(times):
+            if number:
+                time.sleep(_BETWEEN_GLITCHES_S)
+            scene.lab.network.cut(scene.server.host)
+            time.sleep(for_s)
+            scene.lab.network.restore(scene.server.host)
+        return time.monotonic()
+
+    return strike
+
+
+def _lose(scene: PpuScene) -> float:
+    """The victim's host loses packets for some time. Judged from when it loses none."""
+    lose_packets(scene.server.host, _LOSS_PERCENT)
+    time.sleep(_LOSS_S)
+    lose_no_packets(scene.server.host)
+    return time.monotonic()
+
+
+def _glitching(name: str, what: str, strike: Callable[[PpuScene], float]) -> tuple[PpuFault, ...]:
+    """A server lives, and is not reached for a moment: by a host that refuses, and one that relays."""
+    ways = {"": REFUSING, "-verify": replace(REFUSING, verify=True), "-relayed-verify": VERIFYING}
+    return tuple(
+        PpuFault(
+            f"ppu-{name}{suffix}",
+            f"{what}; {'with' if way.verify else 'without'} `verify`",
+            strike,
+            3000,
+            way=way,
+            unharmed=tuple(APPLICATION_SERVERS),
+        )
+        for suffix, way in ways.items()
+    )
 
 
 def _dying(name: str, what: str, strike: Callable[[PpuScene], float], **more: Any) -> tuple[PpuFault, ...]:
@@ -408,6 +491,7 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
         "SIGKILL to ppu-agent while it redirects; the server comes back",
         _kill_agent,
         3000,
+        ends_relayed=True,
         undo=_start_agent,
     ),
     PpuFault(
@@ -415,6 +499,7 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
         "SIGSTOP to ppu-agent while it redirects; the server comes back",
         _freeze_agent,
         3000,
+        ends_relayed=True,
         undo=_start_agent,
     ),
     PpuFault(
@@ -430,6 +515,7 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
         _take_out,
         0,
         undo=_put_in,
+        unharmed=tuple(APPLICATION_SERVERS),
     ),
     PpuFault(
         "ppu-registrar-lies",
@@ -437,6 +523,7 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
         _lie,
         0,
         undo=PpuScene.stop_liar,
+        unharmed=tuple(APPLICATION_SERVERS),
     ),
     PpuFault("ppu-member-back", "a dead member comes back; from when it is in again", _come_back, 50),
     PpuFault(
@@ -447,6 +534,11 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
     ),
     *_dying("server-hung", "SIGSTOP to a server", _hang_server, undo=_wake_server),
     *_dying("server-silent", "a server's network cable is pulled", _cut_server, undo=_restore_server),
+    *_glitching(
+        "cable-out-250-ms", "a server's cable is out for 250 ms, four times", _cable_out(0.25, _GLITCHES)
+    ),
+    *_glitching("cable-out-1-s", "a server's cable is out for 1 s, four times", _cable_out(1.0, _GLITCHES)),
+    *_glitching("loss", "a server's host loses 30 % of the packets to it, for 8 s", _lose),
 )
 
 
@@ -482,6 +574,7 @@ def run_ppu_chaos(
                 since_s = fault.strike(scene)
                 time.sleep(_WATCH_S)
                 asked = tuple(prober.asked)
+                ended = tuple(prober.ended)
                 fault.undo(scene)
             wrong_udp_ms, wrong_tcp_ms = (
                 max(
@@ -496,6 +589,7 @@ def run_ppu_chaos(
                 wrong_udp_ms,
                 wrong_tcp_ms,
                 sum(one.at_s >= since_s for one in asked),
+                sum(name in fault.unharmed for name in ended),
             )
             say(f"  {number} of {len(left)}: {found}")
             yield [found]
@@ -515,6 +609,7 @@ def rows(found: Sequence[PpuTrial]) -> list[dict[str, Any]]:
                     "wrong_tcp_ms": max(one.wrong_tcp_ms for one in trials),
                     "bound_ms": fault.bound_ms,
                     "probes": sum(one.probes for one in trials),
+                    "ended": sum(one.ended for one in trials),
                 }
             )
     return summed
@@ -525,6 +620,7 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
 
     def problems(found: Sequence[PpuTrial]) -> list[str]:
         broken = []
+        relayed = {fault.name for fault in PPU_FAULTS if fault.ends_relayed}
         for row in rows(found):
             worst_ms = max(row["wrong_udp_ms"], row["wrong_tcp_ms"])
             if worst_ms > row["bound_ms"] * slack or row["probes"] == 0:
@@ -532,11 +628,14 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
                     f"{row['fault']}: the right server was not reached for {worst_ms:.0f} ms, "
                     f"{row['bound_ms'] * slack:.0f} ms are the bound"
                 )
+            if row["ended"] and row["fault"] not in relayed:
+                broken.append(f"{row['fault']}: {row['ended']} connections to servers that lived were ended")
         return broken
 
     def table(found: Sequence[PpuTrial]) -> Table:
-        head = ("fault", "what is done", "trials", "UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
-        keys = ("trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms")
+        wrong = ("UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
+        head = ("fault", "what is done", "trials", *wrong, "connections ended")
+        keys = ("trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms", "ended")
         what = {one.name: one.what for one in PPU_FAULTS}
         return [
             head,
@@ -560,6 +659,7 @@ _INTRO: Final = (
     "A client's host with ppu-agent, which redirects UDP and relays TCP (`repeat`) of servers that died. "
     "Every server is asked all the time, at its own address, by UDP and by new TCP connections. *Wrong*: a "
     "server that lives was not the one that answered; or, asked for one that died, no other server answered. "
-    "Times are from when the server lives, or died, or, where neither changed, from the fault; the worst "
-    "trial counts."
+    "Times are from when the server lives, is reached, or died; where neither changed, from the fault; "
+    "the worst trial counts. *Connections ended*: to each server a TCP connection stays up; those that "
+    "ended in all trials, though their server lived. An agent that is killed ends what it relays."
 )

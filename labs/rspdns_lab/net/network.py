@@ -247,6 +247,11 @@ def lose_packets(host: Host, percent: float) -> None:
     )
 
 
+def lose_no_packets(host: Host) -> None:
+    """End `lose_packets()`. Raises LabError."""
+    _nft(host, "delete table inet loss\n")
+
+
 def lost_packets(host: Host) -> int:
     """Return how many packets it has lost so."""
     said = _nft(host, "list counter inet loss lost\n")
