@@ -2,16 +2,25 @@
 
     python -m rspdns_lab.chain.lying_registrar flood ADDRESS NUMBER HANDLE TABLE PER_S FIRST_NETWORK
     python -m rspdns_lab.chain.lying_registrar deny ADDRESS NUMBER HONEST VICTIM INVENTED HANDLE ...
+    python -m rspdns_lab.chain.lying_registrar takeover|steal|ghosts ADDRESS NUMBER HANDLE INVENTED HONEST ...
 
-NUMBER is that of its sentinel. `flood`: TABLE elements of the pool HANDLE are in each handle table, at
+ADDRESS and HONEST are HOST or HOST:ASAP_PORT/ENRP_PORT. NUMBER is
+that of its sentinel. `flood`: TABLE elements of the pool HANDLE are in each handle table, at
 addresses from FIRST_NETWORK on, which nobody has. PER_S updates a second are pushed to all followers, each
 about another element. `deny`: the pools are those of the registrar HONEST without the elements at the address
 VICTIM, and with others at the address INVENTED. Ten times a second all followers, registrars as well, are
-told that it is the home of the former, and that they have left. Both write "sent N to FOLLOWERS" once a
-second.
+told that it is the home of the former, and that they have left.
+
+The last three tell lies about all that the other registrars own, ten times a second. `takeover`: it has taken
+all of them over, and lists none of it. `steal`: it is the home of each element, sentinels too, and each has
+left. `ghosts`: five more elements in the pool HANDLE, at the address INVENTED and port 6666, that another
+registrar is home of.
+
+Each writes "sent N to FOLLOWERS" once a second.
 """
 
 import asyncio
+import itertools
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,6 +65,7 @@ _IDENTIFIERS = 0x0BADBAD0
 _PAGE = 400
 _TURN_S = 0.01
 _DENY_EVERY_S = 0.1
+_GHOSTS_AT_ONCE = 5
 _PRESENCE_S = 1.0
 _LIFE_MS = 6000
 _PATIENCE_S = 30.0
@@ -65,27 +75,54 @@ Update = tuple[UpdateAction, bytes, PoolElement]
 class LyingRegistrar:
     """Its two sockets. `pools`: what it answers, and what is in its handle table."""
 
-    def __init__(self, own: str, number: int, pools: Mapping[bytes, Sequence[PoolElement]]) -> None:
-        self._own, self._number, self._pools = own, number, pools
+    def __init__(
+        self,
+        own: str,
+        number: int,
+        pools: Mapping[bytes, Sequence[PoolElement]],
+        honest: Sequence[RegistrarAddress] = (),
+    ) -> None:
+        address = RegistrarAddress.parse(own)
+        self._own, self._enrp_port = address.host, address.enrp_port
+        self._number = number
+        self._honest = {(one.host, one.enrp_port) for one in honest}
+        self.others: set[int] = set()
+        """The identifiers of the honest registrars that are here."""
+        self.victims: dict[tuple[bytes, int], PoolElement] = {}
+        """What these have told that they own, by handle and identifier."""
         self._identifier = _IDENTIFIERS + number
+        transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
+        sentinel = PoolElement(0x51, self._identifier, _LIFE_MS, transport, LeastUsed(0.0))
+        self._pools = {sentinel_handle(number).encode(): (sentinel,), **pools}
         self._followers: dict[int, int] = {}
         """By association, the next element of its handle table."""
         self._presence_s = self._told_s = time.monotonic()
         self.sent = 0
         self._asap = MessageEndpoint(
             ASAP,
-            SctpSocket(local_addresses=(own,), port=asap.PORT, listens=True),
+            SctpSocket(local_addresses=(self._own,), port=address.asap_port, listens=True),
             on_message=self._asked,
             on_notification=lambda notification: None,
             on_dead=sys.exit,
         )
         self._enrp = MessageEndpoint(
             ENRP,
-            SctpSocket(local_addresses=(own,), port=enrp.PORT, listens=True),
+            SctpSocket(local_addresses=(self._own,), port=address.enrp_port, listens=True),
             on_message=self._told,
             on_notification=self._happened,
             on_dead=sys.exit,
         )
+
+    @property
+    def identifier(self) -> int:
+        """Its identifier."""
+        return self._identifier
+
+    def take_over(self) -> None:
+        """Tell every follower that it has taken all other registrars over."""
+        for association in tuple(self._followers):
+            for target in self.others:
+                self._enrp.send(association, enrp.TakeoverServer(self._identifier, 0, target))
 
     def push(self, updates: Sequence[Update]) -> None:
         """Tell every follower these; and, once a second, that it is there."""
@@ -106,18 +143,21 @@ class LyingRegistrar:
         if not isinstance(message, HandleResolution):
             return
         elements = tuple(self._pools.get(message.handle, ())[:MOST_RESOLVED])
-        if message.handle == sentinel_handle(self._number).encode():
-            transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
-            elements = (PoolElement(0x51, self._identifier, _LIFE_MS, transport, LeastUsed(0.0)),)
         error = () if elements else (Cause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
         policy = LeastUsed(0.0) if elements else None
         self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
 
-    def _told(self, association: int, message: enrp.EnrpMessage, _peer: tuple[str, int]) -> None:
+    def _told(self, association: int, message: enrp.EnrpMessage, peer: tuple[str, int]) -> None:
         if isinstance(message, Presence):
+            if peer in self._honest:
+                self.others.add(message.sender)
             self._followers.setdefault(association, 0)
             if message.reply_required:
                 self._be_present(association)
+        elif isinstance(message, HandleUpdate) and message.sender in self.others:
+            if message.action is UpdateAction.ADD:
+                key = message.handle, message.pool_element.identifier
+                self.victims[key] = message.pool_element
         elif isinstance(message, HandleTableRequest):
             first = self._followers.get(association, 0)
             entries, is_last = self._page(first)
@@ -146,7 +186,7 @@ class LyingRegistrar:
 
     def _be_present(self, association: int) -> None:
         server = ServerInformation(
-            self._identifier, Transport(Protocol.SCTP, enrp.PORT, (IPv4Address(self._own),))
+            self._identifier, Transport(Protocol.SCTP, self._enrp_port, (IPv4Address(self._own),))
         )
         self._enrp.send(association, Presence(self._identifier, 0, 0x1234, server))
 
@@ -203,8 +243,35 @@ async def _deny(own: str, number: str, honest: str, victim: str, invented: str, 
         liar.push(denials)
 
 
+async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *honest: str) -> None:
+    liar = LyingRegistrar(own, int(number), {}, [RegistrarAddress.parse(text) for text in honest])
+    ghosts = itertools.count(1)
+    while True:
+        await asyncio.sleep(_DENY_EVERY_S)
+        if kind == "takeover":
+            liar.take_over()
+            liar.push([])
+        elif kind == "steal":
+            stolen = [
+                (pool, replace(element, home_registrar=liar.identifier))
+                for (pool, _), element in liar.victims.items()
+            ]
+            liar.push([(UpdateAction.ADD, pool, element) for pool, element in stolen])
+            liar.push([(UpdateAction.DELETE, pool, element) for pool, element in stolen])
+        else:
+            of_pool = [element for (pool, _), element in liar.victims.items() if pool == handle.encode()]
+            identifiers = itertools.islice(ghosts, _GHOSTS_AT_ONCE if of_pool else 0)
+            made = [_ghost(of_pool[0], identifier, invented) for identifier in identifiers]
+            liar.push([(UpdateAction.ADD, handle.encode(), ghost) for ghost in made])
+
+
+def _ghost(like: PoolElement, identifier: int, invented: str) -> PoolElement:
+    transport = replace(like.user_transport, port=6666, addresses=(IPv4Address(invented),))
+    return replace(like, identifier=identifier, user_transport=transport)
+
+
 async def _elements(registrar: str, handle: bytes) -> tuple[PoolElement, ...]:
-    client = RegistrarClient(RegistrarAddress(registrar, asap.PORT), timeout_ms=5000)
+    client = RegistrarClient(RegistrarAddress.parse(registrar), timeout_ms=5000)
     client.start()
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -235,4 +302,10 @@ def _denying(elements: Sequence[PoolElement], victim: str, invented: str, home: 
 
 if __name__ == "__main__":
     command, *words = sys.argv[1:]
-    uvloop.run(_flood(*words) if command == "flood" else _deny(*words))
+    match command:
+        case "flood":
+            uvloop.run(_flood(*words))
+        case "deny":
+            uvloop.run(_deny(*words))
+        case _:
+            uvloop.run(_lie(command, *words))

@@ -1,0 +1,77 @@
+"""One registrar of three lies, in the place of a real one, to the other two, which obey it, and the backend.
+
+The rule: no stranger is shown, and no live member is missing for longer than 1.5 s.
+"""
+
+import itertools
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.backend import ADDRESS, HANDLE, OWNER
+from tests.support.chain import SIP_PORTS, Chain
+from tests.support.dns_watch import DnsWatch
+from tests.support.namespaces import end, own_namespace
+from tests.support.waiting import until
+
+LIES_S = 6.0
+MISSING_S = 1.5
+LIAR = 3
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    """Three members with their sidecar."""
+    with own_namespace() as namespace:
+        made = Chain(namespace, tmp_path_factory.mktemp("lies"), reregistration_ms=2000)
+        for port in SIP_PORTS:
+            made.start_sip(port)
+        made.start_sidecar(SIP_PORTS)
+        made.start()
+        yield made
+
+
+@pytest.mark.parametrize("kind", ["takeover", "steal", "ghosts"])
+def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(kind: str, chain: Chain) -> None:
+    until(chain.backend.is_known, 40, chain.backend.log)
+    until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), 40, chain.backend.log)
+    watch = DnsWatch(chain.namespace, OWNER, chain.folder / f"watch-{kind}.txt")
+    chain.registrars.kill(LIAR)
+    honest = [one for one in chain.registrars.addresses_with_enrp if one != own(chain)]
+    log = chain.folder / f"liar-{kind}.log"
+    words = (own(chain), str(LIAR), HANDLE, ADDRESS, *honest)
+    program = (sys.executable, "-m", "rspdns_lab.chain.lying_registrar", kind, *words)
+    liar = chain.namespace.start(*program, sctp=True, log=log)
+    began_s = time.monotonic()
+    try:
+        until(lambda: is_believed(chain), 40, chain.backend.log)
+        time.sleep(LIES_S)
+        ended_s = time.monotonic()
+        assert liar.poll() is None, log.read_text()
+        assert "sent 0 to 0" not in log.read_text().splitlines()[-1], "it reached nobody"
+    finally:
+        end(liar, signal.SIGKILL)
+        chain.registrars.start(LIAR)
+    answers = watch.since(began_s, ended_s)
+    assert len(answers) > 100
+    assert not [one for one in answers if one.problem or not one.ports <= set(SIP_PORTS)]
+    for port in SIP_PORTS:
+        shown_s = [began_s, *(one.asked_at_s for one in answers if port in one.ports), ended_s]
+        gap_s = max(later - before for before, later in itertools.pairwise(shown_s))
+        assert gap_s < MISSING_S, f"port {port} was missing for {gap_s:.2f} s"
+
+
+def own(chain: Chain) -> str:
+    return chain.registrars.addresses_with_enrp[LIAR - 1]
+
+
+def is_believed(chain: Chain) -> bool:
+    """Whether the backend takes the liar for a settled registrar."""
+    status = chain.backend.status() or {"registrars": []}
+    return any(
+        one["number"] == LIAR and one["standing"] == "settled" and one["identifier"] == "0badbad3"
+        for one in status["registrars"]
+    )
