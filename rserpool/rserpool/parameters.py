@@ -18,8 +18,6 @@ KEPT_ELEMENTS, MAX_KEPT_BYTES = 32_768, 256
 KEPT_PARTS = 1024
 """How many of their transports and policies are kept: many elements share those of one host, or of one
 load."""
-LIFE_UNLIMITED_MS = 0xFFFFFFFF
-"""Registration life of a pool element that never expires."""
 
 _PORT_AND_USE = struct.Struct(">HH")
 _DCCP = struct.Struct(">HHI")
@@ -68,7 +66,7 @@ class PoolElement:
 
     `identifier` (0..0xffffffff) is unique within its pool only. `home_registrar` is the identifier of the
     registrar that watches over it, 0 before it has one. `life_ms` is how long the registration lives without
-    being renewed (0..LIFE_UNLIMITED_MS). `asap_transport` is where the PE speaks ASAP; only ENRP tells.
+    being renewed (0..0xffffffff). `asap_transport` is where the PE speaks ASAP; only ENRP tells.
     """
 
     identifier: int

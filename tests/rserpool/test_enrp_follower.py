@@ -289,6 +289,18 @@ def test_a_table_without_an_end_is_given_up() -> None:
     assert isinstance(paper.events[-1], Ended)
 
 
+@pytest.mark.parametrize("each", [0, 1])
+def test_a_table_of_pages_that_hold_next_to_nothing_is_given_up_soon(each: int) -> None:
+    paper = Paper()
+    paper.follow()
+    paper.associate()
+    for number in range(200):
+        paper.hear(page(*([pe(number)] * each), more=True))
+    assert paper.state() is State.IDLE
+    assert "no end" in paper.machine.problem
+    assert len(paper.requests()) < 100
+
+
 def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is() -> None:
     busy, flooding = Paper(), Paper()
     for paper in (busy, flooding):

@@ -259,7 +259,9 @@ class Ownership:
 
 # A handle table, as it comes in
 
-MAX_PAGES = 50_000
+LEAST_PAGES, ELEMENTS_PER_PAGE = 64, 4
+"""A table may have LEAST_PAGES pages, and one more for each ELEMENTS_PER_PAGE elements. rspregistrar puts
+about a hundred into each."""
 MAX_TABLE_ELEMENTS = 100_000
 MAX_POOL_ELEMENTS = 20_000
 """The most PEs kept of one pool. A pool with this many was cut off, and tells nobody's absence."""
@@ -308,7 +310,8 @@ class HandleTable:
     @property
     def has_no_end(self) -> bool:
         """Whether it is larger than any registrar's can be."""
-        return self.pages > MAX_PAGES or self.elements > MAX_TABLE_ELEMENTS
+        most_pages = LEAST_PAGES + self.elements // ELEMENTS_PER_PAGE
+        return self.pages > most_pages or self.elements > MAX_TABLE_ELEMENTS
 
     @property
     def pools(self) -> Pools:
