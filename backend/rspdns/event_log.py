@@ -189,8 +189,8 @@ class EventLog:
     def _write(self, events: Sequence[BeliefEvent]) -> None:
         if len(events) <= LOGGED_EACH:
             for event in events:
-                source = str(event.member.addresses[0]) if event.member else event.handle
-                source = source or str(event.identifier)
+                # Addresses and home registrars can be invented without end, pools and registrars can't.
+                source = event.handle or str(event.identifier)
                 log = self._log.warning if event.kind in _ALARMS else self._log.info
                 log(event.kind, **self._whom(event), why=event.words, _source=source)
         else:

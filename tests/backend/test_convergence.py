@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from dataclasses import replace
+from ipaddress import ip_address
 
 import pytest
 from pool_user import BeliefEvent
@@ -17,7 +19,7 @@ from rspdns.event_log import (
 )
 from structlog.testing import capture_logs
 
-from tests.backend.making import event
+from tests.backend.making import event, member
 
 
 def test_a_change_is_done_when_every_powerdns_purged_all_its_names() -> None:
@@ -83,6 +85,16 @@ def test_what_is_noted_is_written_later_and_before_the_word_that_it_converged() 
         log.purged("a", ["x"], time.monotonic())
         log.write()
     assert [line["event"] for line in lines] == ["left", "converged"]
+
+
+def test_log_lines_about_ever_new_members_of_a_pool_have_the_same_source() -> None:
+    """The limiter counts by kind and source: addresses can be invented without end."""
+    with capture_logs() as lines:
+        for number in range(100):
+            where = (ip_address(f"10.0.1.{number}"),)
+            EventLog([]).happened([replace(event(), member=replace(member(7), addresses=where))])
+    assert len({line["address"] for line in lines}) == 100
+    assert {line["_source"] for line in lines} == {event().handle}
 
 
 def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> None:

@@ -166,6 +166,7 @@ class Prober:
                     handle=target.handle,
                     **self._called(target),
                     said=self.said(target.handle, identifier),
+                    _source=target.handle,
                 )
             self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
             if not finding.reachable and target.plan.report:
