@@ -17,12 +17,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from registrar_config import Endpoint, RegistrarSettings, arguments
-from rserpool.parameters import ServerInformation
 
 from rserpool import (
     PoolElement,
     Protocol,
     RoundRobin,
+    ServerInformation,
     Transport,
     UnknownParameter,
     UnsafeMessageError,

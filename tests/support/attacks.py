@@ -14,8 +14,6 @@ import time
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from rserpool.parameters import ServerInformation
-
 from rserpool import (
     AssociationUp,
     Policy,
@@ -23,6 +21,7 @@ from rserpool import (
     Protocol,
     RoundRobin,
     SctpSocket,
+    ServerInformation,
     Transport,
     asap,
     enrp,
