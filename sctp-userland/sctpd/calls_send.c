@@ -66,6 +66,7 @@ static int has_to_wait(struct call *call, struct sctp_socket *s, uint32_t associ
 	struct lx_status status;
 
 	call->reply.result = IS_ONE_TO_ONE(s) ? 1 : (int32_t)association;
+	s->unasked = false;
 	s->blocked = translate_status(s, association, &status) != 0 ||
 		     (status.sstat_state != LX_SHUTDOWN_RECEIVED && status.sstat_state != LX_SHUTDOWN_ACK_SENT);
 	return s->blocked ? EAGAIN : EPIPE;
@@ -170,6 +171,7 @@ int call_send(struct call *call, struct sctp_socket *s)
 		return error == EAGAIN ? has_to_wait(call, s, association_for(s, send, &to, length > 0)) : error;
 	}
 	s->lost = 0;
+	socket_went_on(s);
 	if (to_all > 0)
 		limits_note(to_all);
 	if (length > 0 && IS_ONE_TO_ONE(s) && !socket_means(s)->had_connection) {

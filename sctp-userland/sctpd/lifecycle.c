@@ -451,8 +451,10 @@ void sockets_run(void)
 		} else if ((socket_push_unsent(s) || socket_means(s)->discards) && !socket_deliver(s)) {
 			socket_look(s);
 		}
-		if (s->state == SOCKET_CLOSING && closing_has_ended(s))
+		if (s->state == SOCKET_CLOSING && closing_has_ended(s)) {
+			socket_went_on(s);
 			destroy(s, false);
+		}
 		if (s->state != SOCKET_GONE && s->plugged)
 			unplug(s);
 		s->ends = s->ends && s->state != SOCKET_GONE && outbound_is_over(s); /* the SHUTDOWN may have been forged */

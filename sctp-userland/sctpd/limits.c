@@ -72,11 +72,13 @@ void limits_note(uint64_t bytes)
 		measure();
 }
 
-int limits_run(void)
+void limits_run(void)
 {
-	if (!reached)
-		return -1;
-	if (loop_now_ms() - measured_ms >= AGAIN_MS)
+	if (reached && loop_now_ms() - measured_ms >= AGAIN_MS)
 		measure();
-	return AGAIN_MS;
+}
+
+int limits_next_ms(void)
+{
+	return reached ? AGAIN_MS : -1;
 }

@@ -22,7 +22,10 @@ bool limits_refuse(enum limit which, bool refuses);
 /* So many bytes came, went, or were taken for something: now and then it is measured what is used. */
 void limits_note(uint64_t bytes);
 
-/* Measure again while it is used up. Return when that is due next, in ms; -1: never. */
-int limits_run(void);
+/* Measure again while it is used up. */
+void limits_run(void);
+
+/* The time until that is due next, in ms; -1: never. */
+int limits_next_ms(void);
 
 #endif

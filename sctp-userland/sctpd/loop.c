@@ -59,10 +59,18 @@ static uint64_t now_us(void)
 	return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
 }
 
+struct loop_figures loop_figures;
+
 void loop_wait(int timeout_ms)
 {
-	int i, count = epoll_wait(epoll_fd, batch, BATCH, timeout_ms);
+	static uint64_t began_us;
+	const uint64_t ended_us = now_us();
+	int i, count;
 
+	if (began_us != 0 && ended_us - began_us > loop_figures.longest_turn_us)
+		loop_figures.longest_turn_us = ended_us - began_us;
+	count = epoll_wait(epoll_fd, batch, BATCH, timeout_ms);
+	began_us = now_us();
 	batch_count = count > 0 ? count : 0;
 	for (i = 0; i < batch_count; i++) {
 		struct watch *watch = batch[i].data.ptr;

@@ -18,7 +18,7 @@
 #include "sockets.h"
 #include "stack.h"
 
-#define UNBLOCK_MS 2000 /* a net under the wake-ups */
+#define NET_MS 2000 /* a net under the wake-ups: what it finds is counted, and a fault */
 #define NICENESS -10
 #define EXIT_NO_PRIVILEGE 77
 #define EXIT_RUNNING 3 /* another one serves this network namespace */
@@ -78,32 +78,36 @@ static int sooner(int first_ms, int second_ms)
 
 static void serve(const struct settings *settings)
 {
-	uint64_t used_ms = loop_now_ms(), unblocked_ms = used_ms, told_ms = used_ms;
+	uint64_t used_ms = loop_now_ms(), looked_ms = used_ms, told_ms = used_ms;
 	int tell_ms = manager_watchdog_ms();
 
 	while (!ending) {
-		int next_ms = sooner(sooner(timers_run(), limits_run()), sockets_run_waiting());
 		uint64_t now_ms;
+		int next_ms;
 
+		timers_run();
+		limits_run();
+		sockets_run_waiting();
 		stack_run_deferred_work();
 		sockets_turn(control_wants_turn());
 		control_had_turn();
 		now_ms = loop_now_ms();
-		if (now_ms - unblocked_ms >= UNBLOCK_MS) {
-			sockets_unblock_all();
-			unblocked_ms = now_ms;
+		if (now_ms - looked_ms >= NET_MS) {
+			sockets_look_unasked();
+			looked_ms = now_ms;
 		}
 		if (tell_ms >= 0 && now_ms - told_ms >= (uint64_t)tell_ms) {
 			manager_tell("WATCHDOG=1");
 			told_ms = now_ms;
 		}
-		next_ms = sooner(next_ms, tell_ms);
+		/* Behind all work of the turn: it may have started timers. */
+		next_ms = sooner(sooner(timers_next_ms(), limits_next_ms()), sooner(sockets_waiting_next_ms(), tell_ms));
 		if (sockets_count() > 0 || control_count() > 0)
 			used_ms = now_ms;
 		else if (settings->idle_exit_s >= 0 && now_ms - used_ms >= (uint64_t)settings->idle_exit_s * 1000)
 			break;
 		if (sockets_count() > 0)
-			next_ms = sooner(next_ms, UNBLOCK_MS);
+			next_ms = sooner(next_ms, NET_MS);
 		else if (settings->idle_exit_s >= 0)
 			next_ms = sooner(next_ms, (int)(settings->idle_exit_s * 1000 - (long)(now_ms - used_ms)) + 1);
 		loop_wait(sockets_pending() ? 0 : next_ms);

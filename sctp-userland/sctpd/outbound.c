@@ -115,6 +115,7 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	errno = ENOTCONN; /* it was there: only a call begins another one */
 	if ((association != 0 || IS_ONE_TO_ONE(s)) &&
 	    (expiry_holds(s, association, &send, header->sent_ms, bytes, length) || give(s, &send, named, bytes, length) >= 0)) {
+		socket_went_on(s);
 		if (s->full == 0 && !IS_ONE_TO_ONE(s) && !outbound_has_room(s, association))
 			s->full = association;
 		return;
@@ -175,6 +176,7 @@ bool outbound_take(struct sctp_socket *s)
 	for (turn = 0; turn < PER_TURN; turn++) {
 		if (!has_room(s)) {
 			s->blocked = true;
+			s->unasked = false;
 			return true;
 		}
 		if (take(s) < BATCH)

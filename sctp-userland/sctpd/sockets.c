@@ -49,7 +49,7 @@ void sockets_wait_for_time(void)
 	some_wait = true;
 }
 
-int sockets_run_waiting(void)
+void sockets_run_waiting(void)
 {
 	static uint64_t looked_ms;
 	struct sctp_socket *s;
@@ -64,6 +64,10 @@ int sockets_run_waiting(void)
 					socket_look(s);
 			}
 	}
+}
+
+int sockets_waiting_next_ms(void)
+{
 	return some_wait ? WAITING_MS : -1;
 }
 
@@ -72,7 +76,7 @@ void socket_wakeup(struct socket *so)
 	struct sctp_socket *s = find_stack(so);
 
 	if (s != NULL) {
-		s->blocked = false;
+		s->blocked = s->unasked = false;
 		socket_look(s);
 	}
 }
@@ -319,6 +323,24 @@ void sockets_unblock_all(void)
 			s->blocked = false;
 			socket_look(s);
 		}
+}
+
+void sockets_look_unasked(void)
+{
+	struct sctp_socket *s;
+
+	for (s = first; s != NULL; s = s->next)
+		s->unasked = s->blocked || s->state == SOCKET_CLOSING;
+	sockets_unblock_all();
+}
+
+void socket_went_on(struct sctp_socket *s)
+{
+	if (!s->unasked)
+		return;
+	s->unasked = false;
+	loop_figures.found_by_net++;
+	log_line("a fault of its own: a socket that is %s could go on, and nothing had told so", socket_means(s)->name);
 }
 
 bool sockets_pending(void)

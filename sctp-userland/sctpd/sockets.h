@@ -55,6 +55,7 @@ struct sctp_socket {
 	size_t kept_bytes;
 	bool plugged;      /* a plug lies in the descriptor until there is room or the connection is made, or fails */
 	bool blocked;      /* a send found no room; cleared when usrsctp may have some again */
+	bool unasked;      /* it is looked at again though nothing has told that it could go on */
 	bool end_told;     /* that nothing comes any more: the client was told, or will be behind all that lies in the descriptor */
 	uint32_t connecting_association; /* of a one-to-many socket; 0: none */
 	int error;         /* for whoever asks first: by SO_ERROR, by receiving, by sending */
@@ -151,10 +152,12 @@ struct sctp_socket *sockets_take_pending(void);
 /* Look at this one too in the next run. */
 void socket_look(struct sctp_socket *s);
 
-/* Some wait for time to pass: for memory, or with messages that wait for room. Have them looked at, now and then; return the ms until the next
- * time, -1: none. */
+/* Some wait for time to pass: for memory, or with messages that wait for room. Have them looked at, now and then. */
 void sockets_wait_for_time(void);
-int sockets_run_waiting(void);
+void sockets_run_waiting(void);
+
+/* The time until these are looked at next, in ms; -1: none waits. */
+int sockets_waiting_next_ms(void);
 
 /* usrsctp has something to say about this one. Called from deep inside usrsctp: only note it. */
 void socket_wakeup(struct socket *so);
@@ -165,8 +168,12 @@ void socket_lost_path(struct socket *so);
 /* An association may have no path left, or has none and something is sent: paths.c sees to it. */
 void socket_doubt_paths(struct sctp_socket *s);
 
-/* Let blocked senders try again: some ways of getting room make no wake-up. */
+/* Let blocked senders try again: memory is free again, of which nothing else tells. */
 void sockets_unblock_all(void);
+
+/* The same without a reason, in case a wake-up is missing. A socket that then goes on is counted in loop_figures. */
+void sockets_look_unasked(void);
+void socket_went_on(struct sctp_socket *s);
 
 /* How many there are. */
 int sockets_count(void);

@@ -292,9 +292,12 @@ uint32_t sctp_get_tick_count(void)
 	return (uint32_t)loop_now_ms();
 }
 
-int timers_run(void)
+void timers_run(void)
 {
 	uint64_t now_ms = loop_now_ms();
+
+	if (count > 0 && now_ms > heap[0].due_ms && now_ms - heap[0].due_ms > loop_figures.latest_timer_ms)
+		loop_figures.latest_timer_ms = now_ms - heap[0].due_ms;
 
 	while (count > 0 && heap[0].due_ms <= now_ms) {
 		struct callout *timer = heap[0].timer;
@@ -303,9 +306,14 @@ int timers_run(void)
 		timer->flags &= ~CALLOUT_PENDING;
 		timer->function(timer->argument);
 	}
+}
+
+int timers_next_ms(void)
+{
+	const uint64_t now_ms = loop_now_ms();
+
 	if (count == 0)
 		return -1;
-	now_ms = loop_now_ms();
 	if (heap[0].due_ms <= now_ms)
 		return 0;
 	return heap[0].due_ms - now_ms > INT_MAX ? INT_MAX : (int)(heap[0].due_ms - now_ms);

@@ -21,8 +21,11 @@ int stack_start(const struct stack_settings *settings);
 /* Run work that usrsctp wants done outside of what started it (a thread of its own elsewhere). */
 void stack_run_deferred_work(void);
 
-/* Run the timers that are due; return the time until the next one in ms, -1: there is none. */
-int timers_run(void);
+/* Run the timers that are due. */
+void timers_run(void);
+
+/* The time until the next timer in ms; -1: there is none. */
+int timers_next_ms(void);
 
 struct sctp_socket;
 

@@ -121,12 +121,15 @@ int status_file(bool json)
 	bool complete = false;
 
 	if (to != NULL) {
-		fputs(json ? "[" : "", to);
+		fprintf(to, json ? "{\"longest_turn_us\": %llu, \"latest_timer_ms\": %llu, \"found_by_net\": %llu, \"sockets\": ["
+				 : "longest-turn=%lluus latest-timer=%llums found-by-net=%llu\n",
+			(unsigned long long)loop_figures.longest_turn_us, (unsigned long long)loop_figures.latest_timer_ms,
+			(unsigned long long)loop_figures.found_by_net);
 		for (s = sockets_first(); s != NULL; s = s->next) {
 			add_socket(to, s, json);
 			fputs(json && s->next != NULL ? ",\n" : "", to);
 		}
-		fputs(json ? "]\n" : sockets_first() == NULL ? "no sockets\n" : "", to);
+		fputs(json ? "]}\n" : sockets_first() == NULL ? "no sockets\n" : "", to);
 		complete = !ferror(to);
 		complete &= fclose(to) == 0;
 	} else if (copy >= 0) {

@@ -205,7 +205,7 @@ def test_garbage_at_the_control_sockets_harms_nobody(attacked: Attacked, service
 
 def follower_ports(chain: Chain) -> set[str]:
     """Where the backend waits for what registrars push."""
-    shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)
+    shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)["sockets"]
     listening = [one for one in shown if one["state"] == "listening"]
     backends = [pid for pid, command in chain.processes().items() if "rspdns.cli serve" in command]
     return {str(one["port"]) for one in listening if one["process"] in backends}

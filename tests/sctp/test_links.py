@@ -203,7 +203,7 @@ def mtu_after_it_shrinks(
     seen.write_text("600")
     assert sends.stdout.readline() == "True\n", sends.stderr.read()
     assert sends.stdout.readline() == "True\n", sends.stderr.read()
-    (shown,) = json.loads(client.run(sctpd(), "--status", "--json").stdout)
+    (shown,) = json.loads(client.run(sctpd(), "--status", "--json").stdout)["sockets"]
     mtus = [path["mtu_bytes"] for path in shown["associations"][0]["paths"] if path["address"] == address]
     return int(mtus[0])
 

@@ -1,0 +1,115 @@
+"""The rules of sctpd's loop (`sctp-userland/sctpd/loop.h`): no turn waits, and the next comes when it is due."""
+
+import json
+import sys
+
+import pytest
+
+from tests.sctp.daemon import PRELUDE, SCTPD, start, start_sctpd
+from tests.support.namespaces import Namespace
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+
+LATEST_S = 1.0
+"""Timers of 0.1 and 0.2 s ran after 2 s where a turn forgot them."""
+
+
+def figures(namespace: Namespace) -> dict[str, int]:
+    shown = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)
+    return {name: value for name, value in shown.items() if name != "sockets"}
+
+
+LOSES_THE_FIRST = """add table inet loss
+add chain inet loss input { type filter hook input priority 0; }
+add rule inet loss input sctp chunk data exists numgen inc mod 1000 < 1 drop
+"""
+TIMES_A_MESSAGE = """
+import subprocess
+with connected() as (client, server):
+    client.send(b"a call: the next goes one way")
+    assert server.recv(100)
+    time.sleep(0.3)
+    subprocess.run(["nft", "-f", "-"], input=sys.argv[1], text=True, check=True)
+    begun = time.monotonic()
+    client.send(b"lost once")
+    assert server.recv(100) == b"lost once"
+    print(time.monotonic() - begun)
+"""
+
+
+def test_lost_message_comes_again_after_the_timeout_on_an_idle_host(namespace: Namespace) -> None:
+    start_sctpd(namespace, "--rto-min", "100", "--rto-initial", "100")
+    run = namespace.run(sys.executable, "-c", PRELUDE + TIMES_A_MESSAGE, LOSES_THE_FIRST, sctp=True)
+    assert run.returncode == 0, run.stderr
+    assert 0.05 < float(run.stdout) < LATEST_S
+
+
+TIMES_ACKNOWLEDGEMENTS = """
+SACK = 3
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, 132)
+raw.settimeout(10)
+with connected() as (client, server):
+    for _ in range(5):
+        time.sleep(0.3)
+        raw.setblocking(False)
+        try:
+            while raw.recv(70000):
+                pass
+        except BlockingIOError:
+            raw.settimeout(10)
+        begun = time.monotonic()
+        client.send(b"x")
+        while raw.recv(70000)[32] != SACK:
+            pass
+        print(time.monotonic() - begun)
+"""
+
+
+def test_delayed_acknowledgements_come_after_their_delay_on_an_idle_host(namespace: Namespace) -> None:
+    start_sctpd(namespace)
+    run = namespace.run(sys.executable, "-c", PRELUDE + TIMES_ACKNOWLEDGEMENTS, sctp=True)
+    assert run.returncode == 0, run.stderr
+    delays_s = [float(line) for line in run.stdout.split()]
+    assert len(delays_s) == 5
+    assert max(delays_s) < LATEST_S
+
+
+BUSY = """
+import threading
+def read(sock, bytes_):
+    while bytes_ > 0:
+        bytes_ -= len(sock.recv(70000))
+for size, count in ((20000, 60), (100, 4000)):
+    with connected() as (client, server):
+        slow = threading.Thread(target=lambda: (time.sleep(0.4), read(server, size * count)))
+        slow.start()
+        for _ in range(count):
+            client.send(bytes(size))
+        slow.join()
+    with associated() as (client, association, server, back):
+        slow = threading.Thread(target=lambda: (time.sleep(0.4), read(server, size * count)))
+        subscribe(server)
+        slow.start()
+        for _ in range(count):
+            send(client, bytes(size), association=association)
+        slow.join()
+    with connected() as (client, server):
+        for _ in range(20):
+            client.send(bytes(20000))
+        client.close()
+        time.sleep(0.2)
+        read(server, 400000)
+print("done", flush=True)
+time.sleep(2.5)
+"""
+
+
+def test_net_below_the_wake_ups_finds_nothing(namespace: Namespace) -> None:
+    """Senders waited for room, sockets closed with messages on their way: each went on because something told so."""
+    start_sctpd(namespace)
+    busy = start(namespace, BUSY, "done")
+    assert busy.wait(60) == 0
+    found = figures(namespace)
+    assert found["found_by_net"] == 0
+    assert found["longest_turn_us"] < 1_000_000
+    assert found["latest_timer_ms"] < 1_000
