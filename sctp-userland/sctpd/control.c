@@ -7,12 +7,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lifecycle.h"
 #include "calls.h"
+#include "closer.h"
+#include "lifecycle.h"
 #include "limits.h"
 #include "loop.h"
 
 #define CONTROL_BUFFER (1024 * 1024)
+#define PAUSE_MS 10
 
 struct connection {
 	struct watch watch; /* first */
@@ -32,10 +34,17 @@ static bool everyone_allowed;
 static void ready_listener(struct watch *watch, uint32_t events);
 static struct watch listener = { -1, EPOLLIN, ready_listener };
 
+/* Its requests lie there unread, and what they bring along. */
+static void turn_away(int fd)
+{
+	shutdown(fd, SHUT_RDWR);
+	close_elsewhere(fd);
+}
+
 static void drop(struct connection *connection)
 {
 	loop_remove(&connection->watch);
-	close(connection->watch.fd);
+	turn_away(connection->watch.fd);
 	free(connection);
 	count--;
 	sockets_doubt_telling();
@@ -84,14 +93,14 @@ static bool serve(struct connection *connection, size_t length, int passed, stru
 /* The next request; *passed: the descriptor that came along, -1: none. Return its length, -1 and errno, or 0: the end, or more than it may bring. */
 static ssize_t receive(int fd, int *passed)
 {
-	union descriptor_room room;
+	static union passed_room room;
 	struct iovec vector = { incoming, sizeof(incoming) };
 	struct msghdr message = { .msg_iov = &vector, .msg_iovlen = 1, .msg_control = &room,
-				  .msg_controllen = CMSG_LEN(sizeof(int)) };
+				  .msg_controllen = sizeof(room) };
 	ssize_t length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
-	*passed = length < 0 ? -1 : descriptor_of(&message);
-	return length > 0 && message.msg_flags & MSG_CTRUNC ? 0 : length;
+	*passed = -1;
+	return length > 0 && close_passed(&message, passed) ? 0 : length;
 }
 
 /* One request a turn: a client waits for the reply before it sends the next. */
@@ -100,13 +109,16 @@ static void ready(struct watch *watch, uint32_t)
 	struct connection *connection = (struct connection *)watch;
 	int passed;
 	ssize_t length = receive(watch->fd, &passed);
+	struct sctp_socket *s = passed >= 0 ? socket_of(passed) : NULL;
 	bool served;
 
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	served = length >= (ssize_t)sizeof(struct request) && serve(connection, (size_t)length, passed, passed >= 0 ? socket_of(passed) : NULL);
-	if (passed >= 0)
-		close(passed);
+	served = length >= (ssize_t)sizeof(struct request) && serve(connection, (size_t)length, passed, s);
+	if (s != NULL)
+		close(passed); /* of a pair of sctpd's own: there is nothing to wait for */
+	else if (passed >= 0)
+		close_elsewhere(passed);
 	if (!served)
 		drop(connection);
 }
@@ -186,7 +198,7 @@ bool control_serve(int fd)
 
 	if (connection == NULL) {
 		send(fd, &why, sizeof(why), MSG_DONTWAIT | MSG_NOSIGNAL);
-		close(fd);
+		turn_away(fd);
 		return false;
 	}
 	setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
@@ -205,10 +217,23 @@ static void keep_spare(void)
 		spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
+static uint64_t paused_ms;
+
+static void pause_listener(void)
+{
+	paused_ms = loop_now_ms();
+	loop_change(&listener, 0);
+}
+
 static void ready_listener(struct watch *watch, uint32_t)
 {
-	int fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd;
 
+	if (closer_is_behind()) {
+		pause_listener(); /* connections are turned away no faster than they are closed */
+		return;
+	}
+	fd = accept4(watch->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE) && spare >= 0) {
 		close(spare);
 		spare = -1;
@@ -217,6 +242,8 @@ static void ready_listener(struct watch *watch, uint32_t)
 	if (fd >= 0)
 		control_serve(fd);
 	keep_spare();
+	if (fd < 0 && spare < 0)
+		pause_listener(); /* until what was turned away is closed */
 }
 
 int control_listen(gid_t group, bool everyone)
@@ -236,6 +263,13 @@ int control_listen(gid_t group, bool everyone)
 		return error;
 	}
 	return loop_add(&listener);
+}
+
+int control_next_ms(void)
+{
+	if (listener.events == 0 && loop_now_ms() - paused_ms >= PAUSE_MS)
+		loop_change(&listener, EPOLLIN);
+	return listener.events == 0 ? PAUSE_MS : -1;
 }
 
 void control_end(void)

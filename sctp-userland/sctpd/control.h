@@ -16,6 +16,9 @@ bool control_serve(int fd);
 bool control_wants_turn(void);
 void control_had_turn(void);
 
+/* The time until new connections are to be accepted again, in ms; -1: they are. */
+int control_next_ms(void);
+
 /* Give up the name. */
 void control_end(void);
 

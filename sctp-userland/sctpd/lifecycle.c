@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "closer.h"
 #include "deliver.h"
 #include "expiry.h"
 #include "inbound.h"
@@ -284,7 +285,7 @@ static bool leave_client(struct sctp_socket *s)
 {
 	again_forget(s);
 	loop_remove(&s->watch);
-	close(s->watch.fd);
+	close_elsewhere(s->watch.fd);
 	socket_drop_waiting(s);
 	expiry_drop(s);
 	return socket_drop_unsent(s);

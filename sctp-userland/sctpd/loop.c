@@ -9,7 +9,9 @@
 #include <unistd.h>
 
 #define BATCH 64
-#define KEPT_FREE 8 /* descriptors */
+#define KEPT_LEAST 8 /* descriptors ... */
+#define KEPT_MOST (17 * 253) /* ... of which a request may bring 253, and a batch from a pair 16 times that */
+#define KEPT_PART 8
 #define LOG_LINES 30 /* in a minute: strangers can cause some */
 #define LOG_MS 60000
 #define LOG_SIZE (256 * 1024) /* bytes; then it begins anew */
@@ -85,8 +87,13 @@ void loop_wait(int timeout_ms)
 bool loop_keeps_descriptors(int fd)
 {
 	struct rlimit limit;
+	rlim_t kept;
 
-	return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd + KEPT_FREE < limit.rlim_cur;
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return true;
+	kept = limit.rlim_cur / KEPT_PART;
+	kept = kept < KEPT_LEAST ? KEPT_LEAST : kept > KEPT_MOST ? KEPT_MOST : kept;
+	return (rlim_t)fd + kept < limit.rlim_cur;
 }
 
 uint64_t loop_now_ms(void)

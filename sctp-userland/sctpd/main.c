@@ -7,6 +7,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "closer.h"
 #include "control.h"
 #include "lifecycle.h"
 #include "limits.h"
@@ -101,7 +102,7 @@ static void serve(const struct settings *settings)
 			told_ms = now_ms;
 		}
 		/* Behind all work of the turn: it may have started timers. */
-		next_ms = sooner(sooner(timers_next_ms(), limits_next_ms()), sooner(sockets_waiting_next_ms(), tell_ms));
+		next_ms = sooner(sooner(timers_next_ms(), limits_next_ms()), sooner(sooner(sockets_waiting_next_ms(), control_next_ms()), tell_ms));
 		if (sockets_count() > 0 || control_count() > 0)
 			used_ms = now_ms;
 		else if (settings->idle_exit_s >= 0 && now_ms - used_ms >= (uint64_t)settings->idle_exit_s * 1000)
@@ -187,6 +188,10 @@ int main(int argc, char **argv)
 	if (parent >= 0)
 		background_ready(settings.log);
 	error = privilege_drop();
+	if (error == 0)
+		error = closer_start(); /* with as little, which each thread has for itself */
+	if (error == 0)
+		error = privilege_refuse_calls();
 	if (error != 0) {
 		log_line("cannot give up what it doesn't need: %s", strerror(-error));
 		return 1;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bound.h"
+#include "closer.h"
 #include "expiry.h"
 #include "inbound.h"
 #include "limits.h"
@@ -124,25 +125,31 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	expiry_tell_failed(s, association, &send, bytes, length);
 }
 
-/* One batch; return how many there were. */
+/* One batch; return how many there were, BATCH: more may be there. */
 static int take(struct sctp_socket *s)
 {
 	static struct iovec vectors[BATCH];
 	static struct mmsghdr messages[BATCH];
+	static union passed_room rooms[BATCH]; /* for descriptors, which nobody has to send here */
+	const unsigned int most = closer_is_behind() ? 1 : BATCH;
 	int i, count;
 
 	for (i = 0; i < BATCH; i++) {
 		vectors[i] = (struct iovec){ &taken[i], sizeof(taken[i]) };
-		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1 };
+		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1, .msg_control = &rooms[i],
+						       .msg_controllen = sizeof(rooms[i]) };
 	}
-	count = recvmmsg(s->watch.fd, messages, BATCH, MSG_DONTWAIT, NULL);
+	count = recvmmsg(s->watch.fd, messages, most, MSG_DONTWAIT | MSG_CMSG_CLOEXEC, NULL);
 	if (count < 0 && errno == ECONNRESET) { /* that is told once, before what lies there */
 		s->left_unread = true;
-		count = recvmmsg(s->watch.fd, messages, BATCH, MSG_DONTWAIT, NULL);
+		count = recvmmsg(s->watch.fd, messages, most, MSG_DONTWAIT | MSG_CMSG_CLOEXEC, NULL);
 	}
+	for (i = 0; i < count; i++)
+		if (messages[i].msg_hdr.msg_controllen > 0)
+			close_passed(&messages[i].msg_hdr, NULL);
 	for (i = 0; i < count && messages[i].msg_len > 0; i++) /* nothing: the end, again and again */
 		pass_on(s, (size_t)i, messages[i].msg_len);
-	return i;
+	return i == (int)most ? BATCH : i;
 }
 
 static bool is_over(struct sctp_socket *s, uint32_t association)

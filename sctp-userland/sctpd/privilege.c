@@ -68,7 +68,7 @@ static const unsigned int allowed[] = {
 	SYS_read, SYS_write, SYS_writev, SYS_close, SYS_lseek, SYS_dup, SYS_dup3, SYS_fcntl, SYS_ioctl, SYS_fstat, SYS_newfstatat, SYS_ftruncate,
 	SYS_socket, SYS_socketpair, SYS_bind, SYS_connect, SYS_accept4, SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt,
 	SYS_shutdown, SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_brk, SYS_memfd_create, SYS_futex, SYS_getrandom,
-	SYS_gettimeofday, SYS_sysinfo, SYS_getpid, SYS_gettid, SYS_geteuid, SYS_prlimit64, SYS_rt_sigaction, SYS_rt_sigprocmask,
+	SYS_gettimeofday, SYS_setitimer, SYS_sysinfo, SYS_getpid, SYS_gettid, SYS_geteuid, SYS_prlimit64, SYS_rt_sigaction, SYS_rt_sigprocmask,
 	SYS_rt_sigreturn, SYS_restart_syscall, SYS_exit, SYS_exit_group,
 };
 #define ALLOWED (sizeof(allowed) / sizeof(allowed[0]))
@@ -100,7 +100,7 @@ static int refuse_calls(void)
 		*next++ = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	}
 	memcpy(next, end, sizeof(end));
-	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0 ? -errno : 0;
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) != 0 ? -errno : 0;
 }
 #else
 static int refuse_calls(void)
@@ -113,11 +113,13 @@ int privilege_drop(void)
 {
 	int error = keep_capabilities();
 
-	if (error == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		error = -errno;
-	if (error != 0)
-		return error;
-	error = refuse_calls();
+	return error == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? -errno : error;
+}
+
+int privilege_refuse_calls(void)
+{
+	const int error = refuse_calls();
+
 	if (error == -EINVAL || error == -ENOSYS)
 		log_line("this kernel filters no system calls (seccomp): none is refused");
 	return error == -EINVAL || error == -ENOSYS ? 0 : error;

@@ -5,7 +5,10 @@
 /* Take up those that it keeps, where it has them as permitted only. */
 void privilege_take(void);
 
-/* Return 0 or -errno. */
+/* Give up capabilities. Return 0 or -errno. */
 int privilege_drop(void);
+
+/* Give up system calls, for all threads. Return 0 or -errno. */
+int privilege_refuse_calls(void);
 
 #endif

@@ -1,4 +1,4 @@
-"""The rules of sctpd's loop (`sctp-userland/sctpd/loop.h`): no turn waits, and the next comes when it is due."""
+"""The rules of the loop of sctpd (`sctp-userland/sctpd/loop.h`): no turn waits, the next comes when it is due."""
 
 import json
 import sys
@@ -105,7 +105,7 @@ time.sleep(2.5)
 
 
 def test_net_below_the_wake_ups_finds_nothing(namespace: Namespace) -> None:
-    """Senders waited for room, sockets closed with messages on their way: each went on because something told so."""
+    """Senders wait for room, and sockets close with messages on their way: each goes on by a wake-up."""
     start_sctpd(namespace)
     busy = start(namespace, BUSY, "done")
     assert busy.wait(60) == 0
@@ -113,3 +113,90 @@ def test_net_below_the_wake_ups_finds_nothing(namespace: Namespace) -> None:
     assert found["found_by_net"] == 0
     assert found["longest_turn_us"] < 1_000_000
     assert found["latest_timer_ms"] < 1_000
+
+
+LINGERS = """
+import array, os, signal, socket, struct, sys, threading, time
+
+def lingering():
+    # A TCP connection to a peer that reads nothing: its close() waits for as long as SO_LINGER says.
+    waiting = socket.socket()
+    waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    waiting.bind(("127.0.0.1", 0))
+    waiting.listen(1)
+    made = socket.socket()
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 4))
+    made.connect(waiting.getsockname())
+    made.setblocking(False)
+    try:
+        while True:
+            made.send(bytes(100000))
+    except BlockingIOError:
+        held.append(waiting)
+        return made
+
+held = []
+REQUEST = struct.pack("=HH4i", 1, 13, 0, 0, 0, 0) + bytes(24 + 8)
+
+def throw(way, number):
+    # The last holder of the descriptor is the message that is under way.
+    made = [lingering() for _ in range(number)]
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [one.fileno() for one in made]))]
+    target = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    target.connect("\\0sctp-userland")
+    if way == "pair":
+        target.send(struct.pack("=HH4i", 1, 1, socket.AF_INET, socket.SOCK_SEQPACKET, 0, 0) + bytes(24 + 8))
+        fileno = int.from_bytes(target.recvmsg(100, 100)[1][0][2], "little")
+        held.append(target)
+        target = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, fileno=fileno)
+    stop(signal.SIGSTOP)  # else it may close before this process has
+    try:
+        target.sendmsg([REQUEST], rights)
+        if way == "unread":
+            target.sendmsg([REQUEST], rights)
+    except BrokenPipeError:
+        pass
+    for one in made:
+        one.close() if sys.argv[2:] else threading.Thread(target=one.close, daemon=True).start()
+    stop(signal.SIGCONT)
+    held.append(target)
+
+def stop(number):
+    if sys.argv[2:]:
+        os.kill(int(sys.argv[2]), number)
+
+for number in (1, 3):
+    throw(sys.argv[1], number)
+print("thrown", flush=True)
+time.sleep(0.5)
+os._exit(0)
+"""
+BYSTANDER = """
+with connected() as (client, server):
+    print("connected", flush=True)
+    longest, end = 0, time.monotonic() + 1.5
+    while time.monotonic() < end:
+        begun = time.monotonic()
+        client.send(b"x")
+        assert server.recv(100) == b"x"
+        longest = max(longest, time.monotonic() - begun)
+        time.sleep(0.005)
+print(longest)
+"""
+
+
+@pytest.mark.parametrize("way", ["admitted", "unread", "pair", "refused"])
+def test_passed_descriptors_that_linger_freeze_nobody(way: str, namespace: Namespace) -> None:
+    """Closing each of them takes 4 s. They come by a call, unread behind a call that ends the connection, down a
+    socket's own descriptor, or from a user who is not served."""
+    daemon = start_sctpd(namespace)
+    bystander = start(namespace, BYSTANDER, "connected")
+    thrower: list[str] = [sys.executable, "-c", LINGERS, way, str(daemon.pid)]
+    if way == "refused":
+        thrower = ["setpriv", "--reuid", "12345", "--clear-groups", "/usr/bin/python3", *thrower[1:4]]
+    run = namespace.run(*thrower)
+    assert run.stdout == "thrown\n", run.stderr
+    longest_s, problems = bystander.communicate(timeout=60)
+    assert bystander.returncode == 0, problems
+    assert float(longest_s) < 0.5
+    assert figures(namespace)["longest_turn_us"] < 500_000

@@ -196,7 +196,7 @@ int main(int count, char **arguments)
 	char *none[] = { NULL };
 	int fd = open("/dev/null", O_RDONLY), i;
 
-	if (count != 2 || privilege_drop() != 0)
+	if (count != 2 || privilege_drop() != 0 || privilege_refuse_calls() != 0)
 		return 1;
 	refused("openat", syscall(SYS_openat, AT_FDCWD, arguments[1], O_WRONLY | O_CREAT, 0600));
 	refused("openat2", syscall(SYS_openat2, AT_FDCWD, arguments[1], &how, sizeof(how)));
