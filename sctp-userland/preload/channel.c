@@ -15,6 +15,7 @@
 #define FIRST_DESCRIPTOR 512 /* out of the way of the program's own, where the limit allows */
 #define BUFFER (1024 * 1024)
 #define NOTED 65536 /* descriptors */
+#define ERRNO_MAX 4095
 #define BITS (8 * (int)sizeof(unsigned long))
 #define TURN_MS 20 /* far longer than a turn takes; no program stands still for longer when sctpd has no processor */
 
@@ -25,7 +26,7 @@ static __thread struct {
 	pid_t process;
 	bool in_use; /* a signal handler must take another */
 	bool owes_turn; /* OP_TURN has not been answered yet */
-	pid_t daemon;
+	uint32_t number; /* of this connection, in this process */
 } own = { .fd = -1 };
 
 static pthread_key_t thread_ends;
@@ -40,13 +41,12 @@ static bool trusted(int fd)
 
 	if (real()->getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
 		return false;
-	own.daemon = peer.pid;
 	return is_believed(peer.uid);
 }
 
-pid_t channel_daemon(void)
+uint32_t channel_number(void)
 {
-	return own.daemon;
+	return own.number;
 }
 
 static bool is_connection(int fd)
@@ -113,6 +113,7 @@ static bool still_ours(void)
 
 static int thread_connection(void)
 {
+	static uint32_t last;
 	struct stat status;
 
 	if (still_ours()) {
@@ -124,6 +125,7 @@ static int thread_connection(void)
 	if (own.fd < 0)
 		return -1;
 	own.owes_turn = false;
+	own.number = __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
 	own.process = getpid();
 	own.inode = fstat(own.fd, &status) == 0 ? status.st_ino : 0;
 	pthread_setspecific(thread_ends, &own);
@@ -190,6 +192,27 @@ void channel_free_reserved(struct exchange *exchange)
 	exchange->reserved = 0;
 }
 
+static bool brings_descriptor(uint16_t operation)
+{
+	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF || operation == OP_STATES;
+}
+
+/* How many packed addresses these bytes are; -1: they are none. */
+static int addresses_in(const char *bytes, size_t length)
+{
+	size_t at, size;
+	sa_family_t family;
+	int count = 0;
+
+	for (at = 0; at + sizeof(family) <= length; at += size, count++) {
+		memcpy(&family, bytes + at, sizeof(family));
+		size = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
+		if (family != AF_INET && family != AF_INET6)
+			return -1;
+	}
+	return at == length ? count : -1;
+}
+
 /* Why this connection was turned away, if that was said; else ECONNRESET. */
 static int reason(int connection)
 {
@@ -199,6 +222,33 @@ static int reason(int connection)
 	if (got < 0 && errno == ECONNRESET) /* that a request lay unread is told before what was said */
 		got = real()->recvfrom(connection, &said, sizeof(said), MSG_DONTWAIT, NULL, NULL);
 	return got == sizeof(said) && said.error != 0 ? said.error : ECONNRESET;
+}
+
+/* Whether a reply holds what it says, in the room that there is, and nothing that a program may take for more than it asked for: sctpd reads what
+ * strangers send, and one that was taken over must not take over its clients. */
+static bool is_sound(const struct exchange *exchange, const struct msghdr *message, size_t length)
+{
+	const struct reply *reply = &exchange->reply;
+	const uint16_t operation = exchange->request.operation;
+	int addresses;
+
+	if (message->msg_flags & MSG_TRUNC || length > exchange->result_room || reply->address_length > length ||
+	    reply->data_length != length - reply->address_length || reply->error < 0 || reply->error > ERRNO_MAX)
+		return false;
+	if (reply->error != 0)
+		return true;
+	switch (operation) {
+	case OP_SEND:
+		return reply->result >= 0 && (size_t)reply->result <= exchange->data_length;
+	case OP_FETCH:
+		return reply->address_length == 0 && length >= sizeof(struct inbound);
+	case OP_GETSOCKNAME:
+	case OP_GETPEERNAME:
+		addresses = addresses_in(exchange->result, reply->address_length);
+		return reply->data_length == 0 && addresses >= 0 && (reply->result == addresses || exchange->request.argument[0] == 0);
+	default:
+		return !brings_descriptor(operation) || exchange->descriptor >= 0;
+	}
 }
 
 /* Return -1 and errno: that of a dead connection, or EMFILE when another thread was quick enough to take the place of the descriptor. */
@@ -226,7 +276,12 @@ static int receive_reply(int connection, struct exchange *exchange)
 	if (message.msg_flags & MSG_CTRUNC)
 		return fail(EMFILE);
 	exchange->descriptor = descriptor_of(&message);
-	return 0;
+	if (is_sound(exchange, &message, (size_t)got - sizeof(exchange->reply)))
+		return 0;
+	if (exchange->descriptor >= 0)
+		close(exchange->descriptor);
+	exchange->descriptor = -1;
+	return fail(ECONNRESET);
 }
 
 /* Whether the answer to OP_TURN was there within wait_ms (-1: as long as it takes, whatever signals come), or none is owed. */
@@ -265,11 +320,6 @@ static int exchange_on(int connection, int fd, struct exchange *exchange, bool *
 		return -1;
 	}
 	return 0;
-}
-
-static bool brings_descriptor(uint16_t operation)
-{
-	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF || operation == OP_STATES;
 }
 
 int channel_call(int fd, struct exchange *exchange)

@@ -39,7 +39,7 @@ void channel_note_sent(void);
  * whether it did: an sctpd without a processor is waited for some milliseconds only. errno stays. */
 bool channel_turn(bool if_sent);
 
-/* The process of the sctpd that this thread's calls go to; 0: none yet. */
-pid_t channel_daemon(void);
+/* The number of the connection that this thread's calls go by, another one for each of this process; 0: none yet. */
+uint32_t channel_number(void);
 
 #endif

@@ -73,24 +73,41 @@ bool fd_is_sctp(int fd)
 	return known_is_sctp(fd_known(fd));
 }
 
+/* Whether this is memory for all states, and stays so: reading beyond its end would be SIGBUS. */
+static bool is_whole(int fd)
+{
+	const int seals = fcntl(fd, F_GET_SEALS);
+	struct stat status;
+
+	return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &status) == 0 && status.st_size >= (off_t)(STATES_MAX * sizeof(uint32_t));
+}
+
 /* The states of the sctpd that serves now; of another one before, the memory stays: a thread may be looking at it. */
 static const uint32_t *states(void)
 {
 	static const uint32_t *mapped;
-	static pid_t whose;
+	static ino_t inode;
+	static __thread uint32_t looked; /* at what memory the sctpd of this connection has; its process says nothing in another PID namespace */
 	struct exchange exchange = { .request = { .operation = OP_STATES } };
 	const uint32_t *found = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
+	struct stat status;
 	void *made;
 
-	if (found != NULL && (channel_daemon() == 0 || __atomic_load_n(&whose, __ATOMIC_RELAXED) == channel_daemon()))
+	if (found != NULL && looked == channel_number())
 		return found;
 	if (channel_call(-1, &exchange) < 0)
-		return NULL;
-	made = mmap(NULL, STATES_MAX * sizeof(*found), PROT_READ, MAP_SHARED, exchange.descriptor, 0);
+		return errno == EMFILE || errno == ENFILE ? found : NULL;
+	looked = channel_number();
+	if (found != NULL && fstat(exchange.descriptor, &status) == 0 && status.st_ino == __atomic_load_n(&inode, __ATOMIC_RELAXED)) {
+		close(exchange.descriptor);
+		return found;
+	}
+	made = is_whole(exchange.descriptor) ? mmap(NULL, STATES_MAX * sizeof(*found), PROT_READ, MAP_SHARED, exchange.descriptor, 0) : MAP_FAILED;
+	if (fstat(exchange.descriptor, &status) == 0)
+		__atomic_store_n(&inode, status.st_ino, __ATOMIC_RELAXED);
 	close(exchange.descriptor);
 	if (made == MAP_FAILED)
 		return NULL;
-	__atomic_store_n(&whose, channel_daemon(), __ATOMIC_RELAXED);
 	__atomic_store_n(&mapped, made, __ATOMIC_RELEASE);
 	return made;
 }
