@@ -19,6 +19,8 @@
 #include "sctp.h"
 #include "real.h"
 
+#define SENDFILE_PART 16384 /* bytes */
+
 static bool is_sctp(int domain, int type, int protocol)
 {
 	int kind = type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -43,7 +45,7 @@ EXPORT int socket(int domain, int type, int protocol)
 	struct exchange exchange = { .request = { .operation = OP_SOCKET,
 						  .argument = { domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC) } } };
 
-	if (type == SOCK_STREAM && (domain == AF_INET || domain == AF_INET6) && is_with_sctp())
+	if ((type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM && (domain == AF_INET || domain == AF_INET6) && is_with_sctp())
 		protocol = IPPROTO_SCTP;
 	if (!is_sctp(domain, type, protocol))
 		return real()->socket(domain, type, protocol);
@@ -316,15 +318,35 @@ EXPORT int recvmmsg(int fd, struct mmsghdr *messages, unsigned int count, int fl
 	return i == 0 && got < 0 ? -1 : (int)i;
 }
 
-/* Programs that are told EINVAL read and write instead, as sendfile(2) says. */
+/* One message a call, of a part: the program asks for the rest, as it has to. */
+static ssize_t send_part(int to, int from, off64_t *offset, size_t count)
+{
+	char bytes[SENDFILE_PART];
+	off64_t at = offset != NULL && memory_writable(offset, sizeof(*offset)) ? *offset : 0;
+	ssize_t length;
+
+	if (offset != NULL && !memory_writable(offset, sizeof(*offset)))
+		return fail(EFAULT);
+	if (offset == NULL && (at = lseek64(from, 0, SEEK_CUR)) < 0)
+		return fail(EINVAL);
+	length = pread64(from, bytes, count < sizeof(bytes) ? count : sizeof(bytes), at);
+	if (length > 0)
+		length = send_bytes(to, fd_known(to), bytes, (size_t)length, 0, NULL, 0);
+	if (length > 0 && offset != NULL)
+		*offset = at + length;
+	if (length > 0 && offset == NULL)
+		lseek64(from, at + length, SEEK_SET);
+	return length;
+}
+
 EXPORT ssize_t sendfile(int to, int from, off_t *offset, size_t count)
 {
-	return fd_is_sctp(to) ? fail(EINVAL) : real()->sendfile(to, from, offset, count);
+	return fd_is_sctp(to) ? send_part(to, from, offset, count) : real()->sendfile(to, from, offset, count);
 }
 
 EXPORT ssize_t sendfile64(int to, int from, off64_t *offset, size_t count)
 {
-	return fd_is_sctp(to) ? fail(EINVAL) : real()->sendfile64(to, from, offset, count);
+	return fd_is_sctp(to) ? send_part(to, from, offset, count) : real()->sendfile64(to, from, offset, count);
 }
 
 EXPORT ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset, size_t length, unsigned int flags)

@@ -27,7 +27,7 @@ static int is_native(int level, int option)
 {
 	return level == SOL_SOCKET && option != SO_SNDBUF && option != SO_RCVBUF && option != SO_LINGER && option != SO_PEEK_OFF &&
 	       option != SO_SNDBUFFORCE && option != SO_RCVBUFFORCE &&
-	       option != SO_ERROR && option != SO_TYPE && option != SO_DOMAIN && option != SO_PROTOCOL &&
+	       option != SO_REUSEPORT && option != SO_ERROR && option != SO_TYPE && option != SO_DOMAIN && option != SO_PROTOCOL &&
 	       option != SO_ACCEPTCONN;
 }
 

@@ -514,6 +514,7 @@ static const struct row rows[] = {
 	{ SOL_SOCKET, SO_LINGER, 0, 0, 0, set_linger, get_linger },
 	{ SOL_SOCKET, SO_SNDBUF, 0, NUMBER, NUMBER, set_buffer, get_kept, offsetof(struct sctp_socket, send_buffer) },
 	{ SOL_SOCKET, SO_RCVBUF, 0, NUMBER, NUMBER, set_buffer, get_kept, offsetof(struct sctp_socket, receive_buffer) },
+	{ SOL_SOCKET, SO_REUSEPORT, 0, NUMBER, NUMBER, set_flag, get_flag, offsetof(struct sctp_socket, reuses_port) },
 	{ SOL_SOCKET, SO_ERROR, 0, 0, NUMBER, NULL, get_number },
 	{ SOL_SOCKET, SO_TYPE, 0, 0, NUMBER, NULL, get_kept, offsetof(struct sctp_socket, type) },
 	{ SOL_SOCKET, SO_DOMAIN, 0, 0, NUMBER, NULL, get_kept, offsetof(struct sctp_socket, domain) },

@@ -72,10 +72,12 @@ struct sctp_socket {
 	uint16_t way;      /* its number, see struct way; 0: no message came one way yet */
 	uint32_t full;     /* an association of a one-to-many socket that has no room for them; 0: none is known */
 	bool calls_only;   /* it asked for errors that only a call can tell */
+	bool sends_nothing; /* the program has shut down the pair itself, past the library: its end shows again and again */
 	bool ends;         /* the peer's SHUTDOWN came, or seemed to: from then on usrsctp takes nothing more */
 	int lost;          /* errno: a message that came one way was not sent */
 	int send_room;     /* bytes: how much of them usrsctp takes */
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
+	bool reuses_port;  /* SO_REUSEPORT, which is kept and does nothing: usrsctp has one endpoint for each port */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	uint32_t path_wait_ms; /* an association may have no path left: between two heartbeats, see paths.c; 0: all have one */
 	uint64_t path_asked_ms, path_next_ms, path_due_ms; /* when that was, when it may be looked again at the soonest, and when it is to be; 0: not */
@@ -83,7 +85,8 @@ struct sctp_socket {
 	size_t held_bytes;
 	struct unsent *unsent, *last_unsent; /* inbound messages that wait, see inbound.c */
 	size_t unsent_length;  /* bytes */
-	struct unsent *returned; /* what clients took and gave back when nothing could go inward any more */
+	struct unsent *returned; /* what clients took and gave back: it comes before what lies in the descriptor */
+	bool rest_told;        /* ... of which an INBOUND_REST tells that lies first in the descriptor, where else nothing would */
 	bool wants_memory;     /* ... for memory */
 	bool last_was_data;    /* of what the descriptor took */
 	bool waits_for_asking; /* the receive buffer is small: data stays with usrsctp, and fills its window, until a client asks for it */

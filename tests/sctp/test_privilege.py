@@ -168,6 +168,14 @@ def test_sctpd_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) & ~net_admin_and_net_raw == 0, name
     assert int(status["CapEff"], 16) & 1 << 13
+    assert "0" not in status["Uid"].split()
+    assert "0" not in status["Gid"].split()
+    assert not status["Groups"].split()
+    code = "import socket; socket.socket(2, 1, 132)"
+    with library_for_all() as library:
+        program = ("env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
+        run = namespace.run("setpriv", "--reuid", status["Uid"].split()[0], "--clear-groups", *program)
+    assert "PermissionError" in run.stderr  # programs of the user that it has become are others' all the same
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
     assert daemon.poll() is None
@@ -273,3 +281,32 @@ def test_withsctp_in_either_order(namespace: Namespace, tmp_path: Path) -> None:
     ):
         run = namespace.run(*command)
         assert run.stdout == "132\n", (command, run.stderr)
+
+
+AS_OVER_TCP = """
+import os, socket, tempfile
+whole = bytes(range(256)) * 400
+with socket.socket() as waiting, socket.socket() as client, tempfile.TemporaryFile() as file:
+    assert waiting.getsockopt(socket.SOL_SOCKET, 38) == 132  # SO_PROTOCOL; Python's sockets are SOCK_CLOEXEC
+    waiting.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    assert waiting.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) == 1
+    waiting.bind(("127.0.0.1", 0))
+    waiting.listen(1)
+    client.connect(waiting.getsockname())
+    server = waiting.accept()[0]
+    file.write(whole)
+    file.flush()
+    sent, got = 0, b""
+    while sent < len(whole):
+        sent += os.sendfile(client.fileno(), file.fileno(), sent, len(whole) - sent)
+    while len(got) < len(whole):
+        got += server.recv(70000)
+    print(got == whole)
+"""
+
+
+def test_programs_for_tcp_reuse_ports_and_send_files(namespace: Namespace) -> None:
+    """`nc -l` wants SO_REUSEPORT, nginx sendfile(), and both, as Python does, SOCK_CLOEXEC."""
+    sctp_run = str(REPOSITORY / "sctp-userland" / "sctp-run")
+    run = namespace.run(sctp_run, "withsctp", sys.executable, "-c", AS_OVER_TCP)
+    assert run.stdout == "True\n", run.stderr
