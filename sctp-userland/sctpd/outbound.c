@@ -3,6 +3,7 @@
  * associations share. A call comes after all that was sent before it: what lies there then is taken whatever room there is, which is no more than
  * the pair holds. */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 
 #include "bound.h"
@@ -14,6 +15,7 @@
 #include "translate.h"
 #include "usrsctp_internal.h"
 
+#define ONE_WAY_FLAGS (LX_UNORDERED | LX_SACK_IMMEDIATELY | LX_PR_SCTP_MASK) /* all else has to be a call, which judges it */
 #define BATCH 16
 #define PER_TURN 8	   /* batches */
 #define PAIR_MAX 212992	   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
@@ -99,8 +101,8 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 		s->error = EOPNOTSUPP; /* written past the library: by stdio, or by a system call of the program's own */
 		socket_push(s, &(struct inbound){ .type = INBOUND_ERROR, .flags = INBOUND_EOR }, NULL, 0);
 	}
-	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || s->way == 0)
-		return; /* a plug */
+	if (length < sizeof(*header) || header->type != OUTBOUND_DATA || s->way == 0 || send.flags & ~ONE_WAY_FLAGS)
+		return; /* a plug, or none that the library sends */
 	length -= sizeof(*header);
 	if (header->address_length > sizeof(to) || length < header->address_length || length - header->address_length > MESSAGE_MAX)
 		return;
@@ -147,8 +149,13 @@ static int take(struct sctp_socket *s)
 	for (i = 0; i < count; i++)
 		if (messages[i].msg_hdr.msg_controllen > 0)
 			close_passed(&messages[i].msg_hdr, NULL);
-	for (i = 0; i < count && messages[i].msg_len > 0; i++) /* nothing: the end, again and again */
+	for (i = 0; i < count && messages[i].msg_len > 0; i++)
 		pass_on(s, (size_t)i, messages[i].msg_len);
+	if (i < count && !s->sends_nothing) {
+		struct pollfd end = { s->watch.fd, POLLRDHUP, 0 };
+
+		s->sends_nothing = poll(&end, 1, 0) > 0 && end.revents & POLLRDHUP;
+	}
 	return i == (int)most ? BATCH : i;
 }
 
@@ -199,12 +206,12 @@ void outbound_take_all(struct sctp_socket *s)
 		;
 }
 
-void outbound_end(uint16_t port)
+void outbound_end(uint16_t port, struct sockaddr *peer)
 {
 	struct sctp_socket *s;
 
 	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->port == port && s->way != 0) {
+		if (s->port == port && s->way != 0 && usrsctp_getassocid(s->so, peer) != 0) {
 			s->ends = IS_ONE_TO_ONE(s);
 			outbound_change_way(s); /* before it is looked what lies there */
 			outbound_take_all(s);

@@ -25,8 +25,8 @@ bool outbound_is_over(struct sctp_socket *s);
 /* Take all messages that were sent before now. */
 void outbound_take_all(struct sctp_socket *s);
 
-/* The same on all sockets with this port (host order), whose associations may be about to end. Nothing that is sent from now on is taken for sent:
- * its sender asks (OP_SENT). */
-void outbound_end(uint16_t port);
+/* The same on the sockets with this port (host order) that have an association with this peer, which is about to end. Nothing that is sent from now
+ * on is taken for sent: its sender asks (OP_SENT). */
+void outbound_end(uint16_t port, struct sockaddr *peer);
 
 #endif

@@ -156,6 +156,20 @@ struct mbuf *packets_buffers(int length)
 	return first;
 }
 
+/* Whether an association with these ports has the tag that the packet gives, as all packets of its peer but an ABORT that reflects the peer's own. */
+static bool has_right_tag(const char *packet)
+{
+	struct common_header {
+		uint16_t peers_port, port;
+		uint32_t tag;
+	} header;
+	struct timeval now;
+
+	memcpy(&header, packet, sizeof(header));
+	gettimeofday(&now, NULL);
+	return !sctp_is_vtag_good(ntohl(header.tag), header.port, header.peers_port, &now);
+}
+
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits)
 {
 	struct mbuf *first;
@@ -165,8 +179,8 @@ void packets_input(const char *packet, int length, struct sockaddr *source, stru
 		return;
 	limits_note((uint64_t)length + PACKET_COST);
 	chunks = chunks_of(packet, length);
-	if (chunks & (1U << SCTP_SHUTDOWN | 1U << SCTP_ABORT_ASSOCIATION))
-		outbound_end(address_port(destination)); /* from then on usrsctp takes nothing more */
+	if (chunks & (1U << SCTP_SHUTDOWN | 1U << SCTP_ABORT_ASSOCIATION) && has_right_tag(packet))
+		outbound_end(address_port(destination), source); /* from then on usrsctp takes nothing more */
 	if (limits_reached() && chunks & (1U << SCTP_DATA | 1U << SCTP_INITIATION | 1U << SCTP_COOKIE_ECHO))
 		return; /* as a full queue on the way would */
 	first = packets_buffers(length);

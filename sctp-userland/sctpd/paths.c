@@ -8,6 +8,7 @@
 #include "interfaces.h"
 #include "stack.h"
 #include "translate.h"
+#include "usrsctp_internal.h"
 
 #define LAST_MS 30000 /* from about then on usrsctp's own heartbeats do as well */
 #define PART 20 /* no more than one part in so many of the time is spent on looking: a socket may have thousands of associations */
@@ -57,8 +58,27 @@ static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_
 	return count <= 0 || alive > 0 ? SOME_ALIVE : asks ? ASKED : waits ? DATA_WAITS : ALL_DEAD;
 }
 
+/* As a kernel: after its first timeout a path waits until a heartbeat is answered, and the others go on. Where there is no other, usrsctp's heartbeats
+ * would count against the association as well. */
+static void fail_over_at_once(struct sctp_socket *s, sctp_assoc_t association)
+{
+	struct path_thresholds now = { .address.ss_family = AF_INET, .association = association };
+	socklen_t length = sizeof(now);
+	struct sockaddr *list = NULL;
+	const int count = usrsctp_getpaddrs(s->so, association, &list);
+
+	if (count > 0)
+		usrsctp_freepaddrs(list);
+	if (count < 2 || usrsctp_getsockopt(s->so, IPPROTO_SCTP, PATH_THRESHOLDS, &now, &length) < 0)
+		return;
+	now.potentially_failed = 0;
+	now.changes_primary = CHANGES_NEVER;
+	usrsctp_setsockopt(s->so, IPPROTO_SCTP, PATH_THRESHOLDS, &now, sizeof(now));
+}
+
 void paths_begin(struct sctp_socket *s, sctp_assoc_t association)
 {
+	fail_over_at_once(s, association);
 	if (ask(s, association, true, true) == ASKED)
 		socket_doubt_paths(s);
 }

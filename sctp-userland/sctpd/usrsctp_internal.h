@@ -86,6 +86,15 @@ struct buffer_use {
 	uint32_t association, sending, receiving; /* receiving: not deliverable yet */
 };
 
+/* A socket option: after how many timeouts a path is potentially failed (RFC 7829), and dead. */
+#define PATH_THRESHOLDS 0x23
+struct path_thresholds {
+	struct sockaddr_storage address; /* any: of all paths */
+	uint32_t association;
+	uint16_t dead, potentially_failed, changes_primary;
+};
+#define CHANGES_NEVER 0xffff
+
 struct callout { /* all of it */
 	uintptr_t position; /* the library's list link, here the position in the heap */
 	void *unused;
@@ -123,6 +132,7 @@ void sctp_remove_net(struct sctp_tcb *tcb, struct sctp_nets *address);
 void sctp_handle_sack(struct mbuf *m, int offset_segments, int offset_duplicates, struct sctp_tcb *tcb, uint16_t segments,
 		      uint16_t nr_segments, uint16_t duplicates, int *abort_now, uint8_t flags, uint32_t cumulative_ack,
 		      uint32_t window, int ecne_seen);
+bool sctp_is_vtag_good(uint32_t tag, uint16_t port, uint16_t peers_port, struct timeval *now); /* that is: whether no association has it */
 void sctp_iterator_worker(void);
 extern pthread_mutex_t sctp_it_ctl; /* a structure whose first member is this lock */
 

@@ -77,3 +77,46 @@ def test_floods_neither_end_associations_nor_keep_others_from_beginning(
     assert done["asked"] > 100, done
     assert done["began"] > 1 or not begins, done
     assert resident_mb(attacked) < before_mb + MEMORY_MB
+
+
+FORGES_ABORTS = """
+import random
+from tests.support.raw_sctp import chunk, packet
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, 132)
+ports = [int(port) for port in sys.argv[1:]]
+aborts = [chunk(6, flags, b"") for flags in (0, 1)] * 100
+forged = [packet(*ports, random.getrandbits(32), abort) for abort in aborts]
+begun, sent = time.monotonic(), 0
+print("floods", flush=True)
+while time.monotonic() < begun + 10:
+    for one in forged:
+        raw.sendto(one, ("127.0.0.1", 0))
+    sent += len(forged)
+    time.sleep(max(0, begun + sent / 2000 - time.monotonic()))
+"""
+BESIDE_ABORTS = """
+import subprocess
+def rate(client, server):
+    begun, number = time.monotonic(), 0
+    while time.monotonic() < begun + 0.7:
+        client.send(b"x")
+        assert server.recv(100) == b"x"
+        number += 1
+    return number
+held = [one_to_one() for _ in range(300)]
+with connected() as (client, server):
+    before = rate(client, server)
+    ports = [str(one.getsockname()[1]) for one in (server, client)]
+    with subprocess.Popen([sys.executable, "-c", sys.argv[1], *ports], stdout=subprocess.PIPE) as flood:
+        flood.stdout.readline()
+        print(before, rate(client, server))
+        flood.kill()
+"""
+
+
+def test_aborts_with_a_wrong_tag_cost_their_target_little(namespace: Namespace) -> None:
+    """2,000 a second, with and without the T bit: the target kept a tenth of its round trips."""
+    run = namespace.run(sys.executable, "-c", PRELUDE + BESIDE_ABORTS, PRELUDE + FORGES_ABORTS, sctp=True)
+    assert run.returncode == 0, run.stderr
+    before, beside = map(int, run.stdout.split())
+    assert beside > before / 3, run.stdout

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from registrar_config import SCTPD_OPTIONS
 
-from tests.sctp.daemon import PRELUDE, sctpd, start
+from tests.sctp.daemon import PRELUDE, sctpd, start, start_sctpd
 from tests.sctp.two_hosts import ECHO, ECHO_ONCE, run, serve
 from tests.support.namespaces import Namespace
 from tests.support.second_try import BrokenError
@@ -356,3 +356,43 @@ print("all")
     begun_s = time.monotonic()
     assert server.stdout.readline() == "last\n"
     assert time.monotonic() < begun_s + 15
+
+
+TAKES_ALL = """
+server = one_to_many(events=False)
+bindx(server, [("10.1.0.2", 5000), ("10.2.0.2", 5000)])
+server.listen(5)
+print("listening", flush=True)
+last, longest = None, 0
+while longest < 0.5 or time.monotonic() < began + longest + 1:
+    assert readable(server, 60)
+    server.recv(70000)
+    now = time.monotonic()
+    if last is not None and now - last > longest:
+        longest, began = now - last, last
+    last = now
+print(longest, flush=True)
+"""
+SENDS_ALL = """
+client = one_to_one()
+client.bind(("10.1.0.1", 0))
+bindx(client, [("10.2.0.1", client.getsockname()[1])])
+client.connect(("10.1.0.2", 5000))
+client.send(bytes(1000))
+print("sends", flush=True)
+while True:
+    client.send(bytes(1000))
+    time.sleep(0.001)
+"""
+
+
+def test_transfer_goes_on_by_the_other_path_after_one_timeout(hosts: tuple[Namespace, Namespace]) -> None:
+    """With default timers, a cut path held a transfer up for 15 to 20 s: until it counted as dead."""
+    for host in hosts:
+        start_sctpd(host)
+    server = start(hosts[1], TAKES_ALL, "listening")
+    start(hosts[0], SENDS_ALL, "sends")
+    time.sleep(0.5)
+    hosts[1].ip("link", "set", "link1", "down")
+    assert server.stdout is not None
+    assert float(server.stdout.readline()) < 8
