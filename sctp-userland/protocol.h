@@ -60,7 +60,8 @@ enum operation {
 	OP_STATES,  /* -> descriptor of the states' memory */
 	OP_TURN,    /* answered when all that was sent before has gone as far as it goes on this host */
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
-	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); argument 0: it stays there -> data: as in OP_GIVE_BACK */
+	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); arguments: it stays there, an INBOUND_ASK was taken that is no
+		       * INBOUND_REST -> data: as in OP_GIVE_BACK */
 	OP_COUNT,
 };
 
@@ -74,7 +75,7 @@ enum operation {
 #define STATE_WANTS_NXTINFO 32
 #define STATE_TAKES_NO_MORE 64 /* what was sent one way just now may have come too late: OP_SENT */
 #define STATE_OVER 128	 /* where nothing lies to be read there is no connection any more: ENOTCONN, not the end of file */
-#define STATE_RETURNED 256 /* OP_FETCH comes before what lies in the descriptor: this was given back when nothing could go inward any more */
+#define STATE_RETURNED 256 /* OP_FETCH comes before what lies in the descriptor: a reader has given something back */
 #define STATE_NEAR 512	   /* it has, or had, a peer on this host: OP_TURN may bring what was sent just now */
 #define STATE_CALLS_ONLY 1024 /* nothing goes one way just now */
 #define STATE_WAY_SHIFT 16 /* from here on: number of the way that messages may go, down the pair */
@@ -136,6 +137,7 @@ enum inbound_type {
 };
 
 #define INBOUND_EOR 1
+#define INBOUND_REST 2 /* of an INBOUND_ASK: it tells of what was given back */
 
 struct inbound {
 	uint16_t type;

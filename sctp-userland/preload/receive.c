@@ -177,9 +177,9 @@ static ssize_t take(int fd, struct inbound *header, const struct msghdr *message
 }
 
 /* The same of what lies with sctpd. Return 0: another reader has it. */
-static ssize_t fetch(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare)
+static ssize_t fetch(int fd, struct inbound *header, const struct msghdr *message, int flags, char *spare, bool took_ask)
 {
-	struct exchange exchange = { .request = { .operation = OP_FETCH, .argument = { (flags & MSG_PEEK) != 0 } }, .result = spare,
+	struct exchange exchange = { .request = { .operation = OP_FETCH, .argument = { (flags & MSG_PEEK) != 0, took_ask } }, .result = spare,
 				     .result_room = SPARE };
 	size_t i, part, length, done = sizeof(*header);
 
@@ -260,7 +260,7 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 {
 	const bool looks = flags & MSG_PEEK;
 	const size_t room = room_of(message);
-	bool nothing_comes, is_there, was_passed_on = false;
+	bool nothing_comes, is_there, took_ask, was_passed_on = false;
 	uint32_t state;
 	ssize_t got = 0;
 
@@ -268,13 +268,16 @@ static ssize_t receive(int fd, uint64_t known, struct msghdr *message, int flags
 		state = known_state(known);
 		nothing_comes = state & STATE_KNOWN && (!(state & STATE_RECEIVES) || state & (STATE_LISTENS | STATE_OVER));
 		is_there = state & STATE_RETURNED;
+		took_ask = false;
 		if (!is_there)
 			got = take(fd, header, message, (flags & (MSG_PEEK | MSG_DONTWAIT)) | (nothing_comes || was_passed_on ? MSG_DONTWAIT : 0),
 				   spare);
-		if (!is_there && got >= HEADER && header->type == INBOUND_ASK)
+		if (!is_there && got >= HEADER && header->type == INBOUND_ASK) {
 			is_there = true;
+			took_ask = !looks && !(header->flags & INBOUND_REST);
+		}
 		if (is_there)
-			got = fetch(fd, header, message, flags, spare);
+			got = fetch(fd, header, message, flags, spare, took_ask);
 		/* Linux has it by now. */
 		if (got < 0 && errno == EAGAIN && !nothing_comes && !was_passed_on && state & STATE_NEAR && (was_passed_on = channel_turn(true)))
 			continue;

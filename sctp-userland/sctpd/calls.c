@@ -251,9 +251,11 @@ static int run(struct call *call, struct sctp_socket *s)
 	case OP_PEELOFF:
 		return peel_off(call, s);
 	case OP_GIVE_BACK:
-		return socket_take_back(s, call->passed, call->data, request->data_length);
+		return socket_take_back(s, call->data, request->data_length);
 	case OP_FETCH:
-		call->reply.data_length = (uint32_t)socket_give_returned(s, call->result, request->argument[0] != 0);
+		if (request->argument[1] != 0)
+			s->asking_told = false; /* though it may get what was given back */
+		call->reply.data_length = (uint32_t)socket_give_returned(s, call->passed, call->result, request->argument[0] != 0);
 		if (call->reply.data_length == 0)
 			call->reply.data_length = (uint32_t)socket_fetch(s, call->result, request->argument[0] != 0);
 		return call->reply.data_length == 0 ? EAGAIN : 0;

@@ -10,11 +10,13 @@
 #include <sys/ioctl.h>
 
 #include "inbound.h"
+#include "limits.h"
 #include "sockets.h"
 
 #define NOTHING 256           /* bytes, less than any message takes: whoever frees one leaves a byte of it for a moment */
 #define BUFFER (512 * 1024)   /* bytes of what lies in a descriptor; the kernel doubles it */
 #define OVERHEAD 1024         /* bytes: of a message's headers, and what the kernel keeps for itself */
+#define RETURNED_PART 8
 #define CONNECTING_MAX 1048576 /* bytes taken before there is room, since the outcome of a connect() may be behind them */
 
 struct unsent {
@@ -69,7 +71,7 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 		s->left_unread |= errno == ECONNRESET;
 		return PUSHED;
 	}
-	s->last_was_data = header->type == INBOUND_DATA || header->type == INBOUND_ASK;
+	s->last_was_data = header->type == INBOUND_DATA || header->type == INBOUND_ASK; /* little is read of a notification */
 	return PUSHED;
 }
 
@@ -154,25 +156,56 @@ static void push_all(struct sctp_socket *s)
 	wait_for(s, outcome);
 }
 
+static void watch_reading(struct sctp_socket *s, bool watches)
+{
+	const uint32_t reading = EPOLLOUT | EPOLLET; /* at once, then whenever one was read, as long as there is little */
+
+	if (s->unsent == NULL) /* else wait_for() has said what is waited for */
+		loop_change(&s->watch, watches ? s->watch.events | reading : s->watch.events & ~reading);
+}
+
+/* poll() looks at the descriptor only: where nothing else lies there, something must tell of what was given back. */
+static void tell_rest(struct sctp_socket *s)
+{
+	static const struct inbound told = { .type = INBOUND_ASK, .flags = INBOUND_REST };
+
+	if (s->telling_doubted && s->rest_told && inbound_all_read(s))
+		s->telling_doubted = s->rest_told = s->asking_told = false;
+	if (s->returned == NULL || s->rest_told || s->unsent != NULL || (s->end_told && socket_means(s)->hangs_up))
+		return;
+	s->rest_told = inbound_all_read(s) && push(s, &told, NULL, 0) == PUSHED;
+	watch_reading(s, !s->rest_told);
+}
+
 bool socket_push_unsent(struct sctp_socket *s)
 {
 	if (s->unsent != NULL)
 		push_all(s);
+	tell_rest(s);
 	return may_take(s);
 }
 
-/* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. `first` comes before it. */
-static void sort_again(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association, struct unsent *first)
+/* The client's own end comes with each of its calls: what it hasn't read can be taken back from there, and sorted. */
+void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association)
 {
 	static char taken[sizeof(struct inbound) + MESSAGE_MAX + OVERHEAD];
-	struct unsent *kept = from->unsent, *next;
+	struct unsent *kept = from->unsent, *next, **link = &from->returned, **end = &to->returned;
 	struct inbound header;
 	ssize_t got;
 
+	while (*link != NULL) {
+		if ((*link)->header.association != association) {
+			link = &(*link)->next;
+			continue;
+		}
+		*end = *link;
+		*link = (*link)->next;
+		end = &(*end)->next;
+		*end = NULL;
+	}
+
 	from->unsent = NULL;
 	from->unsent_length = 0;
-	if (first != NULL)
-		append(from, first);
 	while ((got = recv(from_fd, taken, sizeof(taken), MSG_DONTWAIT)) >= (ssize_t)sizeof(header)) {
 		memcpy(&header, taken, sizeof(header));
 		keep(header.association == association ? to : from, &header, taken + sizeof(header), (size_t)got - sizeof(header));
@@ -181,43 +214,86 @@ static void sort_again(struct sctp_socket *from, int from_fd, struct sctp_socket
 		next = kept->next;
 		append(kept->header.association == association ? to : from, kept);
 	}
+	from->rest_told = from->asking_told = false;
 	push_all(from);
-}
-
-void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association)
-{
-	sort_again(from, from_fd, to, association, NULL);
 	push_all(to);
+	tell_rest(from);
+	tell_rest(to);
 }
 
-int socket_take_back(struct sctp_socket *s, int client_fd, const char *bytes, size_t length)
+static size_t all_returned; /* bytes, of all sockets */
+
+static void forget_returned(struct sctp_socket *s)
 {
-	struct unsent *message, **link;
+	struct unsent *first = s->returned;
+
+	s->returned = first->next;
+	all_returned -= sizeof(*first) + first->length;
+	free(first);
+}
+
+/* A reader took what tells of something and is not for it. */
+static void tell_again(struct sctp_socket *s, const struct inbound *told)
+{
+	if (told->type == INBOUND_ACCEPT && s->waiting_told > 0)
+		s->waiting_told--;
+	else if (told->type == INBOUND_ASK && told->flags & INBOUND_REST)
+		s->rest_told = false;
+	else if (told->type == INBOUND_ASK)
+		s->asking_told = false;
+	else if (told->type == INBOUND_OVER && s->unsent == NULL && !(s->end_told && socket_means(s)->hangs_up)) /* else the state says so */
+		push(s, told, NULL, 0);
+	socket_look(s);
+}
+
+int socket_take_back(struct sctp_socket *s, const char *bytes, size_t length)
+{
+	struct unsent *message;
+	struct inbound header;
 
 	if (length < sizeof(message->header) || length > sizeof(message->header) + MESSAGE_MAX)
 		return EINVAL;
+	memcpy(&header, bytes, sizeof(header));
+	if (header.type != INBOUND_DATA && header.type != INBOUND_NOTIFICATION) {
+		tell_again(s, &header);
+		return 0;
+	}
 	length -= sizeof(message->header);
-	message = malloc(sizeof(*message) + length);
-	if (message == NULL)
+	/* Once the memory is used up, readers get back no more than a part of it. */
+	message = limits_reached() && all_returned + length > limits.memory / RETURNED_PART ? NULL : malloc(sizeof(*message) + length);
+	if (message == NULL) { /* better no more than a part missing */
+		if (socket_means(s)->receives)
+			socket_enter(s, SOCKET_BROKEN);
 		return ENOBUFS;
+	}
+	limits_note(length);
 	*message = (struct unsent){ .length = length };
 	memcpy(&message->header, bytes, sizeof(message->header));
 	memcpy(message->bytes, bytes + sizeof(message->header), length);
-	if (!s->end_told || !socket_means(s)->hangs_up) {
-		sort_again(s, client_fd, s, 0, message);
-		return 0;
-	}
-	if (message->header.type == INBOUND_OVER) { /* the state says so */
-		free(message);
-		return 0;
-	}
-	for (link = &s->returned; *link != NULL;)
-		link = &(*link)->next;
-	*link = message;
+	message->next = s->returned;
+	s->returned = message;
+	all_returned += sizeof(*message) + length;
+	tell_rest(s);
 	return 0;
 }
 
-size_t socket_give_returned(struct sctp_socket *s, char *to, bool stays)
+/* Take away what told of it: it lies first, unless a reader has it. */
+static void untell_rest(struct sctp_socket *s, int client_fd)
+{
+	static char taken[sizeof(struct inbound) + MESSAGE_MAX];
+	struct inbound header = { 0 };
+	ssize_t got;
+
+	if (s->rest_told && recv(client_fd, &header, sizeof(header), MSG_PEEK | MSG_DONTWAIT) == sizeof(header) && header.type == INBOUND_ASK &&
+	    header.flags & INBOUND_REST) {
+		got = recv(client_fd, taken, sizeof(taken), MSG_DONTWAIT);
+		if (got > (ssize_t)sizeof(header)) /* a reader was quicker: this was behind it */
+			socket_take_back(s, taken, (size_t)got);
+	}
+	s->rest_told = false;
+}
+
+size_t socket_give_returned(struct sctp_socket *s, int client_fd, char *to, bool stays)
 {
 	struct unsent *message = s->returned;
 	size_t length;
@@ -227,10 +303,12 @@ size_t socket_give_returned(struct sctp_socket *s, char *to, bool stays)
 	length = sizeof(message->header) + message->length;
 	memcpy(to, &message->header, sizeof(message->header));
 	memcpy(to + sizeof(message->header), message->bytes, message->length);
-	if (!stays) {
-		s->returned = message->next;
-		free(message);
-	}
+	if (stays)
+		return length;
+	forget_returned(s);
+	untell_rest(s, client_fd);
+	watch_reading(s, false);
+	tell_rest(s);
 	return length;
 }
 
@@ -244,10 +322,8 @@ bool socket_drop_unsent(struct sctp_socket *s)
 		forget_first(s);
 	}
 	while (s->returned != NULL) {
-		struct unsent *first = s->returned;
-
-		s->returned = first->next;
-		free(first);
+		data |= s->returned->header.type == INBOUND_DATA;
+		forget_returned(s);
 	}
 	return data;
 }

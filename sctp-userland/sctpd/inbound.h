@@ -20,10 +20,10 @@ bool socket_push_unsent(struct sctp_socket *s);
 void socket_move_inbound(struct sctp_socket *from, int from_fd, struct sctp_socket *to, uint32_t association);
 
 /* Put what a client took and can't use, struct inbound and bytes, before all else. Return 0 or an errno. */
-int socket_take_back(struct sctp_socket *s, int client_fd, const char *bytes, size_t length);
+int socket_take_back(struct sctp_socket *s, const char *bytes, size_t length);
 
-/* The first of those that were given back when nothing could go inward any more; return its length, 0: there is none. */
-size_t socket_give_returned(struct sctp_socket *s, char *to, bool stays);
+/* The first of those that were given back; return its length, 0: there is none. The descriptor is the client's end. */
+size_t socket_give_returned(struct sctp_socket *s, int client_fd, char *to, bool stays);
 
 /* Forget those that wait; return whether data was among them. */
 bool socket_drop_unsent(struct sctp_socket *s);

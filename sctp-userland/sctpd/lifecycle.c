@@ -133,7 +133,7 @@ void sockets_doubt_telling(void)
 	struct sctp_socket *s;
 
 	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->waiting_told > 0 || s->asking_told) {
+		if (s->waiting_told > 0 || s->asking_told || s->rest_told) {
 			s->telling_doubted = true;
 			socket_look(s);
 		}
@@ -313,7 +313,7 @@ static void unplug(struct sctp_socket *s)
 {
 	if (!socket_is_connecting(s) && !s->blocked && !is_unconnected(s))
 		s->plugged = outbound_take(s);
-	loop_change(&s->watch, s->plugged ? s->watch.events & ~(uint32_t)EPOLLIN : s->watch.events | EPOLLIN);
+	loop_change(&s->watch, s->plugged || s->sends_nothing ? s->watch.events & ~(uint32_t)EPOLLIN : s->watch.events | EPOLLIN);
 }
 
 void socket_plug(struct sctp_socket *s, int client_fd)

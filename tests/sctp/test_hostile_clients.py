@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rspdns_lab.net.processes import processor_s
 
-from tests.sctp.daemon import daemons, python, start_sctpd
+from tests.sctp.daemon import PRELUDE, daemons, python, start, start_sctpd
 from tests.support.namespaces import REPOSITORY, Namespace
 
 # ruff: noqa: E501  (programs given as text)
@@ -115,3 +116,44 @@ print(aborts)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) > 100
     assert daemon.poll() is None
+
+
+WRITES_PAST_THE_LIBRARY = """
+import struct
+SENDTO, DATA = {"x86_64": 44, "aarch64": 206}[os.uname().machine], 1
+with connected() as (client, server):
+    for _ in range(3):
+        client.send(b"opens the way")
+        assert server.recv(100) == b"opens the way"
+    for flags in (0x04, 0x200, 0x40, 0x44, 0xffff):  # SCTP_ABORT, SCTP_EOF, SCTP_SENDALL ...
+        written = struct.pack("=III" "HHIIIIHH", DATA, 0, 0, 0, flags, 0, 0, 0, 0, 0, 0) + b"x" * (flags != 0x04)
+        assert libc.syscall(SENDTO, client.fileno(), written, len(written), 0, None, 0) == len(written)
+    client.send(b"still there")
+    server.settimeout(10)
+    print(server.recv(100).decode())
+"""
+
+
+def test_flags_that_only_a_call_may_have_come_to_nothing_on_the_one_way(namespace: Namespace) -> None:
+    """Written past the library, they ended the association; some would have usrsctp keep its endpoint for ever."""
+    run = namespace.run(sys.executable, "-c", PRELUDE + WRITES_PAST_THE_LIBRARY, sctp=True)
+    assert run.stdout == "still there\n", run.stdout + run.stderr
+
+
+SHUTS_DOWN_THE_PAIR = """
+SHUTDOWN = {"x86_64": 48, "aarch64": 210}[os.uname().machine]
+with connected() as (client, server):
+    assert libc.syscall(SHUTDOWN, client.fileno(), socket.SHUT_WR) == 0
+    print("shut", flush=True)
+    time.sleep(1)
+    server.send(b"x")
+    assert client.recv(100) == b"x"
+"""
+
+
+def test_a_descriptor_that_is_shut_down_past_the_library_keeps_nobody_busy(namespace: Namespace) -> None:
+    daemon = start_sctpd(namespace)
+    client = start(namespace, SHUTS_DOWN_THE_PAIR, "shut")
+    before_s = processor_s(daemon.pid)
+    assert client.wait(30) == 0
+    assert processor_s(daemon.pid) - before_s < 0.4

@@ -1,4 +1,4 @@
-"""The rules of the loop of sctpd (`sctp-userland/sctpd/loop.h`): no turn waits, the next comes when it is due."""
+"""The rules of the loop of sctpd (`sctp-userland/sctpd/loop.h`): no turn waits, nor the next one."""
 
 import json
 import sys
@@ -187,8 +187,11 @@ print(longest)
 
 @pytest.mark.parametrize("way", ["admitted", "unread", "pair", "refused"])
 def test_passed_descriptors_that_linger_freeze_nobody(way: str, namespace: Namespace) -> None:
-    """Closing each of them takes 4 s. They come by a call, unread behind a call that ends the connection, down a
-    socket's own descriptor, or from a user who is not served."""
+    """Closing each of them takes 4 s.
+
+    They come by a call, unread behind a call that ends the connection, down the descriptor of a socket, or
+    from a user who is not served.
+    """
     daemon = start_sctpd(namespace)
     bystander = start(namespace, BYSTANDER, "connected")
     thrower: list[str] = [sys.executable, "-c", LINGERS, way, str(daemon.pid)]
