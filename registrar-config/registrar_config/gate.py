@@ -49,7 +49,7 @@ def gate_rules(inventory: Inventory, own: str) -> str:
         address = settings.asap.address
         lines.append(f"registrar {address}")
         lines.append(f"element {address} handles {sentinel_handle(position)} most {_SENTINELS}")
-    for backend in inventory.backend:
+    for backend in inventory.followers:
         role = "follower" if backend.follow == "enrp" else "user"
         lines += [f"{role} {network}{_reports(backend)}" for network in backend.addresses]
     for agent in inventory.agent:

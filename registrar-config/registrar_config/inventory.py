@@ -146,6 +146,9 @@ class Inventory(StrictModel):
     registrar: Annotated[tuple[RegistrarEntry, ...], Field(min_length=1, max_length=99)]
     agent: tuple[AgentEntry, ...] = ()
     backend: tuple[BackendEntry, ...] = ()
+    """Hosts of name servers, with a DNS backend each."""
+    client: tuple[BackendEntry, ...] = ()
+    """Hosts of clients, with a ppu-agent each; what is rendered for them is as for `backend`."""
     agent_reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = AGENT_REREGISTRATION_MS
     """`reregistration_ms` of the agents."""
     expected_elements: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -157,7 +160,7 @@ class Inventory(StrictModel):
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield what is wrong between entries: names or ports taken twice, both address families."""
         seen: dict[str, str] = {}
-        for kind in ("registrar", "agent", "backend"):
+        for kind in ("registrar", "agent", "backend", "client"):
             yield from duplicates(document, (kind, "*", "name"))
             for location, name in find(document, (kind, "*", "name")):
                 if isinstance(name, str) and seen.setdefault(name, kind) != kind:
@@ -171,6 +174,11 @@ class Inventory(StrictModel):
             if version != versions[0][1]:
                 yield location, "the registrars must all have IPv4 addresses, or all IPv6 ones"
         yield from _announce_problems(document)
+
+    @property
+    def followers(self) -> tuple[BackendEntry, ...]:
+        """All hosts that follow the registrars: name servers, then clients."""
+        return (*self.backend, *self.client)
 
     @property
     def sizing(self) -> Sizing | None:
@@ -187,7 +195,7 @@ class Inventory(StrictModel):
     @property
     def takes_reports(self) -> bool:
         """Whether any host may report servers as unreachable."""
-        return any(client.reports_per_s for client in (*self.agent, *self.backend))
+        return any(client.reports_per_s for client in (*self.agent, *self.followers))
 
     def doubts(self) -> Iterator[str]:
         """Yield what is allowed and may not do what is wanted."""

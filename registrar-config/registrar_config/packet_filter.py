@@ -65,7 +65,7 @@ def _addresses_of(inventory: Inventory, name: str) -> tuple[Network, ...]:
     registrars = inventory.registrars
     if name in registrars:
         return (ip_network(str(registrars[name].asap.address)),)
-    for client in (*inventory.agent, *inventory.backend):
+    for client in (*inventory.agent, *inventory.followers):
         if client.name == name:
             return client.networks
     raise KeyError(name)
@@ -76,7 +76,7 @@ def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[A
     registrars = inventory.registrars.values()
     here = [one for one in registrars if _is_among(ip_network(str(one.asap.address)), networks)]
     agents = [one for one in inventory.agent if _overlap(one, networks)]
-    backends = [one for one in inventory.backend if _overlap(one, networks)]
+    backends = [one for one in inventory.followers if _overlap(one, networks)]
     of_registrars = tuple(ip_network(str(one.asap.address)) for one in registrars)
     if here:
         yield from _to_registrars(inventory, here, of_registrars)
@@ -96,8 +96,8 @@ def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[A
 def _to_registrars(
     inventory: Inventory, here: Sequence[RegistrarSettings], of_registrars: tuple[Network, ...]
 ) -> Iterable[Admission]:
-    clients: list[ClientEntry] = [*inventory.agent, *inventory.backend]
-    following = [one for one in inventory.backend if one.follow == "enrp"]
+    clients: list[ClientEntry] = [*inventory.agent, *inventory.followers]
+    following = [one for one in inventory.followers if one.follow == "enrp"]
     asap, enrp = tuple(one.asap.port for one in here), tuple(one.enrp.port for one in here)
     yield Admission("agents and backends: ASAP", _sources(clients), asap)
     yield Admission("the other registrars: ENRP", of_registrars, enrp)

@@ -31,7 +31,7 @@ def render_files(inventory: Inventory) -> dict[str, dict[str, str]]:
             ),
             f"registrar-{name}.gate": gate_rules(inventory, name),
         }
-    for client in (*inventory.agent, *inventory.backend):
+    for client in (*inventory.agent, *inventory.followers):
         found[client.name] = {}
     for name, files in found.items():
         files |= {"rspdns.nft": packet_filter(inventory, name), **sctp_files()}

@@ -142,3 +142,10 @@ def test_errors_of_the_file_are_told_without_a_traceback(tmp_path: Path) -> None
     assert f"{file}:1: nonsense: unknown key" in done.output
     assert f"{file}:5: registrar[0].x: unknown key" in done.output
     assert "Traceback" not in done.output
+
+
+def test_a_client_is_let_in_as_a_name_server_is(tmp_path: Path) -> None:
+    entry = '[[backend]]\nname = "x"\naddresses = ["10.9.0.1"]\n'
+    as_backend = read(tmp_path, registrars("10.0.0.1") + entry)
+    as_client = read(tmp_path, registrars("10.0.0.1") + entry.replace("backend", "client"))
+    assert render_files(as_client) == render_files(as_backend)
