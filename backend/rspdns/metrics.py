@@ -56,9 +56,9 @@ class BackendMetrics(Collector):
         yield from _purges(status.pdns)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
-        yield _counter(
-            "rspdns_changes_total", "Events, by kind (joined, left, moved, ...)", self._log.counts, "kind"
-        )
+        # It is there from the start: Prometheus sees no increase in a series that begins at 1.
+        counts = {"vanished": 0} | self._log.counts
+        yield _counter("rspdns_changes_total", "Events, by kind (joined, left, moved, ...)", counts, "kind")
         refused = {"accept": self._log.counts["refused"]}
         help_text = "Refusals by reason: `accept`, a registration; `admin_...`, a request to the admin API"
         refused |= {f"admin_{why}": count for why, count in self._refused().items()}

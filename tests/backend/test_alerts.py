@@ -171,7 +171,7 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "25 rules found" in checked.stdout
+    assert "26 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
     tested = promtool("test", "rules", str(scenario))
@@ -197,6 +197,7 @@ FIRES: dict[str, dict[str, str]] = {
         'rspdns_convergence_seconds_bucket{le="+Inf"}': "0+2x120",
     },
     "RspdnsFlapping": {'rspdns_changes_total{kind="joined"}': "0+3x120"},
+    "RspdnsMembersVanish": {'rspdns_changes_total{kind="vanished"}': "0+1x120"},
     "RspdnsRefusals": {"rspdns_refusals_total": "0+1x120"},
     "RspdnsAnswersFail": {"rspdns_query_failures_total": "0+1x120"},
     "RspdnsFastPathDown": {"rspdns_fastpath_up": "1 0x120"},
