@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors, parse
+from daemon_kit.errors import FatalError
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import (
     AgentConfig,
@@ -16,7 +17,15 @@ from ppe_agent.configuration import (
 from pydantic import ValidationError
 from rserpool.policies import WeightedRandom
 
-from rserpool import LeastUsed, RegistrarAddress, RoundRobin
+from rserpool import (
+    LeastUsed,
+    PoolKey,
+    Protocol,
+    RegistrarAddress,
+    RoundRobin,
+    pool_key_line,
+    server_key_line,
+)
 
 RIGHT = """\
 registrars = ["10.20.0.1", "10.20.0.1:3864"]
@@ -432,3 +441,29 @@ def test_a_relayed_server_is_one_of_this_host_that_is_not_reached_over_sctp(tmp_
     )
     over_sctp = local.replace('"udp"', '"sctp"').replace("sip-options", "tcp")
     assert any("is for TCP and UDP" in one for one in errors_of(tmp_path, over_sctp + relay))
+
+
+SERVER_KEY = server_key_line(PoolKey(bytes(32)).server_key(Protocol.UDP, ip_address("10.1.2.3"), 5060))
+
+
+def test_a_key_file_is_read_and_gives_the_last_key_of_the_server(tmp_path: Path) -> None:
+    file = tmp_path / "server.key"
+    newer = server_key_line(PoolKey(b"\x01" * 32).server_key(Protocol.UDP, ip_address("10.1.2.3"), 5060))
+    file.write_text(f"{SERVER_KEY}\n{newer}\n")
+    file.chmod(0o640)
+    (tmp_path / "agent.toml").write_text(RIGHT.replace("[[as]]", f'[[as]]\nkey = "{file}"', 1))
+    found = load_configuration(tmp_path / "agent.toml").servers[0].key
+    assert found is not None
+    assert server_key_line(found.of(Protocol.UDP, (ip_address("10.1.2.3"),), 5060)) == newer
+    with pytest.raises(FatalError, match=r"holds no key for udp 10.1.2.4 5060: rspdns key derive FILE udp"):
+        found.of(Protocol.UDP, (ip_address("10.1.2.4"),), 5060)
+    assert newer.split()[-1] not in repr(found)
+
+
+def test_a_key_is_nothing_for_a_remote_server_nor_a_key_of_the_whole_pool(tmp_path: Path) -> None:
+    file = tmp_path / "pool.key"
+    file.write_text(f"{pool_key_line(PoolKey(bytes(32)))}\n")
+    file.chmod(0o600)
+    told = errors_of(tmp_path, REMOTE.replace("[[as]]", f'[[as]]\nkey = "{file}"', 1))
+    assert any("has no use for a remote server" in one for one in told)
+    assert any("is the key of the whole pool, which no sidecar may hold" in one for one in told)
