@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, log_options
+from daemon_kit.commands import CommandGroup, config_option, counted, log_options
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import run_service
+from daemon_kit.users import become
 
 from ppe_agent.configuration import (
     DEFAULT_PATH,
@@ -27,6 +28,7 @@ from ppe_agent.status_model import AgentStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
 _SERVER = click.argument("name", metavar="[AS]", required=False)
+_UNIT_USER = "ppe-agent"
 _NAME_THREADS = 8
 _DISK_S = 60.0
 """So long may the agent's disk take to keep a drain; the server has left its pool long before."""
@@ -61,7 +63,12 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 @main.command()
 @_CONFIG
 def check(config: Path) -> None:
-    """Say whether the configuration is right and what it names is on this host: every error with its line."""
+    """Say whether the configuration is right and what it names is on this host: every error with its line.
+
+    Each load source is asked once. Of the service's own file root asks as the user of the service.
+    """
+    from ppe_agent.load_trial import loads_now
+
     loaded = load_configuration(config)
     doubts = _look_at_host(config, loaded)
     for server in loaded.servers:
@@ -75,9 +82,18 @@ def check(config: Path) -> None:
         )
         if server.remote:
             click.echo(f"{server.name}: {_about_remote(server, loaded)}")
+    if config == DEFAULT_PATH:
+        become(_UNIT_USER)
+    loads = asyncio.run(loads_now(loaded))
+    for one in loads:
+        if one.load is None:
+            click.echo(f"warning: {one.name}: load from {one.source}: {one.problem}", err=True)
+        else:
+            click.echo(f"{one.name}: load from {one.source}: {one.load:.2f} now")
     for doubt in doubts:
         click.echo(f"{doubt}; no error if the sidecar runs as another user: run this check as that user")
-    click.echo(f"{config}: no errors")
+    failed = sum(one.load is None for one in loads)
+    click.echo(f"{config}: no errors" + (f", {counted(failed, 'warning')}" if failed else ""))
 
 
 @main.command()

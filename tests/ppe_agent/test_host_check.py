@@ -84,6 +84,27 @@ def test_a_load_that_is_asked_of_a_missing_program(tmp_path: Path) -> None:
     assert "as[0].load.command: /nowhere/load: No such file" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("0.25", "sip-5060: load from exec: 0.25 now"),
+        ("busy", "warning: sip-5060: load from exec: "),
+        ("7", "warning: sip-5060: load from exec: "),
+    ],
+)
+def test_each_load_source_is_asked_once(tmp_path: Path, printed: str, words: str) -> None:
+    write(tmp_path, 5060)
+    file = tmp_path / "agent.toml"
+    command = ["/bin/sh", "-c", f"echo asked >> {tmp_path}/asked; echo {printed}"]
+    load = f'[as.load]\nsource = "exec"\ncommand = {command!r}\n'
+    file.write_text(file.read_text().replace("round-robin", "least-used") + load)
+    done = CliRunner().invoke(cli.main, ["check", "-c", str(file)])
+    assert done.exit_code == 0
+    assert words in done.output
+    assert f"{file}: no errors" + (", 1 warning" if "warning" in words else "") + "\n" in done.output
+    assert (tmp_path / "asked").read_text() == "asked\n"
+
+
 def test_a_program_that_only_the_path_of_this_user_lacks_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

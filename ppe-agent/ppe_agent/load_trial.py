@@ -1,0 +1,42 @@
+"""Asks each load source of a configuration once, for `ppe-agent check`."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ppe_agent.addresses import NoLocalAddress
+from ppe_agent.config_types import has_load
+from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
+from ppe_agent.load_config import LoadConfig
+from ppe_agent.load_sources import LoadUnknown, make_source, read_within
+
+
+class LoadNow(NamedTuple):
+    """The load of the AS `name`, 0..1, or why there is none."""
+
+    name: str
+    source: str
+    load: float | None
+    problem: str = ""
+
+
+async def loads_now(config: AgentConfig) -> Sequence[LoadNow]:
+    """Ask the source of each server that names one and whose policy reports a load, all at once."""
+    asked = [(one, one.load) for one in config.servers if one.load is not None and has_load(one.policy)]
+    return await asyncio.gather(*(_ask(server, load, config) for server, load in asked))
+
+
+async def _ask(server: ServerConfig, load: LoadConfig, config: AgentConfig) -> LoadNow:
+    source = None
+    try:
+        address = addresses_of(server, next(iter(config.registrars), None))[0]
+        source = make_source(load, address, server.port, server.transport)
+        if source is None:
+            return LoadNow(server.name, load.source, 0.0)
+        value = await read_within(source, load.timeout_ms if load.is_asked else None)
+        return LoadNow(server.name, load.source, value)
+    except (LoadUnknown, NoLocalAddress) as problem:
+        return LoadNow(server.name, load.source, None, str(problem))
+    finally:
+        if source is not None:
+            await source.close()
