@@ -113,7 +113,7 @@ def test_refusals_are_told_of_now_and_then_with_their_number() -> None:
     told = [event for event in play.belief.take_events() if event.kind == "refused"]
     assert 2 <= len(told) <= 4
     assert "3000" not in told[0].words
-    assert "64 such PEs are known already" in told[-1].words
+    assert "64 such PEs are known;" in told[-1].words
 
 
 def test_foreign_elements_that_are_gone_make_room_for_others() -> None:
