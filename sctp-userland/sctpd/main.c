@@ -118,10 +118,12 @@ static void serve(const struct settings *settings)
 	control_end();
 }
 
-/* One that runs may be about to end for idleness: unless it answers, take its place. One that is stuck still runs. */
+/* Another sctpd may be about to end for idleness: unless it answers, its place is taken. One that is stuck still runs. With --wait, the end of
+ * either is waited for, without questions: each would count its idle time anew. */
 static int listen_or_find_running(const struct settings *settings)
 {
 	enum show_answer answer = SHOW_NONE;
+	const uint64_t until_ms = loop_now_ms() + (uint64_t)settings->wait_s * 1000;
 	int attempt, error = 0;
 
 	for (attempt = 0; attempt < 50 && answer == SHOW_NONE; attempt++) {
@@ -132,9 +134,17 @@ static int listen_or_find_running(const struct settings *settings)
 			return error;
 		answer = show_answers();
 	}
-	if (answer == SHOW_REFUSES)
+	if (answer == SHOW_STRANGER)
+		return -ECONNREFUSED;
+	if (settings->wait_s > 0)
+		log_line("another one serves this network namespace: waiting for its end");
+	while (error == -EADDRINUSE && loop_now_ms() < until_ms) {
+		usleep(20000);
+		error = control_listen(settings->group, settings->everyone);
+	}
+	if (error == -EADDRINUSE && answer == SHOW_REFUSES)
 		log_line("%s", REFUSES_USER);
-	return answer == SHOW_STRANGER ? -ECONNREFUSED : error;
+	return error;
 }
 
 /* Whoever started us may have closed some of these: then the next sockets would take their place. */
@@ -163,9 +173,9 @@ int main(int argc, char **argv)
 	raise_limit();
 	come_first();
 	error = loop_start();
-	watch_signals();
 	if (error == 0)
 		error = listen_or_find_running(&settings);
+	watch_signals(); /* from here on they are heard in the loop */
 	if (error == -EADDRINUSE) {
 		if (!settings.detach)
 			log_line("another one already serves this network namespace");

@@ -33,6 +33,7 @@ static const struct row {
 	COUNT("association-retransmissions", parsed.stack.association_retransmissions, 1000, "until an association ends (10)"),
 	COUNT("path-retransmissions", parsed.stack.path_retransmissions, 1000, "until a path is taken for dead (5)"),
 	{ "idle-exit", "S", "end S seconds after the last client left", NULL, &parsed.idle_exit_s, 0, 86400 },
+	{ "wait", "S", "wait up to S seconds for the end of another one of this network namespace (0)", NULL, &parsed.wait_s, 0, 86400 },
 	{ "everyone", NULL, "any user may use it, not only root, its own user and --group", &parsed.everyone },
 	COUNT("socket-limit", limits.sockets, STATES_MAX, "sockets of all programs (16384)"),
 	COUNT("connection-limit", limits.connections, 1000000, "threads of programs that use sockets (4096)"),

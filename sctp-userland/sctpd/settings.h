@@ -10,6 +10,7 @@
 struct settings {
 	struct stack_settings stack;
 	long idle_exit_s; /* -1: stay */
+	long wait_s; /* for another one's end */
 	gid_t group; /* (gid_t)-1: none */
 	bool everyone, detach, status, json;
 	const char *log; /* of a process in the background; NULL: the usual file */

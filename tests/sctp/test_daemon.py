@@ -6,6 +6,7 @@ import signal
 import struct
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("without_kernel_sctp")]
 
 EXIT_NO_PRIVILEGE = 77
+EXIT_RUNNING = 3
 CAP_NET_RAW = 13
 SERVICE_USER = 998
 CONNECT = (
@@ -69,6 +71,36 @@ except OSError as error:
     assert client.wait(60) == 0
     assert set(client.stdout.read().split()) <= {"104", "32"}, "ECONNRESET or EPIPE"
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
+
+
+def test_service_takes_the_place_of_one_that_sctp_run_left_behind(namespace: Namespace) -> None:
+    """As the unit starts it, as another user whom that one does not serve; a user who only asks does not wait."""
+    service = ("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
+    rights = ("--inh-caps", "-all,+net_raw", "--ambient-caps", "-all,+net_raw")
+    assert namespace.run("true", sctp=True).returncode == 0
+    (left,) = daemons(namespace)
+    assert namespace.run(str(SCTPD)).returncode == EXIT_RUNNING
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        program = shutil.copy(SCTPD, folder)
+        follower = namespace.start(*service, *rights, program, "--wait", "10", "--everyone")
+        until(lambda: left not in daemons(namespace), told="the one that was left behind stays")
+        until(lambda: namespace.run(*service, program, "--status").returncode == 0)
+        assert follower.poll() is None
+        assert daemons(namespace) == [follower.pid]
+
+
+def test_waiting_for_another_one_ends(namespace: Namespace) -> None:
+    """One that stays is waited for as long as asked, unless a signal comes first."""
+    start_sctpd(namespace)
+    began_s = time.monotonic()
+    assert namespace.run(str(SCTPD), "--wait", "1").returncode == EXIT_RUNNING
+    assert time.monotonic() - began_s >= 1
+    waiting = namespace.start(str(SCTPD), "--wait", "60")
+    assert waiting.stderr is not None
+    assert "waiting for its end" in waiting.stderr.readline()
+    waiting.terminate()
+    assert waiting.wait(20) == -signal.SIGTERM
 
 
 def test_started_with_no_descriptor_at_all(namespace: Namespace) -> None:
