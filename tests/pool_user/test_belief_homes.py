@@ -135,3 +135,26 @@ def test_crowd_asks_who_was_settled_a_moment_ago() -> None:
     assert play.members() == list(TEN)
     play.wait(1.1)
     assert play.members() == []
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_takeovers_of_a_partition_that_end_after_it_take_nobody_out(count: int) -> None:
+    """Each registrar alone takes all over after 12 s. When they meet again, the third deletes what it took,
+    and the true home obeys. The sidecar registers again half a second later."""
+    play = lies()
+    taken = TEN[:count]
+    play.wait(12.7)
+    for number in TEN:
+        push(play, 2, pe(number, R3))
+        push(play, 0, pe(number, R1))
+    play.answer(2, *at_home(R3))
+    play.wait(2.3)
+    for number in taken:
+        push(play, 2, pe(number, R3), gone=True)
+    play.answer(0, *at_home()[count:])
+    play.answer(1, *at_home()[count:])
+    play.answer(2, *at_home()[count:])
+    assert missing(play, 0.5) == 0
+    for number in taken:
+        push(play, 0, pe(number, R1))
+    assert missing(play, 3) == 0
