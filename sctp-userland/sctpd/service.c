@@ -14,6 +14,8 @@
 
 #include "loop.h"
 
+#define FIRST_PASSED 3 /* SD_LISTEN_FDS_START */
+
 int background_start(void)
 {
 	int pair[2], status, null;
@@ -82,6 +84,15 @@ void background_serves(int fd)
 	dup2(log_fd, STDERR_FILENO);
 	close(log_fd);
 	log_to_file();
+}
+
+int manager_socket(void)
+{
+	const char *process = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+
+	if (process == NULL || count == NULL || atol(process) != getpid() || atol(count) < 1)
+		return -1;
+	return FIRST_PASSED;
 }
 
 void manager_tell(const char *what)

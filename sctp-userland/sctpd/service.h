@@ -12,6 +12,9 @@ void background_ready(const char *log_path);
 /* Let the parent go; from now on what is logged goes to the log. */
 void background_serves(int fd);
 
+/* The socket that it holds for this process, so that nobody else has its name while none runs, sd_listen_fds(3). -1: none. */
+int manager_socket(void);
+
 /* Tell it "READY=1" or "WATCHDOG=1", sd_notify(3). */
 void manager_tell(const char *what);
 
