@@ -92,6 +92,10 @@ class Gate:
         else:
             for setting in ("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"):
                 gate.run("sysctl", "-qw", setting)
+        # New links carry nothing for about a second: a set-up through them would be repeated or refused.
+        until(
+            lambda: all(self.connect(one, timeout_s=0.5)[0] == errno.ECONNREFUSED for one in SERVER.values())
+        )
 
     @staticmethod
     def _give(host: Namespace, link: str, address: str) -> None:
