@@ -3,6 +3,7 @@
 # that debootstrap makes, of ARCHITECTURE (default: this machine's; another one's is emulated: QEMU=program, default:
 # qemu-aarch64-static). BUILD: with all that builds and checks the packages, for ARCHITECTURE. TEST: with systemd and dig, and beside it, not
 # installed, the Debian packages that ours and `make install` need. They lie in build/roots (ROOTS=folder: elsewhere).
+# MIRROR=URL: the Debian archive that a new root is made from, and keeps.
 set -euo pipefail
 suite=${1:?usage: roots.sh SUITE FRESH|BUILD|TEST [ARCHITECTURE]} kind=${2:?}
 native=$(dpkg --print-architecture) architecture=${3:-$(dpkg --print-architecture)}
@@ -47,7 +48,7 @@ if [ ! -e "$fresh.made" ]; then
     command -v debootstrap >/dev/null || fail "debootstrap is missing (Debian: apt-get install debootstrap)"
     printf 'roots: making %s\n' "$fresh" >&2
     rm -rf "$fresh"
-    debootstrap --variant=minbase "$suite" "$fresh" >"$fresh.log" 2>&1 || { tail -5 "$fresh.log" >&2; fail "debootstrap could not make it (whole log: $fresh.log)"; }
+    debootstrap --variant=minbase "$suite" "$fresh" ${MIRROR:+"$MIRROR"} >"$fresh.log" 2>&1 || { tail -5 "$fresh.log" >&2; fail "debootstrap could not make it (whole log: $fresh.log)"; }
     touch "$fresh.made"
 fi
 

@@ -13,6 +13,7 @@ setup/setup.sh images
 ls build/packages/trixie/rspdns-common_*.deb >/dev/null 2>&1 || fail "build/packages/trixie has no packages; first: make deb SUITES=trixie"
 
 root=$(packaging/roots.sh trixie FRESH)
+packaging/images/pinned.sh "$root"
 version=$(packaging/version.sh)
 SOURCE_DATE_EPOCH=$(packaging/version.sh --date)
 export SOURCE_DATE_EPOCH

@@ -20,6 +20,7 @@ for package in "$@"; do
     wanted="$wanted $package"
 done
 apt-get -qq update
+sh /images/pinned.sh /
 # systemd itself is not needed for the users that the packages make.
 # shellcheck disable=SC2086 # a list of packages
 apt-get -qq install --no-install-recommends --yes systemd-standalone-sysusers systemd-standalone-tmpfiles $wanted >/dev/null
