@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from tests.support.namespaces import REPOSITORY
 
 COMPOSE = REPOSITORY / "packaging" / "compose"
 KUBERNETES = REPOSITORY / "packaging" / "kubernetes"
-CONTAINERFILE = (REPOSITORY / "packaging" / "images" / "Containerfile").read_text()
+IMAGES = REPOSITORY / "packaging" / "images"
+CONTAINERFILE = (IMAGES / "Containerfile").read_text()
 USER = 10053
 OLDEST, NEWEST = "1.29", "1.37"
 """Of Kubernetes: 1.29 is the first that has sidecars unless told otherwise."""
@@ -119,7 +121,6 @@ def test_compose_file_is_valid() -> None:
 def test_containers_have_no_more_rights_than_they_need(variant: str) -> None:
     for name, pod in pods(VARIANTS[variant]):
         assert pod["securityContext"]["runAsNonRoot"], name
-        assert pod["securityContext"]["runAsUser"] == USER, name
         assert pod["automountServiceAccountToken"] is False, name
     for one in containers(VARIANTS[variant]):
         context, is_sctpd = one["securityContext"], one["name"] == "sctpd"
@@ -156,6 +157,65 @@ def test_images_are_those_that_are_built_and_run_as_the_user_of_the_manifests() 
     assert used - {"kamailio"} <= built
     assert {re.sub(r"\$\{[^}]*\}", "", one["image"]).strip("/:") for one in compose} <= built
     assert set(re.findall(r"^USER (.*)$", CONTAINERFILE, re.MULTILINE)) == {f"{USER}:{USER}"}
+
+
+def test_every_part_has_a_user_of_its_own() -> None:
+    users: dict[str, int] = {}
+    for variant in VARIANTS.values():
+        for name, pod in pods(variant):
+            common = pod["securityContext"]
+            assert common["runAsGroup"] == common["fsGroup"], (
+                f"{name}: what it may write belongs to this group"
+            )
+            for one in (*pod.get("initContainers", []), *pod["containers"]):
+                user = one["securityContext"].get("runAsUser", common["runAsUser"])
+                if one["name"] == "sctpd":
+                    assert user == users[{"name-server": "backend", "kamailio": "ppe-agent"}.get(name, name)]
+                else:
+                    assert users.setdefault(one["name"], user) == user > 0, one["name"]
+    assert set(users) == {"registrar", "backend", "powerdns", "kamailio", "ppe-agent"}
+    assert len(set(users.values())) == len(users), users
+    [powerdns] = [one for one in containers(VARIANTS["as they are"]) if one["name"] == "powerdns"]
+    assert f"--setgid={USER}" in powerdns["args"], "else the backend may not purge at the control socket"
+    assert users["backend"] == USER, "it owns what volumes of earlier versions hold"
+
+
+def pinned(folder: Path, root: Path) -> str:
+    """Return what pinned.sh of the folder says of the root."""
+    done = subprocess.run(
+        ["sh", folder / "pinned.sh", root], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert bool(done.stderr) == bool(done.returncode), done.stderr
+    return done.stderr
+
+
+def test_image_is_made_from_the_pinned_state_of_debian_only(tmp_path: Path) -> None:
+    folder = shutil.copytree(IMAGES, tmp_path / "images")
+    lists = tmp_path / "root/var/lib/apt/lists"
+    lists.mkdir(parents=True)
+    assert "no InRelease" in pinned(folder, tmp_path / "root")
+    release = lists / "deb.debian.org_debian_dists_trixie_InRelease"
+    release.write_text("Version: 13.8\n")
+    [(suite, *_, digest)] = [
+        line.split() for line in (folder / "debian.pin").read_text().splitlines() if line[0] != "#"
+    ]
+    assert (suite, len(bytes.fromhex(digest))) == ("trixie", 32)
+    assert f"not {digest}" in pinned(folder, tmp_path / "root")
+    pin = (folder / "debian.pin").read_text().replace(digest, sha256(release.read_bytes()).hexdigest())
+    (folder / "debian.pin").write_text(pin)
+    assert pinned(folder, tmp_path / "root") == ""
+
+
+def test_recipe_looks_at_the_pin_before_it_takes_anything() -> None:
+    base = [line for line in CONTAINERFILE.splitlines() if line.startswith(("FROM ", "ARG BASE"))]
+    assert base[:2] == ["ARG BASE", "FROM ${BASE} AS common"], "no base unless one is given"
+    assert all(line.startswith("FROM common AS ") for line in base[2:])
+    for script, before, after in (
+        ("install.sh", "apt-get -qq update\n", "apt-get -qq install"),
+        ("build.sh", "root=$(", "podman build"),
+    ):
+        text = (IMAGES / script).read_text()
+        assert text.index(before) < text.index("pinned.sh ") < text.index(after), script
 
 
 def maps() -> dict[str, dict[str, str]]:
@@ -238,33 +298,76 @@ def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+POLICIES = {
+    one["metadata"]["name"]: one["spec"] for one in VARIANTS["as they are"] if one["kind"] == "NetworkPolicy"
+}
+LABELS = {
+    one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+    for one in VARIANTS["as they are"]
+    if "template" in one.get("spec", {})
+}
+
+
+def rules(direction: str, peers: str, pod: str) -> set[tuple[str, str, int | None]]:
+    """Return the peers, protocols and ports (None: all) that a pod's policy allows in this direction."""
+    numbers = {
+        port["name"]: port["containerPort"]
+        for one in containers(VARIANTS["as they are"])
+        for port in one.get("ports", [])
+    }
+    return {
+        (name, port["protocol"], numbers.get(port.get("port"), port.get("port")))
+        for rule in POLICIES[pod][direction]
+        for port in rule["ports"]
+        for name in ("everyone", *LABELS)
+        if peers not in rule or any(chosen(peer, name) for peer in rule[peers])
+    }
+
+
+def chosen(peer: Mapping[str, Any], name: str) -> bool:
+    selected: dict[str, str] = peer["podSelector"]["matchLabels"]
+    labels: dict[str, str] = LABELS.get(name, {})
+    return selected.items() <= labels.items()
+
+
 def test_network_policies_let_in_whom_the_packet_filter_lets_in() -> None:
-    policies = {
-        one["metadata"]["name"]: one["spec"]
-        for one in VARIANTS["as they are"]
-        if one["kind"] == "NetworkPolicy"
-    }
-    labels = {
-        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
-        for one in VARIANTS["as they are"]
-        if "template" in one.get("spec", {})
-    }
+    assert POLICIES["default-deny"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}, "other pods"
+    for name in LABELS:
+        assert POLICIES[name]["podSelector"]["matchLabels"].items() <= LABELS[name].items()
+        assert set(POLICIES[name]["policyTypes"]) == {"Ingress", "Egress"}
 
     def admitted(to: str, port: int | None) -> set[str]:
         """Who may send SCTP to this port (None: to every port)."""
-        return {
-            name
-            for rule in policies[to]["ingress"]
-            if {"protocol": "SCTP"} | ({"port": port} if port else {}) in rule["ports"]
-            for peer in rule["from"]
-            for name in labels
-            if peer["podSelector"]["matchLabels"].items() <= labels[name].items()
-        }
+        return {name for name, *where in rules("ingress", "from", to) if where == ["SCTP", port]}
 
     assert admitted("registrar", 3863) == {"kamailio", "name-server"}
     assert admitted("registrar", 9901) == {"registrar", "name-server"}
     assert admitted("registrar", None) == set()
     assert admitted("name-server", None) == admitted("kamailio", None) == {"registrar"}
-    assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress"]}, "other pods"
-    for name, policy in policies.items():
-        assert policy["podSelector"]["matchLabels"].items() <= labels[name].items()
+
+
+def test_pods_may_send_what_the_others_let_in_and_nothing_else() -> None:
+    sent = {name: rules("egress", "to", name) for name in LABELS}
+    assert sent["kamailio"] == {("registrar", "SCTP", 3863)}
+    assert sent["name-server"] == {
+        ("registrar", "SCTP", 3863),
+        ("registrar", "SCTP", 9901),
+        *(("kamailio", protocol, 5060) for protocol in ("UDP", "TCP")),  # probes
+    }
+    assert sent["registrar"] == {
+        ("registrar", "SCTP", 9901),
+        *((name, "SCTP", None) for name in ("kamailio", "name-server")),
+    }
+    for sender in LABELS:
+        for receiver, protocol, port in sent[sender]:
+            assert (sender, protocol, port) in rules("ingress", "from", receiver), (sender, receiver)
+    for receiver in LABELS:
+        for sender, protocol, port in rules("ingress", "from", receiver):
+            if protocol == "SCTP":
+                assert (receiver, protocol, port) in sent[sender], (sender, receiver)
+
+
+def test_name_servers_may_probe_where_the_members_are() -> None:
+    served = tomllib.loads(maps()["kamailio"]["agent.toml"])["as"]
+    ports = {port for name, protocol, port in rules("egress", "to", "name-server") if protocol != "SCTP"}
+    assert ports == {one["port"] for one in served}
