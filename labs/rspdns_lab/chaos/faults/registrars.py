@@ -8,15 +8,19 @@ from typing import Final
 
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import CLIENT, REGISTRARS
+from rspdns_lab.chain.plan import CLIENT, HANDLE, REGISTRARS
 from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live
 from rspdns_lab.chaos.summary import Bounds
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import join_again, keep_apart
+from rspdns_lab.net.processes import Program
 
 HOUR_S: Final = 3600
 HUNG_S: Final = 90.0
 """A registrar that hangs is killed after 10 s, and the next one at the same host not within a minute."""
+LIED_S: Final = 20.0
+INVENTED: Final = "10.53.0.99"
+"""Where a registrar that lies says that servers are; no host has it."""
 PARTED_S: Final = 15.0
 """A minority notices the loss of its peers after 12.7 s at the latest."""
 
@@ -119,6 +123,32 @@ def _parted(sides: Callable[[Scene], Sequence[Sequence[str]]]) -> Callable[[Scen
     return strike
 
 
+def _lying(kind: str) -> Callable[[Scene], Strike]:
+    """Have a registrar that lies in the place of a true one; `kind` is a word of `lying_registrar`."""
+
+    def strike(scene: Scene) -> Strike:
+        registrar, lab = scene.registrar, scene.lab
+        number = list(lab.registrars.values()).index(registrar) + 1
+        honest = [one.host.address for one in lab.registrars.values() if one is not registrar]
+        words = [kind, registrar.host.address, str(number), HANDLE, INVENTED, *honest]
+        command = lab.sctp.command([sys.executable, "-m", "rspdns_lab.chain.lying_registrar", *words])
+        log = lab.folder / f"liar-{scene.trial}.log"
+        liar = Program("liar", registrar.host, command, log, lab.sctp.environment)
+        at_s = time.monotonic()
+        registrar.program.kill()
+        try:
+            liar.start()
+            time.sleep(LIED_S)
+            if not liar.is_running or liar.log_end(1).rstrip().endswith("to 0"):
+                raise LabError(f"the registrar that lies reached nobody: {liar.log_end(1)}")
+        finally:
+            liar.kill()
+            registrar.program.start()
+        return all_live(scene, at_s)
+
+    return strike
+
+
 def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
     def strike(scene: Scene) -> Strike:
         if scene.registrar.clock is None:
@@ -136,6 +166,11 @@ def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
     return strike
 
 
+_LIED: Final = Bounds(missing_ms=1500)
+"""One registrar of three lies: nobody is missing for longer than a live server needs to register again."""
+_LIED_POLLED: Final = Bounds(missing_ms=None)
+"""An answer to polling doesn't tell whether the home removed a member or was told to forget it. A live server
+is missing for seconds at a time while the lies last; an answer is never empty."""
 _LIVE: Final = Bounds()
 """Never empty, no live server missing for more than a second."""
 _NEVER_WRONG: Final = Bounds(max_ms=0)
@@ -171,6 +206,29 @@ REGISTRAR_FAULTS: Final = (
         _parted(lambda _scene: [[name] for name in REGISTRARS]),
         _LIVE,
         _heal,
+        watch_s=8,
+    ),
+    ChaosFault(
+        "registrar-lies-takeover",
+        "one takes all over that the others own, for 20 s",
+        _lying("takeover"),
+        _LIED_POLLED,
+        watch_s=8,
+        enrp=_LIED,
+    ),
+    ChaosFault(
+        "registrar-lies-steal",
+        "one adds all that the others own as its own and deletes it, ten times a second for 20 s",
+        _lying("steal"),
+        _LIED_POLLED,
+        watch_s=8,
+        enrp=_LIED,
+    ),
+    ChaosFault(
+        "registrar-lies-ghosts",
+        "one tells of 50 servers a second that the others do not have, for 20 s",
+        _lying("ghosts"),
+        _NEVER_WRONG,
         watch_s=8,
     ),
     ChaosFault(
