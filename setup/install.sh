@@ -175,7 +175,9 @@ for file in alerts.yml recording.yml grafana-dashboard.json; do put "backend/exa
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
 put registrar-config/examples/inventory.toml "$examples/inventory.toml"
 put registrar-config/examples/wireguard/rspdns0.conf "$examples/rspdns0.conf"
-put pdns-config/examples/pdns.conf "$examples/pdns.conf"
+sed "s,/usr/lib/rspdns/,$APPDIR/," pdns-config/examples/pdns.conf | put - "$examples/pdns.conf"
+# PowerDNS runs it: root's, at a path that no version of Python changes.
+install -m 644 pdns-config/pdns_config/name_table.lua "$new/name_table.lua"
 
 # What pip and venv wrote names the folder in which it was made; so do the modules that pip compiled for itself.
 grep -rlI --null -e "$new" "$new/bin" "$new/pyvenv.cfg" | xargs -0 sed -i "s,$new,$APPDIR,g"

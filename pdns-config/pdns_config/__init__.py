@@ -1,6 +1,21 @@
 """How PowerDNS is run: its configuration. This is the package's door: everything that others may import."""
 
 from pdns_config.cli import pdns_conf
-from pdns_config.render import BESIDE, Beside, PdnsSettings, lacks_remote_backend, render_pdns_conf
+from pdns_config.render import (
+    BESIDE,
+    Beside,
+    PdnsSettings,
+    lacks_remote_backend,
+    render_pdns_conf,
+    write_script,
+)
 
-__all__ = ["BESIDE", "Beside", "PdnsSettings", "lacks_remote_backend", "pdns_conf", "render_pdns_conf"]
+__all__ = [
+    "BESIDE",
+    "Beside",
+    "PdnsSettings",
+    "lacks_remote_backend",
+    "pdns_conf",
+    "render_pdns_conf",
+    "write_script",
+]

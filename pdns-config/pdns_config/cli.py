@@ -2,7 +2,7 @@
 
 import click
 
-from pdns_config.render import BESIDE, Beside, PdnsSettings, render_pdns_conf
+from pdns_config.render import BESIDE, Beside, PdnsSettings, installed_script, render_pdns_conf
 
 _DEFAULT = PdnsSettings()
 
@@ -50,6 +50,11 @@ _DEFAULT = PdnsSettings()
     is_flag=True,
     help="Ask the backend about names that do not exist, instead of its table of names.",
 )
+@click.option(
+    "--script",
+    metavar="FILE",
+    help="Script that denies names, which PowerDNS runs: root's.  [default: that of this installation]",
+)
 def pdns_conf(
     listen: tuple[str, ...],
     port: int,
@@ -61,6 +66,7 @@ def pdns_conf(
     settings: tuple[str, ...],
     axfr: tuple[str, ...],
     no_denials: bool,
+    script: str | None,
 ) -> None:
     """Print a commented pdns.conf for PowerDNS with the backend.
 
@@ -78,6 +84,7 @@ def pdns_conf(
             beside=_beside(beside, settings),
             axfr=axfr,
             denials=not no_denials,
+            script=script or installed_script(),
         )
     except ValueError as error:
         raise click.ClickException(str(error)) from None

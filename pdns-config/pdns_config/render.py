@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from textwrap import wrap
 
 _TIMEOUT_S = 10.0
@@ -29,8 +31,32 @@ def lacks_remote_backend(pdns_server: str) -> bool:
     return bool(found[1]) and "remote" not in found[2].split()
 
 
+SCRIPT = "name_table.lua"
+_DEFAULT_CONNECTOR = "unix:/run/rspdns/remote.sock"
+
+
+def installed_script() -> str:
+    """Return where this installation has the script that denies names: what PowerDNS loads is root's."""
+    installed = Path(sys.prefix) / SCRIPT
+    return str(installed if installed.exists() else Path(__file__).with_name(SCRIPT))
+
+
+def write_script(folder: Path, connector: str) -> str:
+    """Write a script into `folder` that runs the installed script for this connector; return its path.
+
+    For a PowerDNS whose user alone can write there. Raises OSError.
+    """
+    script = folder / SCRIPT
+    script.write_text("".join(f"{line}\n" for line in _script_lines(connector, installed_script())))
+    return str(script)
+
+
+def _script_lines(connector: str, script: str) -> tuple[str, str]:
+    return (f'RSPDNS_NAMES = "{connector.partition(":")[2]}.names"', f'dofile("{script}")')
+
+
 _WIDTH = 100
-_UNSAFE = re.compile(r"[\s,#]")
+_UNSAFE = re.compile(r'[\s,#"\\]')
 
 
 def _check(read: Callable[[str], object], value: str, problem: str) -> None:
@@ -92,12 +118,13 @@ class PdnsSettings:
     the backend keeps. `beside` is another backend that holds other zones, the parent among them, with its own
     settings: Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks that may
     transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves not to
-    exist; never over HTTP, nor beside another backend. Raises ValueError for what can't be in a pdns.conf.
+    exist; never over HTTP, nor beside another backend. `script` does so: PowerDNS runs it, so nobody but root
+    (or PowerDNS's own user) may write to it. Raises ValueError for what can't be in a pdns.conf.
     """
 
     listen_address: str | Sequence[str] = ("0.0.0.0", "::")  # noqa: S104 - a DNS server is for everyone
     listen_port: int = 53
-    connector: str = "unix:/run/rspdns/remote.sock"
+    connector: str = _DEFAULT_CONNECTOR
     socket_dir: str = "/run/pdns"
     user: str | None = None
     backend_timeout_ms: int = 2000
@@ -107,6 +134,7 @@ class PdnsSettings:
     beside: Beside | None = None
     axfr: Sequence[str] = ("127.0.0.0/8", "::1")
     denials: bool = True
+    script: str = f"/usr/lib/rspdns/{SCRIPT}"
 
     def __post_init__(self) -> None:
         for address in self.addresses:
@@ -123,9 +151,11 @@ class PdnsSettings:
             raise ValueError("keys are handed out over the unix connector only: signed zones need it")
         for network in self.axfr:
             _check(ip_network, network, "is no network that may transfer zones: write it like 192.0.2.0/24")
-        for value in (self.connector, self.socket_dir, self.user or ""):
+        for value in (self.connector, self.socket_dir, self.user or "", self.script):
             if _UNSAFE.search(value):
-                raise ValueError(f"{value!r} has a blank, comma or '#' in it, which pdns.conf can't hold")
+                raise ValueError(
+                    f"{value!r} has a blank, comma, quote, backslash or '#' in it, which pdns.conf can't hold"
+                )
         _ = self.connection_string
 
     @property
@@ -211,8 +241,8 @@ def _backend(settings: PdnsSettings) -> list[Line]:
         lines.append(
             (
                 "lua-prequery-script",
-                f"{settings.connector.partition(':')[2]}.lua",
-                "The backend writes this script, and a table of the names that there are beside it: PowerDNS "
+                settings.script,
+                f"{_whose_table(settings)} PowerDNS runs this file: none but root may write to it. It "
                 'says "no such name" without asking the backend twice for each label. Without this line all '
                 "answers are the same, but a flood of random names holds up the others. PowerDNS doesn't "
                 "promise to keep this setting; 4.7 to 5.1 have it.",
@@ -237,6 +267,14 @@ def _backend(settings: PdnsSettings) -> list[Line]:
             ("default-ksk-algorithm", "ecdsa256", "One key for each zone; small signatures."),
         ]
     return lines
+
+
+def _whose_table(settings: PdnsSettings) -> str:
+    table = f"The backend writes {settings.connector.partition(':')[2]}.names, the names that there are."
+    if settings.connector == _DEFAULT_CONNECTOR:
+        return table
+    first, second = _script_lines(settings.connector, installed_script())
+    return f"{table} A script for this socket has two lines: {first} and {second}."
 
 
 def _transfers(settings: PdnsSettings) -> list[Line]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pdns_config
 import pytest
 from rspdns.pdns import name_table
 from rspdns.pdns.name_table import MEMBERS, NOTHING, UNKNOWN, table
@@ -48,7 +49,7 @@ def test_signed_zones_and_what_is_below_them_are_left_out() -> None:
     both = [zone(UDP, FIXED), zone("", INNER, name=inner)]
     assert kinds(table(both, (inner,), 7))[inner] == UNKNOWN
     assert f"ns.{inner}" not in kinds(table(both, (inner,), 7))
-    assert kinds(table(both, (ZONE,), 7)) == {inner: NOTHING, f"ns.{inner}": NOTHING, ZONE: UNKNOWN}
+    assert kinds(table(both, (ZONE,), 7)) == {inner: NOTHING, f"ns.{inner}": NOTHING}
     assert table(both, (ZONE, inner), 7) == ""
 
 
@@ -58,10 +59,20 @@ def test_too_many_names_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_folder_that_can_not_be_written_stops_nothing(tmp_path: Path) -> None:
-    name_table.write_script(tmp_path / "no such folder" / "remote.sock")
-    name_table.write_script(tmp_path / "remote.sock")
-    assert str(tmp_path / "remote.sock.names") in (tmp_path / "remote.sock.lua").read_text()
-    assert [path.name for path in tmp_path.iterdir()] == ["remote.sock.lua"]
+    name_table.write(f"unix:{tmp_path}/no such folder/remote.sock", [zone(UDP, FIXED)], (), 7)
+    name_table.write(f"unix:{tmp_path}/remote.sock", [zone(UDP, FIXED)], (), 7)
+    assert [path.name for path in tmp_path.iterdir()] == ["remote.sock.names"]
+
+
+def test_table_is_no_longer_than_the_script_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = (Path(pdns_config.__file__).with_name("name_table.lua")).read_text()
+    assert f"= {name_table.MAX_BYTES}, {name_table.MAX_LINES}, 65\n" in script
+    others = [zone("", INNER, name=name) for name in ("elsewhere.example", f"inner.{ZONE}")]
+    text = table([zone(UDP, FIXED), *others], [other.name for other in others], 7)
+    assert f"? inner.{ZONE}\n" in text
+    assert "elsewhere" not in text
+    monkeypatch.setattr(name_table, "MAX_BYTES", len(text) - 1)
+    assert table([zone(UDP, FIXED), *others], [other.name for other in others], 7) == ""
 
 
 def test_a_zone_that_is_left_out_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
     """Everything installed and started as docs/how-to/install.md says."""
     with live_systemd(tmp_path_factory.mktemp("live"), installed) as one:
-        one.install("pdns-config/examples/pdns.conf", "/etc/powerdns/pdns.conf")
+        one.run("cp", "/usr/local/share/doc/rspdns/examples/pdns.conf", "/etc/powerdns/pdns.conf")
         for path, text in (
             (f"{UNITS}/server.service", SERVER),
             (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
@@ -167,6 +167,19 @@ def test_powerdns_asks_the_backend_at_its_first_start(machine: LiveSystemd) -> N
     assert "rspdns.service" in wanted
     assert "rspdns.service" in after
     assert "rspdns.service" not in machine.show("pdns", "Requires")[0]
+
+
+def test_what_powerdns_runs_is_roots(machine: LiveSystemd) -> None:
+    setting = machine.run("grep", "^lua-prequery-script=", "/etc/powerdns/pdns.conf")
+    script = setting.strip().partition("=")[2]
+    assert machine.run("stat", "--format=%U %a", script).split() == ["root", "644"]
+    for path in (script, str(Path(script).parent)):
+        written = machine.try_run(
+            "setpriv", "--reuid=rspdns", "--regid=rspdns", "--init-groups", "test", "-w", path
+        )
+        assert written.returncode == 1, written.stderr
+    assert machine.try_run("find", "/run/rspdns", "-name", "*.lua").stdout == ""
+    assert "status: NXDOMAIN" in machine.run("dig", "@127.0.0.1", "a.b.c.example.net", "A")
 
 
 def test_uninstall_leaves_only_what_an_administrator_wrote(installed: Path, tmp_path: Path) -> None:

@@ -128,14 +128,31 @@ def test_names_that_a_reload_brings_are_answered_within_seconds(served: tuple[Se
     until(lambda: status(one.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN")
 
 
-@pytest.mark.parametrize(
-    "broken", [f"1\nZ {ZONE} ttl\n= {ZONE}\n", f"2\nZ {ZONE} 1 x\n= {ZONE}\n", f"3\n= {ZONE}\n"]
-)
-def test_a_broken_table_proves_nothing(served: tuple[Served, Pdns], broken: str) -> None:
+def test_the_backend_writes_the_table_alone(served: tuple[Served, Pdns]) -> None:
+    """What PowerDNS runs is not the backend's to write."""
+    files = {path.name for path in served[0].folder.glob("remote*")}
+    assert files == {"remote.sock", "remote.sock.names"}
+
+
+_SOA_LINE = f"Z {ZONE} 1 ns1.{ZONE}. hostmaster.{ZONE}. 7 7200 900 1209600 1\n= {ZONE}\n"
+HOSTILE = {
+    "ttl": f"Z {ZONE} ttl\n= {ZONE}\n",
+    "soa": f"Z {ZONE} 1 x\n= {ZONE}\n",
+    "no soa": f"= {ZONE}\n",
+    "a program": 'os.execute("touch RAN")\nio.open("RAN", "w")\n',
+    "too many bytes": _SOA_LINE + f"= {'a' * 5000}.{ZONE}\n" * 900,
+    "too many lines": _SOA_LINE + "".join(f"= {turn}.{ZONE}\n" for turn in range(20_000)),
+    "binary": "\0\n\0" * 1000,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_broken_table_proves_nothing(served: tuple[Served, Pdns], case: str) -> None:
     one, _ = served
     file = one.folder / "remote.sock.names"
     whole = file.read_text()
-    file.write_text(broken)
+    ran = one.folder / "ran"
+    file.write_text(f"{case:064}\n{HOSTILE[case].replace('RAN', str(ran))}")
     try:
         before = one.backend.responder.queries["lookup"]
         end_s = time.monotonic() + 5
@@ -144,7 +161,25 @@ def test_a_broken_table_proves_nothing(served: tuple[Served, Pdns], broken: str)
             assert status(said) == "NXDOMAIN"
             assert "SOA" in said
         assert one.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
+        assert not ran.exists()
     finally:
+        file.write_text(whole)
+
+
+def test_table_without_an_end_is_left_after_its_bound(served: tuple[Served, Pdns]) -> None:
+    one, _ = served
+    file = one.folder / "remote.sock.names"
+    whole = file.read_text()
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    try:
+        before = one.backend.responder.queries["lookup"]
+        end_s = time.monotonic() + 5
+        while time.monotonic() < end_s and one.backend.responder.queries["lookup"] < before + 60:
+            assert status(one.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")) == "NXDOMAIN"
+        assert one.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
+    finally:
+        file.unlink()
         file.write_text(whole)
 
 

@@ -108,7 +108,7 @@ def test_wheel_and_sdist_hold_what_they_should_and_are_built_the_same_twice(tmp_
     assert {name.split("/")[0] for name in names} == packages | {
         f"rspdns-{PROJECT['project']['version']}.dist-info"
     }
-    assert "rspdns/pdns/name_table.lua" in names
+    assert "pdns_config/name_table.lua" in names
     assert any(name.startswith("rspdns/admin/page/") for name in names)
     with tarfile.open(sdist) as tar:
         folders = {name.split("/")[1] for name in tar.getnames() if name.count("/") > 1}

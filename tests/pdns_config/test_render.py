@@ -68,6 +68,7 @@ def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]
         {"connector": "unix:/run/a,timeout=1"},
         {"socket_dir": "/run/x\nlaunch=bind"},
         {"user": "pdns#"},
+        {"script": '/x"y.lua'},
         {"backend_timeout_ms": 0},
         {"distributor_threads": 0},
         {"signed": True, "connector": "http:127.0.0.1:8053"},
@@ -81,7 +82,7 @@ def test_a_setting_that_pdns_conf_cannot_hold_is_refused(wrong: dict[str, object
 
 
 def test_the_example_is_what_the_command_prints() -> None:
-    printed = CliRunner().invoke(pdns_conf).output
+    printed = CliRunner().invoke(pdns_conf, ["--script", PdnsSettings().script]).output
     assert printed == (EXAMPLES / "pdns.conf").read_text()
 
 
@@ -113,8 +114,20 @@ def test_settings_that_do_not_go_together_are_refused(options: list[str]) -> Non
 
 
 def test_every_installation_renders_it_by_a_command_on_the_path() -> None:
-    done = CliRunner().invoke(rspdns_command, ["pdns-conf", "--listen", "192.0.2.1"])
-    assert (done.exit_code, done.output) == (0, render_pdns_conf(PdnsSettings(["192.0.2.1"], user="pdns")))
+    done = CliRunner().invoke(rspdns_command, ["pdns-conf", "--listen", "192.0.2.1", "--script", "/x.lua"])
+    settings = PdnsSettings(["192.0.2.1"], user="pdns", script="/x.lua")
+    assert (done.exit_code, done.output) == (0, render_pdns_conf(settings))
+
+
+def test_script_is_that_of_the_installation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (from_package,) = {settings_of(CliRunner().invoke(pdns_conf).output)["lua-prequery-script"]}
+    assert "function prequery(" in Path(from_package).read_text()
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    (tmp_path / "name_table.lua").touch()
+    printed = CliRunner().invoke(pdns_conf, ["--connector", "unix:/run/x/remote.sock"]).output
+    assert settings_of(printed)["lua-prequery-script"] == f"{tmp_path}/name_table.lua"
+    said = " ".join(line.removeprefix("# ") for line in printed.splitlines())
+    assert f'RSPDNS_NAMES = "/run/x/remote.sock.names" and dofile("{tmp_path}/name_table.lua")' in said
 
 
 @pytest.mark.parametrize(

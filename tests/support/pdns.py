@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from pdns_config import PdnsSettings, render_pdns_conf
+from pdns_config import PdnsSettings, render_pdns_conf, write_script
 
 from tests.support.namespaces import Namespace
 from tests.support.waiting import until
@@ -35,12 +35,14 @@ class Pdns:
         self.folder = folder / name
         self.folder.mkdir()
         self.log = self.folder / "log"
+        connector = f"unix:{folder}/{remote}"
         settings = PdnsSettings(
             listen_address=address,
             **{
-                "connector": f"unix:{folder}/{remote}",
+                "connector": connector,
+                "script": write_script(self.folder, connector),
                 "socket_dir": str(self.folder),
-                "denials": remote == "remote.sock",  # the script is beside the backend's own socket
+                "denials": remote == "remote.sock",  # the table is beside the backend's own socket
                 **more,
             },
         )

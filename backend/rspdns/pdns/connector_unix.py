@@ -18,7 +18,6 @@ from daemon_kit import notify
 from daemon_kit.logs import get_logger
 from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
-from rspdns.pdns import name_table
 from rspdns.pdns.responder import FAILURE
 
 _FIRST_FD = 3
@@ -119,7 +118,6 @@ class UnixConnector:
         self._is_inherited = listener is not None
         if listener is None:
             listener = listen_at(self._path, self._mode, "the socket")
-        name_table.write_script(self._path)
         loop = asyncio.get_running_loop()
         inherited = inherited_connections()
         if inherited:

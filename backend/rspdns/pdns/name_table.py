@@ -3,8 +3,8 @@
 PowerDNS asks a remote backend about a name that does not exist twice for each of its labels, and waits for
 each reply. For most names that is needless: which names a zone has is known from its configuration, but for
 the members of its pools, which are all directly below the pool's target name. So the backend writes these
-names into a file beside its socket. A script (`lua-prequery-script`), which it writes there too, has PowerDNS
-say "no such name" wherever the table proves it. All other questions take the usual way.
+names into a file beside its socket. A script of the installation (`lua-prequery-script`, see `pdns_config`)
+has PowerDNS say "no such name" wherever the table proves it. All other questions take the usual way.
 
 Left out are signed zones (a denial needs proofs), zones of more names than `MAX_NAMES`, and whatever is below
 a wildcard, a delegation or a DNAME.
@@ -16,7 +16,6 @@ import hashlib
 import re
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from daemon_kit.logs import get_logger
@@ -24,30 +23,20 @@ from daemon_kit.logs import get_logger
 from rspdns import names
 from rspdns.zones.zone import Zone, live_names
 
-SCRIPT_SUFFIX, TABLE_SUFFIX = ".lua", ".names"
+TABLE_SUFFIX = ".names"
 """Appended to the path of the connector's socket."""
 MAX_NAMES = 10_000
 """The most names of all zones together. Each thread of PowerDNS has a copy: about 2 MB for these."""
+MAX_LINES, MAX_BYTES = 20_000, 4 * 1024 * 1024
+"""The longest table; the script ignores a longer one."""
 NOTHING, MEMBERS, UNKNOWN = "=", "+", "?"
 """What may be below a name beside the names of the table."""
 _PLAIN = re.compile(r"[a-z0-9_.*/-]+")
 
 
-def script_path(socket: Path) -> Path:
-    """Return where the script is that PowerDNS loads."""
-    return socket.with_name(socket.name + SCRIPT_SUFFIX)
-
-
 def table_path(socket: Path) -> Path:
     """Return where the table is."""
     return socket.with_name(socket.name + TABLE_SUFFIX)
-
-
-def write_script(socket: Path) -> None:
-    """Write the script beside the connector's socket. What goes wrong is logged."""
-    quoted = str(table_path(socket)).replace("\\", "\\\\").replace('"', '\\"')
-    text = (files("rspdns.pdns") / "name_table.lua").read_text()
-    _write(script_path(socket), text.replace("@TABLE@", quoted))
 
 
 def write(connector: str, zones: Sequence[Zone], signed: Collection[str], serial: int) -> None:
@@ -63,7 +52,10 @@ def write(connector: str, zones: Sequence[Zone], signed: Collection[str], serial
 
 
 def table(zones: Sequence[Zone], signed: Collection[str], serial: int) -> str:
-    """Return the lines of the table: each zone with its SOA, then its names with what may be below them."""
+    """Return the lines of the table: each zone with its SOA, then its names with what may be below them.
+
+    Empty where they would be more than the script takes.
+    """
     apexes = {zone.name for zone in zones}
     lines: list[str] = []
     listed: set[str] = set()
@@ -79,9 +71,10 @@ def table(zones: Sequence[Zone], signed: Collection[str], serial: int) -> str:
         listed.add(zone.name)
         listed.update(kinds)
     # The other zones after all: what lies below their names is not for the zones around them to deny.
-    others = apexes - {line.split()[1] for line in lines if line.startswith("Z")}
-    lines += (f"{UNKNOWN} {name}" for name in sorted(others) if lines)
-    return "".join(f"{line}\n" for line in lines)
+    denied = {line.split()[1] for line in lines if line.startswith("Z")}
+    lines += (f"{UNKNOWN} {name}" for name in sorted(apexes - denied) if _is_below_any(name, denied))
+    text = "".join(f"{line}\n" for line in lines)
+    return text if len(lines) <= MAX_LINES and len(text) <= MAX_BYTES else ""
 
 
 def _kinds(zone: Zone, other_apexes: Collection[str]) -> dict[str, str]:
@@ -105,6 +98,13 @@ def _open_names(zone: Zone) -> Iterator[str]:
             yield owner[2:]
         if any(record.type == "DNAME" or (record.type == "NS" and owner != zone.name) for record in records):
             yield owner
+
+
+def _is_below_any(name: str, zones: Collection[str]) -> bool:
+    while name := name.partition(".")[2]:
+        if name in zones:
+            return True
+    return False
 
 
 def _is_at_or_below_any(name: str, others: Collection[str], zone: str) -> bool:

@@ -21,7 +21,7 @@ from daemon_kit.addresses import endpoint
 from daemon_kit.errors import FatalError
 from daemon_kit.files import read_secret, replace_file
 from daemon_kit.logs import get_logger
-from pdns_config import PdnsSettings, render_pdns_conf
+from pdns_config import PdnsSettings, render_pdns_conf, write_script
 
 from rserpool import Protocol, new_pool_key, pool_key_line, read_pool_keys, server_key_line
 from rspdns.admin.configuration import AdminConfig
@@ -145,7 +145,9 @@ class UpFiles:
             toml_text(new) + self._key_text + _WHEN_EMPTY + (_expected(address) if has_servers else ""),
         )
         _write_missing(zones / f"{ZONE}.zone", zone_text(new))
-        settings = PdnsSettings(DNS_ADDRESS, port, f"unix:{self.remote_socket}", str(self.folder))
+        connector = f"unix:{self.remote_socket}"
+        script = write_script(self.folder, connector)
+        settings = PdnsSettings(DNS_ADDRESS, port, connector, str(self.folder), script=script)
         (self.folder / "pdns.conf").write_text(render_pdns_conf(settings))
         self.backend.write_text(self._backend_text(registrars, settings.control_socket))
         _write_missing(self.agent, self._own_agent_text(address, registrars))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from pdns_config import PdnsSettings, render_pdns_conf
+from pdns_config import PdnsSettings, render_pdns_conf, write_script
 
 ZONE = "scale.example.net"
 
@@ -46,6 +46,9 @@ def write_files(folder: Path, address: str, registrars: list[str], pools: int) -
     )
     (folder / "zones.d" / f"{ZONE}.toml").write_text(f'zone = "{ZONE}"\nstatic = "{ZONE}.zone"\n{tables}')
     settings = PdnsSettings(
-        listen_address=address, connector=f"unix:{folder}/remote.sock", socket_dir=str(folder)
+        listen_address=address,
+        connector=f"unix:{folder}/remote.sock",
+        script=write_script(folder, f"unix:{folder}/remote.sock"),
+        socket_dir=str(folder),
     )
     (folder / "pdns.conf").write_text(render_pdns_conf(settings))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pdns_config import PdnsSettings, render_pdns_conf
+from pdns_config import PdnsSettings, render_pdns_conf, write_script
 
 ZONE = "bench.example.net"
 NETWORK = "10.77.0.0/16"
@@ -72,6 +72,7 @@ def write_live(
         listen_address=address,
         listen_port=port,
         connector=f"unix:{folder}/remote.sock",
+        script=write_script(folder, f"unix:{folder}/remote.sock"),
         socket_dir=str(folder),
         signed=signed,
         denials=denials,

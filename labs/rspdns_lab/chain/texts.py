@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.files import replace_file
-from pdns_config import PdnsSettings, render_pdns_conf
+from pdns_config import PdnsSettings, render_pdns_conf, write_script
 
 from rserpool import Protocol, new_pool_key, pool_key_line, server_key_line
 from rspdns_lab.chain import fast_path
@@ -239,6 +239,7 @@ def write_name_server_files(
         listen_address=address,
         listen_port=53,
         connector=f"unix:{folder}/remote.sock",
+        script=write_script(folder, f"unix:{folder}/remote.sock"),
         socket_dir=str(folder),
         backend_timeout_ms=round(_BACKEND_TIMEOUT_MS * setting.slow),
     )

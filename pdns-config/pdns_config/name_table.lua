@@ -1,9 +1,14 @@
 -- Loaded by PowerDNS (lua-prequery-script). Answers "no such name" itself where the table of names, which the
--- rspdns backend writes beside this file, proves it: the backend is asked nothing. Everything else goes on.
+-- rspdns backend writes beside its socket, proves it: the backend is asked nothing. Everything else goes on.
 --
 -- PowerDNS asks a remote backend twice for each label of a name that does not exist. A flood of such names
 -- would take all of its connections; here each costs a few microseconds.
-local TABLE = "@TABLE@"
+--
+-- This file is root's; the table is the backend's, another user, and data: it is never run, and what it holds is
+-- bounded. For another socket a script of root's sets RSPDNS_NAMES to the table's path and runs this file (dofile).
+local TABLE = RSPDNS_NAMES or "/run/rspdns/remote.sock.names"
+-- The backend writes no more than this (rspdns.pdns.name_table). The first line is a SHA-256.
+local MAX_BYTES, MAX_LINES, FIRST_BYTES = 4194304, 20000, 65
 local find, sub, match = string.find, string.sub, string.match
 local ADDRESS_OF_AUTHORITY, NXDOMAIN = 2, 3
 -- Kinds of names: what may be below them beside the names of the table.
@@ -15,10 +20,15 @@ local kinds, soas, most_labels = {}, {}, 0
 local function read_again()
   local file = io.open(TABLE, "r")
   if not file then return end -- the backend is gone: what it served is still right
-  local first = file:read("*l")
+  local first = file:read(FIRST_BYTES)
   if first and first ~= generation then
-    local new_kinds, new_soas, most, soa = {}, {}, 0, nil
-    for line in file:lines() do
+    generation, kinds, soas, most_labels = first, {}, {}, 0
+    local body = file:read(MAX_BYTES + 1) or ""
+    if #body > MAX_BYTES then body = "" end -- not the backend's: it proves nothing
+    local new_kinds, new_soas, most, soa, lines = {}, {}, 0, nil, 0
+    for line in string.gmatch(body, "[^\n]+") do
+      lines = lines + 1
+      if lines > MAX_LINES then file:close() return end
       local kind, rest = sub(line, 1, 1), sub(line, 3)
       if kind == "Z" then
         local zone, ttl, content = match(rest, "^(%S+) (%d+) (.+)$")
@@ -29,7 +39,7 @@ local function read_again()
         if dots + 1 > most then most = dots + 1 end
       end
     end
-    generation, kinds, soas, most_labels = first, new_kinds, new_soas, most
+    kinds, soas, most_labels = new_kinds, new_soas, most
   end
   file:close()
 end
@@ -38,8 +48,8 @@ function prequery(reply)
   local now = os.time()
   if now ~= looked_at then
     looked_at = now
-    -- A table that can't be read proves nothing; an error here would be SERVFAIL.
-    if not pcall(read_again) then generation, most_labels = "", 0 end
+    -- A table that can't be read proves nothing, until there is another; an error here would be SERVFAIL.
+    pcall(read_again)
   end
   if most_labels == 0 then return false end
   local name, qtype = reply:getQuestion()
