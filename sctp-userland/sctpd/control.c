@@ -29,6 +29,7 @@ static char incoming[sizeof(struct request) + ADDRESSES_MAX + DATA_MAX + 1];
 static char outgoing[ADDRESSES_MAX + DATA_MAX];
 static int count, spare = -1;
 static gid_t allowed_group = (gid_t)-1;
+static uid_t own_user; /* that started it: nobody else is served because root's sctpd takes on his name */
 static bool everyone_allowed;
 
 static void ready_listener(struct watch *watch, uint32_t events);
@@ -160,7 +161,7 @@ static bool in_group(int fd, const struct ucred *peer)
 
 static bool may_use(int fd, const struct ucred *peer)
 {
-	return everyone_allowed || peer->uid == 0 || peer->uid == geteuid() ||
+	return everyone_allowed || peer->uid == 0 || peer->uid == own_user ||
 	       (allowed_group != (gid_t)-1 && in_group(fd, peer));
 }
 
@@ -281,6 +282,7 @@ static int take_listener(int fd)
 int control_listen(int passed, gid_t group, bool everyone)
 {
 
+	own_user = geteuid();
 	allowed_group = group;
 	everyone_allowed = everyone;
 	keep_spare();

@@ -198,6 +198,7 @@ int main(int argc, char **argv)
 	}
 	if (parent >= 0)
 		background_ready(settings.log);
+	manager_connect();
 	error = privilege_drop();
 	if (error == 0)
 		error = closer_start(); /* with as little, which each thread has for itself */

@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pwd.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,6 +18,7 @@
 #include "loop.h"
 
 #define BIT(capability) (1U << (capability))
+#define USER "sctpd"
 #define KEPT (BIT(CAP_NET_RAW) | BIT(CAP_NET_ADMIN)) /* for packets; for buffers larger than net.core.wmem_max */
 
 #if defined(__x86_64__)
@@ -27,17 +30,40 @@
 #undef ARCHITECTURE /* these trace the process at its end */
 #endif
 
+/* Root's files are not sctpd's business. It becomes the user that `make install` and the package make, else the one that owns nothing. In a user
+ * namespace that has neither it stays what it is, an ordinary user outside. Return 0 or -errno. */
+static int become_another_user(void)
+{
+	const struct passwd *user = getpwnam(USER);
+
+#ifdef __SANITIZE_ADDRESS__
+	return 0; /* it writes its reports at its end, where the one who started it may */
+#endif
+	if (user == NULL)
+		user = getpwnam("nobody");
+	if (geteuid() != 0 || user == NULL)
+		return 0;
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
+		return -errno;
+	if (setgroups(0, NULL) < 0 || setresgid(user->pw_gid, user->pw_gid, user->pw_gid) < 0 || setresuid(user->pw_uid, user->pw_uid, user->pw_uid) < 0)
+		return errno == EINVAL || errno == EPERM ? 0 : -errno;
+	return 0;
+}
+
 /* Of what the process has, which may be less than all. Return 0 or -errno. */
 static int keep_capabilities(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };
 	struct __user_cap_data_struct data[2];
-	int capability;
+	int capability, error;
 
 	for (capability = 0; prctl(PR_CAPBSET_READ, capability, 0, 0, 0) >= 0; capability++)
 		if (capability >= 32 || !(KEPT & BIT(capability)))
 			prctl(PR_CAPBSET_DROP, capability, 0, 0, 0); /* only who has CAP_SETPCAP may */
 	prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
+	error = become_another_user();
+	if (error != 0)
+		return error;
 	if (syscall(SYS_capget, &header, data) < 0)
 		return -errno;
 	data[0].permitted &= KEPT;

@@ -5,7 +5,7 @@
 /* Take up those that it keeps, where it has them as permitted only. */
 void privilege_take(void);
 
-/* Give up capabilities. Return 0 or -errno. */
+/* Become another user, if it is root, and give up capabilities. Return 0 or -errno. */
 int privilege_drop(void);
 
 /* Give up system calls, for all threads. Return 0 or -errno. */

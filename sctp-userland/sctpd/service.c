@@ -95,23 +95,27 @@ int manager_socket(void)
 	return FIRST_PASSED;
 }
 
-void manager_tell(const char *what)
+static int manager_fd = -1;
+
+void manager_connect(void)
 {
 	const char *path = getenv("NOTIFY_SOCKET");
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	int fd;
 
 	if (path == NULL || strlen(path) >= sizeof(address.sun_path))
 		return;
 	memcpy(address.sun_path, path, strlen(path));
 	if (address.sun_path[0] == '@')
 		address.sun_path[0] = '\0';
-	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return;
-	sendto(fd, what, strlen(what), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
-	       (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path)));
-	close(fd);
+	manager_fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (manager_fd < 0 || connect(manager_fd, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + strlen(path))) < 0)
+		log_line("cannot reach the service manager at %s: %s", path, strerror(errno));
+}
+
+void manager_tell(const char *what)
+{
+	if (manager_fd >= 0)
+		send(manager_fd, what, strlen(what), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 int manager_watchdog_ms(void)

@@ -15,6 +15,9 @@ void background_serves(int fd);
 /* The socket that it holds for this process, so that nobody else has its name while none runs, sd_listen_fds(3). -1: none. */
 int manager_socket(void);
 
+/* Connect to it while its socket may be reached: another user may not enter the folder. Without NOTIFY_SOCKET nobody is told. */
+void manager_connect(void);
+
 /* Tell it "READY=1" or "WATCHDOG=1", sd_notify(3). */
 void manager_tell(const char *what);
 

@@ -168,6 +168,14 @@ def test_sctpd_gives_up_what_it_does_not_need(namespace: Namespace) -> None:
     for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert int(status[name], 16) & ~net_admin_and_net_raw == 0, name
     assert int(status["CapEff"], 16) & 1 << 13
+    assert "0" not in status["Uid"].split()
+    assert "0" not in status["Gid"].split()
+    assert not status["Groups"].split()
+    code = "import socket; socket.socket(2, 1, 132)"
+    with library_for_all() as library:
+        program = ("env", f"LD_PRELOAD={library}", "/usr/bin/python3", "-c", code)
+        run = namespace.run("setpriv", "--reuid", status["Uid"].split()[0], "--clear-groups", *program)
+    assert "PermissionError" in run.stderr  # programs of the user that it has become are others' all the same
     assert status["NoNewPrivs"] == "1"
     assert status["Seccomp"] == "2"
     assert daemon.poll() is None
