@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -80,7 +81,8 @@ MOST_MEMBER_PROBES = 64
 """Members are not asked while more probes than this are under way: those that left come first."""
 WITNESS_S = 120.0
 """The answer of another server shows for this time that this host reaches the servers of the pool."""
-_INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=10.0)
+INTERVALS: Final = Intervals(hot_s=0.05, hot_for_s=math.inf, idle_s=10.0)
+"""No question tells which pool is in use: all stay hot."""
 _RESOLVE_TIMEOUT_MS = 300
 
 
@@ -120,7 +122,7 @@ class PpuAgent:
             self.belief,
             self._views_changed,
             is_to_follow=config.follow == "enrp",
-            intervals=_INTERVALS,
+            intervals=INTERVALS,
             timeout_ms=_RESOLVE_TIMEOUT_MS,
             on_events=self._happened,
         )

@@ -226,8 +226,9 @@ class PpuConfig(StrictModel):
 
     registrars: RegistrarTexts
     """Addresses of the registrars: "10.0.0.1", or with other ports for ASAP and ENRP "10.0.0.1:3864/9902"."""
-    follow: Literal["enrp", "poll"] = "enrp"
-    """How registrars are followed: as a peer that they push changes to, or by asking alone."""
+    follow: Literal["enrp", "poll"] = "poll"
+    """How registrars are followed: by asking alone, 20 times a second, or as a peer that they push to. A host
+    that speaks ENRP can change what all registrars say: "enrp" is for hosts trusted like registrars."""
     control: ControlConfig = ControlConfig()
     state: StateConfig = StateConfig()
     metrics: MetricsConfig | None = None

@@ -134,10 +134,17 @@ class AgentEntry(ClientEntry):
 
 
 class BackendEntry(ClientEntry):
-    """Hosts that follow the registrars: DNS backends, and clients with a ppu-agent."""
+    """Hosts of name servers, with a DNS backend each."""
 
     follow: Literal["enrp", "poll"] = "enrp"
-    """As in rspdns.toml and ppu-agent.toml. With "poll" the registrars' ENRP port stays closed to them."""
+    """As in rspdns.toml. With "poll" the registrars' ENRP port stays closed to them."""
+
+
+class PoolUserEntry(BackendEntry):
+    """Hosts of clients, with a ppu-agent each."""
+
+    follow: Literal["enrp", "poll"] = "poll"
+    """As in ppu-agent.toml. With "poll" the registrars' ENRP port stays closed to them."""
 
 
 class Inventory(StrictModel):
@@ -147,7 +154,7 @@ class Inventory(StrictModel):
     agent: tuple[AgentEntry, ...] = ()
     backend: tuple[BackendEntry, ...] = ()
     """Hosts of name servers, with a DNS backend each."""
-    client: tuple[BackendEntry, ...] = ()
+    client: tuple[PoolUserEntry, ...] = ()
     """Hosts of clients, with a ppu-agent each; what is rendered for them is as for `backend`."""
     agent_reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = AGENT_REREGISTRATION_MS
     """`reregistration_ms` of the agents."""

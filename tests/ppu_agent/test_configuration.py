@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from daemon_kit.config_file import ConfigurationErrors
+from pool_user.registrars.polling import HotPools
+from ppu_agent.agent import INTERVALS
 from ppu_agent.cli import main
 from ppu_agent.configuration import control_path, load_configuration
 
@@ -114,3 +116,10 @@ def test_commands_say_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
         assert said.output.startswith("error: nothing answers at ")
     said = CliRunner().invoke(main, ["check", "--offline", "-c", str(written(tmp_path, WELL))])
     assert said.output.endswith("no errors\n")
+
+
+def test_registrars_are_asked_alone_and_never_less_often_unless_told_otherwise(tmp_path: Path) -> None:
+    """Nobody looks pools up here: a pool that cooled down would be asked about every 10 s."""
+    config = load_configuration(written(tmp_path, WELL))
+    assert config.follow == "poll"
+    assert HotPools(config.handles, INTERVALS, 0.0).hot(86_400.0) == list(config.handles)

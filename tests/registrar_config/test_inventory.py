@@ -147,5 +147,14 @@ def test_errors_of_the_file_are_told_without_a_traceback(tmp_path: Path) -> None
 def test_a_client_is_let_in_as_a_name_server_is(tmp_path: Path) -> None:
     entry = '[[backend]]\nname = "x"\naddresses = ["10.9.0.1"]\n'
     as_backend = read(tmp_path, registrars("10.0.0.1") + entry)
-    as_client = read(tmp_path, registrars("10.0.0.1") + entry.replace("backend", "client"))
+    as_client = read(
+        tmp_path, registrars("10.0.0.1") + entry.replace("backend", "client") + 'follow = "enrp"\n'
+    )
     assert render_files(as_client) == render_files(as_backend)
+
+
+def test_a_client_asks_only_unless_it_is_let_follow(tmp_path: Path) -> None:
+    entry = '[[backend]]\nname = "x"\naddresses = ["10.9.0.1"]\n'
+    as_polling = read(tmp_path, registrars("10.0.0.1") + entry + 'follow = "poll"\n')
+    as_client = read(tmp_path, registrars("10.0.0.1") + entry.replace("backend", "client"))
+    assert render_files(as_client) == render_files(as_polling)
