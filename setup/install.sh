@@ -142,6 +142,7 @@ fi
 
 put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
+put backend/systemd/pdns.service.d/rspdns.conf "$PREFIX/lib/systemd/system/pdns.service.d/rspdns.conf"
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
 put ppu-agent/systemd/ppu-agent-pace.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-pace.conf"
@@ -207,6 +208,8 @@ if [ -z "$DESTDIR" ]; then
     if command -v systemd-sysusers >/dev/null; then
         grep "^$PREFIX/lib/sysusers.d/" "$app/installed-files" | xargs systemd-sysusers
         systemd-tmpfiles --create "$PREFIX/lib/tmpfiles.d/rspdns.conf"
+        # PowerDNS that runs already; later starts do it by pdns.service.d/rspdns.conf.
+        [ ! -S /run/pdns/pdns.controlsocket ] || chgrp rspdns-control /run/pdns/pdns.controlsocket
     fi
     tell_systemd
 fi

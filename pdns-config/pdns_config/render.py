@@ -352,7 +352,8 @@ def _service(settings: PdnsSettings) -> list[Line]:
         (
             "setgid",
             settings.user,
-            "With it the control socket is open to this group (mode 0660): put the backend's user into it.",
+            "With it the control socket is this group's (mode 0660). A drop-in of pdns.service then gives it "
+            "to the group rspdns-control, which the backend is in: the group pdns can read this file.",
         ),
     ]
     return [

@@ -78,7 +78,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
     """Everything installed and started as docs/how-to/install.md says."""
     with live_systemd(tmp_path_factory.mktemp("live"), installed) as one:
-        one.run("cp", "/usr/local/share/doc/rspdns/examples/pdns.conf", "/etc/powerdns/pdns.conf")
+        example = "/usr/local/share/doc/rspdns/examples/pdns.conf"
+        one.run("install", "--group=pdns", "--mode=640", example, "/etc/powerdns/pdns.conf")
         for path, text in (
             (f"{UNITS}/server.service", SERVER),
             (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
@@ -180,6 +181,22 @@ def test_what_powerdns_runs_is_roots(machine: LiveSystemd) -> None:
         assert written.returncode == 1, written.stderr
     assert machine.try_run("find", "/run/rspdns", "-name", "*.lua").stdout == ""
     assert "status: NXDOMAIN" in machine.run("dig", "@127.0.0.1", "a.b.c.example.net", "A")
+
+
+def test_backend_purges_and_can_not_read_pdns_conf(machine: LiveSystemd) -> None:
+    as_backend = "setpriv", "--reuid=rspdns", "--regid=rspdns", "--groups=" + ",".join(groups_of(machine))
+    assert machine.run(
+        *as_backend, "pdns_control", "--config-dir=/nowhere", "--socket-dir=/run/pdns", "purge", "x$"
+    )
+    refused = machine.try_run(*as_backend, "cat", "/etc/powerdns/pdns.conf")
+    assert "Permission denied" in refused.stderr
+
+
+def groups_of(machine: LiveSystemd) -> list[str]:
+    """The groups of the running backend."""
+    pid = machine.main_pid("rspdns")
+    (line,) = machine.run("grep", "^Groups:", f"/proc/{pid}/status").splitlines()
+    return line.split()[1:]
 
 
 def test_uninstall_leaves_only_what_an_administrator_wrote(installed: Path, tmp_path: Path) -> None:
