@@ -484,9 +484,9 @@ class PpuAgent:
             if over_tcp:  # first: the rules end them when what they send passes no more
                 ended = await asyncio.to_thread(self.writer.end_connections, over_tcp)
                 self.counts["connections_ended"] += ended
-            in_zone = [one for one in treated if one.protocol is not Protocol.TCP]
-            if in_zone:
-                await asyncio.to_thread(self.writer.forget_begun_by, in_zone)
+            others = [one for one in treated if one.protocol is not Protocol.TCP]
+            if others:
+                await asyncio.to_thread(self.writer.forget_begun_by, others)
             for protocol, asked in self._moved_from().items():
                 servers = [
                     one.destination
@@ -512,13 +512,12 @@ class PpuAgent:
         for front in (steered.front for steered in self.steering.fronts):
             asked.setdefault(front.protocol, []).append(front)
         for policy in self._policies:
-            if policy.on_dead[Protocol.TCP] == "redirect":
-                left = (one.member for one in self.deaths.departed if policy.handle in one.pools)
-                members = self._views.get(policy.handle, PoolView(policy.handle)).members
-                every = itertools.chain.from_iterable(map(policy.destinations, (*members, *left)))
-                asked.setdefault(Protocol.TCP, []).extend(
-                    one for one in every if one.protocol is Protocol.TCP
-                )
+            for protocol in (Protocol.TCP, Protocol.SCTP):
+                if policy.on_dead[protocol] == "redirect":
+                    left = (one.member for one in self.deaths.departed if policy.handle in one.pools)
+                    members = self._views.get(policy.handle, PoolView(policy.handle)).members
+                    every = itertools.chain.from_iterable(map(policy.destinations, (*members, *left)))
+                    asked.setdefault(protocol, []).extend(one for one in every if one.protocol is protocol)
         return asked
 
     def _is_ours(self, address: Address, port: int) -> bool:

@@ -21,10 +21,12 @@ that they name. Replies are looked up in the default zone, so they come back as 
 What a server began itself is in the default zone, too, and takes the client's packets for its replies: the
 agent has conntrack forget that when the server dies.
 
-TCP is redirected outside the zone, since a connection must stay with its server: also when the first one is
-back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead one belongs
-to connections that were up before: it is reset. Until the death is certain (`Treatment.is_certain`) it
-passes, as do packets of SCTP associations: only what sets up a connection is treated. A NAT chain
+TCP and SCTP are redirected outside the zone, since a connection must stay with its server: also when the
+first one is back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead
+one belongs to connections that were up before: over TCP it is reset. Over SCTP, where conntrack takes only
+INIT and HEARTBEAT for the first packet of a flow, a HEARTBEAT gets a server, too: that one aborts the
+association. Until the death is certain (`Treatment.is_certain`) all this passes: only what sets up a
+connection is treated. A NAT chain
 (`established`) stays for redirected connections: without any, the kernel translates nothing. While the agent
 runs, `ppu_agent_claim` has the same chain: `nft flush ruleset` spares the tables of others, and translation
 must not pause until the agent has put its rules again.
@@ -334,7 +336,8 @@ def _is_moved(one: Treatment, responder_port: int | None) -> bool:
 def _is_refused(one: Treatment) -> bool:
     """Whether packets that keep their destination are refused."""
     is_refused = one.action == "refuse" and one.destination.protocol is not Protocol.SCTP
-    return is_refused or one.action == "repeat" or _is_redirected_tcp(one)
+    is_tcp = one.destination.protocol is Protocol.TCP
+    return is_refused or one.action == "repeat" or (_is_redirected_connection(one) and is_tcp)
 
 
 def needs_responder(steering: Steering) -> bool:
@@ -345,14 +348,14 @@ def needs_responder(steering: Steering) -> bool:
     )
 
 
-def _is_redirected_tcp(one: Treatment) -> bool:
-    return one.action == "redirect" and one.destination.protocol is Protocol.TCP
+def _is_redirected_connection(one: Treatment) -> bool:
+    return one.action == "redirect" and one.destination.protocol is not Protocol.UDP
 
 
 def moves_connections(steering: Steering) -> bool:
     """Whether connections may get another server than they asked for: these go on when the rules end."""
-    has_front = any(one.front.protocol is Protocol.TCP for one in steering.fronts)
-    return has_front or any(map(_is_redirected_tcp, steering.treatments))
+    has_front = any(one.front.protocol is not Protocol.UDP for one in steering.fronts)
+    return has_front or any(map(_is_redirected_connection, steering.treatments))
 
 
 def keeping(table: str = TABLE) -> list[Command]:
@@ -382,7 +385,7 @@ def _redirecting(moved: Sequence[Treatment], zone: int, responder_port: int | No
     versions = sorted({one.destination.address.version for one in moved})
     for version in versions:
         of_version = [one for one in moved if one.destination.address.version == version]
-        in_zone = [one for one in of_version if not _is_redirected_tcp(one)]
+        in_zone = [one for one in of_version if not _is_redirected_connection(one)]
         for name, is_spared in (("moved", False), ("begun", True)):
             own = [one.destination for one in in_zone if one.spares_connections is is_spared]
             commands.append(_set(f"{name}{version}", version, own))
@@ -471,7 +474,7 @@ def _group(one: Treatment) -> tuple[object, ...]:
 
 def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
     is_transport = _match({"meta": {"key": "l4proto"}}, one.destination.protocol.name.lower())
-    is_sctp = one.destination.protocol is Protocol.SCTP
+    is_sctp, is_tcp = (one.destination.protocol is kind for kind in (Protocol.SCTP, Protocol.TCP))
     matches = [is_transport, *([_IS_SCTP_SET_UP] if is_sctp and one.spares_connections else [])]
     if one.action == "refuse" and is_sctp:
         return [*matches, {"redirect": {"port": CLOSED_SCTP_PORT}}]
@@ -479,7 +482,7 @@ def _sending(one: Treatment, responder_port: int | None) -> list[Command]:
         is_meant = [_IS_SIP_REQUEST] if one.action == "refuse" else []
         return [is_transport, *is_meant, {"redirect": {"port": responder_port}}]
     to_target = {"dnat": {"family": _IP[one.destination.address.version], "addr": _drawn(one.targets)}}
-    return [*matches, *([_IS_SET_UP] if _is_redirected_tcp(one) else []), to_target]
+    return [*matches, *([_IS_SET_UP] if is_tcp else []), to_target]
 
 
 def _drawn(targets: Sequence[Target]) -> Command:

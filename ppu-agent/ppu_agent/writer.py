@@ -293,6 +293,7 @@ class Writer:
 
         Conntrack takes what a client sends as the answers in such a flow, whatever the packet's zone: it
         would go to the dead server. Servers begin flows whenever they send from the port that they serve at.
+        SCTP associations that a client began are forgotten alike: see `Flows.forget_begun_by()`.
         """
         self._flows.forget_begun_by(dead)
 

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import functools
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -256,6 +257,71 @@ def test_sctp_association_that_is_up_goes_on_until_the_death_is_certain(stage: S
     stage.treat("refuse", Protocol.SCTP, is_certain=False)
     assert arrives(heartbeat), "of an association that is up"
     assert not arrives(init)
+
+
+@pytest.mark.parametrize("is_certain", [False, True])
+def test_sctp_association_that_is_set_up_while_a_death_is_in_doubt_stays_with_its_server(
+    stage: Stage, is_certain: bool
+) -> None:
+    """Also when the death is certain then, and when the first server is back. By the packets alone."""
+    servers = {
+        address: stage.open(socket.SOCK_RAW, address, protocol=socket.IPPROTO_SCTP)
+        for address in (ALIVE, DEAD)
+    }
+    own = stage.open(socket.SOCK_RAW, protocol=socket.IPPROTO_SCTP)
+    init, init_ack, heartbeat, cookie_echo, cookie_ack, data = 1, 2, 4, 10, 11, 0
+    client_tag, server_tag = 5, 7
+
+    def arrives_at(kind: int, port: int = PORT + 1) -> str | None:
+        """Where a packet with a chunk of this type arrives; None: nowhere, or at no single server."""
+        packet = sctp_packet(port, PORT, 0 if kind == init else server_tag, kind, client_tag)
+        own.sendto(packet, (stage.at(DEAD), 0))
+        select.select(list(servers.values()), [], [], 10.0)
+        found = [address for address, server in servers.items() if gets(server, packet, 0.05)]
+        return found[0] if len(found) == 1 else None
+
+    def answer(kind: int) -> None:
+        packet = sctp_packet(PORT, PORT + 1, client_tag, kind, server_tag)
+        servers[ALIVE].sendto(packet, (stage.at(CLIENT), 0))
+        assert gets(own, packet)
+
+    stage.treat("redirect", Protocol.SCTP, is_certain=is_certain)
+    for asked, answered in ((init, init_ack), (cookie_echo, cookie_ack)):
+        assert arrives_at(asked) == ALIVE
+        answer(answered)
+    assert arrives_at(data) == ALIVE
+    if not is_certain:
+        assert arrives_at(heartbeat, PORT) == DEAD, "of an association that was up before"
+    stage.treat("redirect", Protocol.SCTP)
+    stage.inside(lambda: stage.writer.forget_begun_by([stage.destination(DEAD, Protocol.SCTP)]))
+    assert arrives_at(data) == ALIVE, "it was redirected, and its server lives"
+    assert arrives_at(heartbeat, PORT) == ALIVE, "which aborts it (RFC 9260, 8.4)"
+    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(stage.writer.find_connections)
+    stage.inside(lambda: stage.writer.write(Steering()))
+    assert arrives_at(data) == ALIVE, "it stays when the first server is back"
+    assert arrives_at(init, PORT + 2) == DEAD, "and new ones go to the first server"
+    first, own_server = (stage.destination(one, Protocol.SCTP) for one in (DEAD, ALIVE))
+    assert stage.inside(lambda: stage.writer.move_flows([first], [own_server])) == (2, 0)
+    assert arrives_at(init) == DEAD, "when its own server dies, it may be set up anew"
+
+
+def sctp_packet(source: int, destination: int, tag: int, kind: int, value: int) -> bytes:
+    """A packet with the verification tag and one chunk, whose value begins with a number of 32 bits."""
+    ports = source.to_bytes(2, "big") + destination.to_bytes(2, "big")
+    flags = 3 if kind == 0 else 0  # a message of a single DATA chunk
+    chunk = bytes([kind, flags, 0, 20]) + value.to_bytes(4, "big") + b"\0\0\xff\xff\0\1\0\1" + bytes(4)
+    head = ports + tag.to_bytes(4, "big")
+    return head + crc32c(head + bytes(4) + chunk).to_bytes(4, "little") + chunk
+
+
+def gets(raw: socket.socket, packet: bytes, within_s: float = 10.0) -> bool:
+    raw.settimeout(within_s)
+    with contextlib.suppress(TimeoutError):
+        while got := raw.recv(4096):
+            if got.endswith(packet[12:]) and got[-len(packet) :][:8] == packet[:8]:
+                return True
+    return False
 
 
 def crc32c(data: bytes) -> int:

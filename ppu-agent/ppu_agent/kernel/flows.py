@@ -73,8 +73,18 @@ class Flows:
         return beside_the_loop(lambda: self._forget(asked, endpoints, before))
 
     def forget_begun_by(self, servers: Collection[Destination]) -> list[Flow]:
-        """Have conntrack forget the flows that these servers began; return them."""
-        return beside_the_loop(lambda: self._delete(list(self._flows(servers, are_sources=True))))
+        """Have conntrack forget the flows that these servers began; return them.
+
+        Also the SCTP associations with them that were not redirected: their next set-up would go to the same
+        server.
+        """
+        over_sctp = [one for one in servers if one.protocol is Protocol.SCTP]
+
+        def find() -> list[Flow]:
+            with_them = (flow for flow in self._flows(over_sctp) if not flow.is_moved)
+            return [*self._flows(servers, are_sources=True), *with_them]
+
+        return beside_the_loop(lambda: self._delete(find()))
 
     def moved(
         self, asked: Collection[Destination], connections: Collection[tuple[Endpoint, Endpoint]]
@@ -93,7 +103,9 @@ class Flows:
         return beside_the_loop(find)
 
     def has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
-        """Whether a TCP connection to one of our addresses and ports is up with another server.
+        """Whether a connection, TCP or SCTP, to one of our addresses and ports is up with another server.
+
+        Conntrack forgets an association that was not heard of for some minutes: all that it knows count.
 
         True, too, when that could not be found out within 1 s: an agent that ends has no more time.
         """
@@ -169,14 +181,14 @@ class Flows:
     def _has_moved_connection(self, is_ours: Callable[[Address, int], bool]) -> bool:
         until_s = time.monotonic() + SEARCH_S
         try:
-            for family in _FAMILIES.values():
+            for family, protocol in itertools.product(_FAMILIES.values(), (Protocol.TCP, Protocol.SCTP)):
                 with NFCTSocket(nfgen_family=family) as conntrack:
-                    over_tcp = NFCTAttrTuple(family=family, proto=socket.IPPROTO_TCP)
-                    for entry in conntrack.dump(tuple_orig=over_tcp):
+                    of_protocol = NFCTAttrTuple(family=family, proto=_NUMBERS[protocol])
+                    for entry in conntrack.dump(tuple_orig=of_protocol):
                         if self._is_over() or time.monotonic() > until_s:
                             return True
-                        if _state(entry) == _ESTABLISHED:
-                            flow = _read(entry, Protocol.TCP)
+                        if protocol is Protocol.SCTP or _state(entry) == _ESTABLISHED:
+                            flow = _read(entry, protocol)
                             if flow.is_moved and is_ours(*flow.asked.endpoint):
                                 return True
         except (OSError, NetlinkError) as problem:
