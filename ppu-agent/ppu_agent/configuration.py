@@ -171,7 +171,8 @@ class StateConfig(StrictModel):
     """`[state]`: what the agent knows when it is started again."""
 
     path: FilePath = Path("/var/lib/ppu-agent")
-    """The folder of a file with the members of the pools, and those that left within the last 15 minutes."""
+    """The folder of a file with the members of the pools, those that left within the last 15 minutes, and the
+    dead."""
 
 
 class MetricsConfig(StrictModel):

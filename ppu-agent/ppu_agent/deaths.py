@@ -45,7 +45,10 @@ ASK_UNTOLD_EVERY_S = 10.0
 REFUSAL_HOLDS_S = 5.0
 """A refusal counts this long where silence tells nothing: Linux sends one ICMP error a second to a host."""
 REMEMBERED_S = 900.0
-"""A member that left is watched for so long: clients that are told nothing new keep on sending to it."""
+"""A member that left is watched for so long: clients that are told nothing new keep on sending to it.
+
+A dead one that this agent heard while it was a member stays for longer: see `Departed.stays`.
+"""
 MOST_REMEMBERED = 1000
 """Places that left, of all pools; of more the oldest are forgotten, and left alone."""
 
@@ -106,6 +109,12 @@ class Departed:
     """When the first probe began of those that heard nothing since the last answer."""
     is_certain: bool = False
     """Whether what is up with it may be ended, should it be dead."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether no time forgets it: it is dead, and was a server of its pool. Clients with lists of their
+        own name it for ever. A place that a stranger named, and left, is forgotten."""
+        return self.state is State.DEAD and self.was_heard
 
     @property
     def at_destination(self) -> Member:
@@ -342,7 +351,9 @@ class Deaths:
 
     def _forget(self, now: float) -> None:
         for destination in [
-            destination for destination, one in self._departed.items() if now - one.left_at_s > REMEMBERED_S
+            destination
+            for destination, one in self._departed.items()
+            if now - one.left_at_s > REMEMBERED_S and not one.stays
         ]:
             del self._departed[destination]
         excess = len(self._departed) - MOST_REMEMBERED

@@ -234,16 +234,22 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_
     assert set(deaths.dead()) == {destination(3)}
 
 
-def test_members_that_left_are_remembered_for_minutes_and_the_thousand_latest() -> None:
-    deaths = deaths_after_departure(1, 2)
-    ask(deaths, REFUSED, 1.0)
-    deaths.views({POOL: view(1, 2)}, 1.5 + REMEMBERED_S)
-    assert deaths.dead() == {}
-    many = range(1, MOST_REMEMBERED + 100)
-    crowd = tuple(member(1, port=1000 + number) for number in many)
-    deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 4000.0)
-    deaths.views({POOL: view(2)}, 4001.0)
-    assert len(deaths.departed) == MOST_REMEMBERED
+def test_dead_server_is_remembered_until_it_is_back_and_others_that_left_for_minutes() -> None:
+    """A client with a list of its own names a dead server for ever."""
+    long_after_s = 1.5 + REMEMBERED_S
+    for deaths, heard, is_kept in (
+        (deaths_after_departure(1, 2), REFUSED, True),
+        (deaths_after_departure(1, 2), SILENT, True),
+        (deaths_after_departure(1, 2), ANSWERED, False),
+        (deaths_after_departure(1, 2), UNKNOWN, False),
+        (never_heard(1, 2), REFUSED, False),
+    ):
+        ask(deaths, heard, 1.0)
+        deaths.views({POOL: view(1, 2)}, long_after_s)
+        assert bool(deaths.departed) is is_kept, heard.words
+        assert bool(deaths.dead()) is is_kept, heard.words
+        deaths.views({POOL: view(1, 2, 3)}, long_after_s + 1)
+        assert not deaths.departed
 
 
 def test_of_many_that_left_each_is_asked_less_often() -> None:
