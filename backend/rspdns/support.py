@@ -70,13 +70,16 @@ _SECRET_WITHIN: Final = (
     ),  # TSIG
     re.compile(r"(?P<key>\bdef(?:Community|[A-Za-z]*Passphrase)\s+)\S+"),  # snmp.conf
 )
+_STRING: Final = r"(?:\"(?:[^\"\\\n]|\\[^\n])*+\"|'[^'\n]*+')"
+_BETWEEN: Final = r"(?:\s|#[^\n]*+)"
+"""White space and comments between the strings of a list."""
 _COMMAND: Final = re.compile(
     r"^(?P<key>[^\S\n]*+(?:[#;]++[^\S\n]*+)?[\"']?(?:[\w-]{1,60}\.){0,4}(?:command|exec|argv|args)[\"']?[^\S\n]*+[=:][^\S\n]*+"
-    r"\[\s*+(?:\"[^\"\n]*+\"|'[^'\n]*+'))(?P<arguments>[^\]]{0,4000}+)",
+    rf"\[{_BETWEEN}*+{_STRING})(?P<arguments>(?:[^\]\"'#]|{_STRING}|#[^\n]*+|[\"'])*+)",
     re.MULTILINE,
 )
-"""A list of a program and its arguments. An argument may hold a bracket: then the rest of its line stays."""
-_ARGUMENT: Final = re.compile(r"""\"([^\"\n]*+)\"|'([^'\n]*+)'""")
+"""A list of a program and its arguments, which may hold brackets; comments may stand between them."""
+_ARGUMENT: Final = re.compile(rf"(?P<text>{_STRING})|#[^\n]*+")
 _PLAIN_ARGUMENT: Final = re.compile(r"-.*|/.*|[\d.:,]*|[\w-]+(?:\.[\w-]+)+")
 """Options, paths, numbers and host names: they stand in the rest of the archive for other reasons, too."""
 _TOOL: Final = re.compile(
@@ -148,8 +151,8 @@ def _secret_arguments(text: str) -> Iterator[str]:
     """Yield what follows an option in the commands of a configuration file, as far as it is nothing plain."""
     for command in _COMMAND.finditer(text):
         is_after_option = False
-        for found in _ARGUMENT.finditer(command["arguments"]):
-            argument = found[1] or found[2] or ""
+        for found in filter(lambda one: one["text"], _ARGUMENT.finditer(command["arguments"])):
+            argument = (found["text"] or "")[1:-1]
             value = argument[2:] if re.match(r"-\w\S{6,}", argument) else argument
             if (is_after_option or value != argument) and not _PLAIN_ARGUMENT.fullmatch(value):
                 yield value

@@ -141,6 +141,25 @@ def test_passwords_in_arguments_of_commands_are_left_out(command: list[str]) -> 
         assert SECRET not in support.redacted(text)
 
 
+@pytest.mark.parametrize(
+    "listed",
+    [
+        f'["/usr/lib/x/prog", "-q", "a]b", "-k", "{SECRET}"]',
+        f'[\n  "/opt/prog", # program ]\n  "-k", "{SECRET}", # "it"\n]',
+        f'[ # the program\n  "/opt/prog",\n  "-k", "{SECRET}"\n]',
+        f'["/opt/prog", "a\\"b", "-k", "{SECRET}"]',
+        f"['/opt/prog', '-k', '{SECRET}']",
+    ],
+)
+def test_arguments_are_left_out_however_the_list_is_written(listed: str) -> None:
+    configured = f'[[as.check]]\ntype = "exec"\ncommand = {listed}\nfall = 2\n'
+    shown = support.redacted(configured)
+    assert SECRET not in shown
+    assert "prog" in shown
+    assert "fall = 2" in shown
+    assert SECRET in set(support.secrets_of(configured))
+
+
 def test_password_of_a_program_that_is_not_known_is_left_out(config: Path) -> None:
     configured = f'command = ["/opt/own", "radius", "{SECRET}"]\nargs = ["a", "--x", "{SECRET}"]'
     assert SECRET not in support.redacted(configured)
