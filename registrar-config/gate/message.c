@@ -183,8 +183,6 @@ static enum form read_server(struct bytes *bytes, uint32_t *identifier)
 
 	if (!take_parameter(bytes, PARAMETER_SERVER, &value) || !take_u32(&value, identifier))
 		return FORM_MALFORMED;
-	if (*identifier == 0)
-		return FORM_ZERO;
 	form = read_transport(&value, &transport, true);
 	return form == FORM_RIGHT && value.left ? FORM_MALFORMED : form;
 }
@@ -249,7 +247,7 @@ static enum form read_enrp(struct message *message, struct bytes *bytes)
 			return FORM_MALFORMED;
 		form = read_handle(bytes, &message->element);
 		return form == FORM_RIGHT ? read_element(bytes, &message->element, true) : form;
-	case ENRP_LIST_RESPONSE:
+	case ENRP_LIST_RESPONSE: /* a registrar that has not spoken yet is in it with identifier 0 */
 		while (bytes->left) {
 			form = read_server(bytes, &identifier);
 			if (form != FORM_RIGHT)
