@@ -22,7 +22,7 @@ from structlog.typing import FilteringBoundLogger
 from registrar_config.inventory import AgentEntry, ClientEntry, Inventory
 from rserpool import sentinel_handle
 
-LIBRARY: Final = Path(__file__).with_name("librspdns-gate.so")
+LIBRARY: Final = Path(__file__).with_name("lib") / "librspdns-gate.so"
 NOT_BUILT: Final = f"the gate, {LIBRARY}, is not built: make -C registrar-config (Debian: libsctp-dev)"
 WITHOUT_GATE: Final = (
     "rspregistrar believes every host that the packet filter lets through: each may take every pool, and "
