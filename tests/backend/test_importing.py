@@ -457,7 +457,10 @@ def test_the_real_programs_take_what_is_written_and_gdnsd_answers_with_its_membe
         state = f'[state]\npath = "{tmp_path}/state"\n[control]\npath = "{tmp_path}/agent.sock"\n'
         file.write_text(file.read_text() + state)  # the directories of a host that has the package
         checked = host.run(sys.executable, "-m", "ppe_agent.cli", "check", "-c", str(file))
-        assert checked.returncode == 0, checked.stdout + checked.stderr
+        if file.parent.name == "2001-db8--1":
+            assert "2001:db8::1 never joins: no registrar here has an IPv6 address" in checked.stderr
+        else:
+            assert checked.returncode == 0, checked.stdout + checked.stderr
 
     host.start("gdnsd", "-c", str(source), "start", log=tmp_path / "gdnsd.log")
     pools = pools_of(into)

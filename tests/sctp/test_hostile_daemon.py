@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from tests.sctp.daemon import PRELUDE
-from tests.sctp.test_sanitizers import runtime
-from tests.support.builds import sanitized
+from tests.support.builds import runtime, sanitized
 from tests.support.namespaces import Namespace
 
 # ruff: noqa: E501  (programs given as text)

@@ -11,20 +11,13 @@ from registrar_config import SCTPD_OPTIONS
 
 from tests.sctp.daemon import serves
 from tests.sctp.run_case import all_cases
-from tests.support.builds import sanitized
+from tests.support.builds import runtime, sanitized
 from tests.support.namespaces import Namespace
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.exact, pytest.mark.integration]
 
 RUNNER = Path(__file__).parent / "run_case.py"
-
-
-def runtime() -> str:
-    """Return the sanitizer's library: in a program that wasn't built with it, it must be loaded first."""
-    command = ["gcc", "-print-file-name=libasan.so"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
 
 BAD_POINTERS = "cases_bad_pointers:"
 """The sanitizer looks at what the calls are given before the library does."""

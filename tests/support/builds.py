@@ -26,3 +26,9 @@ def sanitized() -> Path:
     """Return the folder with sctpd, and in `library/` the library, built with the sanitizers."""
     build("asan")
     return SCTP_USERLAND / "build-asan"
+
+
+def runtime() -> str:
+    """Return the sanitizer's library: in a program that wasn't built with it, it must be loaded first."""
+    command = ["gcc", "-print-file-name=libasan.so"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
