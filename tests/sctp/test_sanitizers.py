@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
