@@ -4,7 +4,7 @@
 #include <string.h>
 
 #define BUCKETS 4096
-#define MAX_HOSTS 1024
+#define MAX_HOSTS 4096
 #define MAX_ELEMENTS 65536
 #define MAX_SENDERS 256
 #define OWNERS 4 /* addresses kept of each element's host */
@@ -66,7 +66,7 @@ struct gate {
 	size_t elements, swept;
 	uint64_t full_sweep_ms;
 	struct host hosts[MAX_HOSTS]; /* the first: all those that found no place */
-	size_t host_count, told_host;
+	size_t host_count, told_host, reused_host;
 	struct sender senders[MAX_SENDERS];
 	size_t sender_count;
 };
@@ -105,6 +105,27 @@ void gate_set_rules(struct gate *gate, struct rules *rules)
 
 /* Hosts */
 
+/* Take the place of a host that has nothing registered; what was dropped of it counts for all without a place. 0: there is none. */
+static size_t reuse_host(struct gate *gate)
+{
+	struct host *reused;
+	size_t i, j;
+
+	for (i = 1; i < MAX_HOSTS; i++) {
+		gate->reused_host = gate->reused_host % (MAX_HOSTS - 1) + 1;
+		reused = &gate->hosts[gate->reused_host];
+		if (reused->registrations)
+			continue;
+		for (j = 0; j < VERDICTS; j++) {
+			gate->hosts[0].dropped[j] += reused->dropped[j];
+			gate->hosts[0].told[j] += reused->told[j];
+		}
+		memset(reused, 0, sizeof(*reused));
+		return gate->reused_host;
+	}
+	return 0;
+}
+
 static size_t find_host(struct gate *gate, const struct address *address, bool adds)
 {
 	size_t i;
@@ -112,10 +133,12 @@ static size_t find_host(struct gate *gate, const struct address *address, bool a
 	for (i = 1; i < gate->host_count; i++)
 		if (address_equal(&gate->hosts[i].address, address))
 			return i;
-	if (!adds || gate->host_count == MAX_HOSTS)
+	if (!adds)
 		return 0;
-	gate->hosts[gate->host_count].address = *address;
-	return gate->host_count++;
+	i = gate->host_count < MAX_HOSTS ? gate->host_count++ : reuse_host(gate);
+	if (i)
+		gate->hosts[i].address = *address;
+	return i;
 }
 
 static bool is_of_peer(const struct peer *peer, const struct address *address)
@@ -391,10 +414,12 @@ static bool is_senders_own(struct gate *gate, uint64_t now_ms, const struct peer
 	for (i = 0; i < gate->sender_count && !sender; i++) {
 		if (gate->senders[i].identifier == identifier)
 			sender = &gate->senders[i];
-		else if (gate->senders[i].heard_ms < oldest->heard_ms)
+		else if (!gate->senders[i].is_registrar && (oldest->is_registrar || gate->senders[i].heard_ms < oldest->heard_ms))
 			oldest = &gate->senders[i];
 	}
 	if (sender && sender->is_registrar && !is_registrar)
+		return false;
+	if (!sender && gate->sender_count == MAX_SENDERS && oldest->is_registrar && !is_registrar)
 		return false;
 	if (!sender)
 		sender = gate->sender_count < MAX_SENDERS ? &gate->senders[gate->sender_count++] : oldest;

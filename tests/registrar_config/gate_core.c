@@ -133,6 +133,19 @@ int main(void)
 	MUST(gate_judge(gate, 90500, &second, PPID_ASAP, bytes, 20) == PASSED);
 	MUST(gate_judge(gate, 90500, &third, PPID_ASAP, bytes, 20) == REPORT);
 
+	/* Any number of hosts, one after the other: each gets its place, and gives it back. */
+	gate_set_rules(gate, read_rules("registrar 10.0.0.1\nelement 10.0.0.0/8 handles pool most 2\n", problem));
+	for (i = 0; i < 10000; i++) {
+		struct peer many = { .association = 100 + i, .count = 1 };
+		const uint8_t address[] = { 10, 9, (uint8_t)(i >> 8), (uint8_t)i };
+
+		many.addresses[0] = address_v4(address);
+		length = registration(bytes, "pool", 7, 30000, 6, 1, 2);
+		memcpy(bytes + length - 8 - sizeof(address), address, sizeof(address));
+		MUST(gate_judge(gate, 200000, &many, PPID_ASAP, bytes, length) == PASSED);
+		gate_forget(gate, many.association);
+	}
+
 	/* Counters of any number of hosts. */
 	for (i = 0; i < 5000; i++) {
 		struct peer many = { .association = 1, .count = 1 };
@@ -144,7 +157,7 @@ int main(void)
 	enum verdict verdict;
 	uint64_t dropped, sum = 0;
 	while (gate_next_changed(gate, &told, &verdict, &dropped))
-		sum += dropped;
+		sum += verdict == STRANGER ? dropped : 0;
 	MUST(sum == 5000);
 	gate_free(gate);
 	puts("right");
