@@ -50,7 +50,9 @@ REMEMBERED_S = 900.0
 A dead one that this agent heard while it was a member stays for longer: see `Departed.stays`.
 """
 MOST_REMEMBERED = 1000
-"""Places that left, of all pools; of more the oldest are forgotten, and left alone."""
+"""Places that left, of all pools; the others are forgotten, and left alone: see `Deaths._least_needed()`."""
+MOST_DEAD_BEFORE_OTHERS = MOST_REMEMBERED // 2
+"""So many dead ones are kept before those that may live: the memory has room for the next that dies."""
 
 
 class State(Enum):
@@ -210,6 +212,7 @@ class Deaths:
     ) -> None:
         """Forget what these pools, by handle, do not accept in these networks: the configuration changed.
 
+        Whether those that stay were heard is found out anew: their pools may ask another question now.
         `ports`: those that each pool accepts; without, or empty: any.
         """
         ports = ports or {}
@@ -227,6 +230,7 @@ class Deaths:
         }
         for one in list(self._departed.values()):
             one.pools = {handle: None for handle in one.pools if is_in(handle, one.destination)}
+            one.was_heard = self._was_heard(one)
             if not one.pools:
                 del self._departed[one.destination]
 
@@ -254,7 +258,7 @@ class Deaths:
         if one is None:
             return False
         before, was_certain = one.state, one.is_certain
-        one.was_heard = self._was_heard(one)
+        one.was_heard = one.was_heard or self._was_heard(one)
         found, words = meaning(heard), heard.words
         if found is Input.REFUSED:
             one.refused_at_s = now
@@ -357,8 +361,20 @@ class Deaths:
         ]:
             del self._departed[destination]
         excess = len(self._departed) - MOST_REMEMBERED
-        for destination in list(self._departed)[: max(0, excess)]:
-            del self._departed[destination]
+        if excess > 0:
+            for one in self._least_needed()[:excess]:
+                del self._departed[one.destination]
+
+    def _least_needed(self) -> list[Departed]:
+        """Those that left, in the order in which they are forgotten; the oldest of a kind first.
+
+        Anybody who may register can have thousands leave. Those that this agent never heard go first.
+        """
+        strangers = [one for one in self._departed.values() if not one.was_heard]
+        dead = [one for one in self._departed.values() if one.stays]
+        others = [one for one in self._departed.values() if one.was_heard and not one.stays]
+        too_many = max(0, len(dead) - MOST_DEAD_BEFORE_OTHERS)
+        return [*strangers, *dead[:too_many], *others, *dead[too_many:]]
 
 
 def _at(member: Member, destination: Destination) -> Member:

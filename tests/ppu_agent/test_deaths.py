@@ -252,6 +252,51 @@ def test_dead_server_is_remembered_until_it_is_back_and_others_that_left_for_min
         assert not deaths.departed
 
 
+@pytest.mark.parametrize("are_heard", [False, True])
+def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_than_there_is_room(
+    are_heard: bool,
+) -> None:
+    """Also where all of them had answered, as places of one stranger's host may."""
+    strangers = [destination(1, port=10000 + number) for number in range(2 * MOST_REMEMBERED)]
+    deaths = Deaths(lambda departed: are_heard or departed.destination not in strangers)
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    crowd = tuple(member(1, port=one.port) for one in strangers)
+    deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2)), known=True)}, 2.0)
+    deaths.views({POOL: view(1, 2)}, 3.0)
+    assert len(deaths.departed) == MOST_REMEMBERED
+    assert set(deaths.dead()) == {destination(3)}
+
+
+def test_server_that_left_is_asked_also_when_a_stranger_filled_the_memory_with_dead_places() -> None:
+    deaths = Deaths(all_heard)
+    crowd = tuple(member(1, port=10000 + number) for number in range(MOST_REMEMBERED))
+    deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2), member(3)), known=True)}, 0.0)
+    deaths.views({POOL: view(1, 2, 3)}, 1.0)
+    ask(deaths, REFUSED, 1.0)
+    assert len(deaths.dead()) == MOST_REMEMBERED
+    deaths.views({POOL: view(1, 2)}, 2.0)
+    ask(deaths, REFUSED, 2.0)
+    assert len(deaths.departed) == MOST_REMEMBERED
+    assert destination(3) in deaths.dead()
+
+
+def test_answer_of_a_member_counts_while_it_is_dead_also_when_it_is_kept_no_more() -> None:
+    """A stranger's places that answered drive it out of the answers that are kept."""
+    kept = {destination(3)}
+    deaths = Deaths(lambda departed: departed.destination in kept)
+    deaths.views({POOL: view(1, 2, 3)}, 0.0)
+    deaths.views({POOL: view(1, 2)}, 1.0)
+    ask(deaths, SILENT, 1.0)
+    kept.clear()
+    ask(deaths, SILENT, 10.0)
+    assert set(deaths.dead()) == {destination(3)}
+    deaths.restrict({POOL: [ip_network("10.0.0.0/8")]})
+    ask(deaths, SILENT, 20.0)
+    assert deaths.dead() == {}, "another configuration may ask another question"
+
+
 def test_of_many_that_left_each_is_asked_less_often() -> None:
     deaths = Deaths(all_heard)
     crowd = tuple(member(1, port=1000 + number) for number in range(MOST_REMEMBERED))
