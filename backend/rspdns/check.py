@@ -246,13 +246,15 @@ def _zone_file(zone: Zone) -> Iterator[ConfigurationError]:
     aliases = {one.name: one for some in records.values() for one in some if one.type == "CNAME"}
     for loop in _loops({name: alias.content.lower() for name, alias in aliases.items()}):
         yield at(aliases[loop[0]], f"a loop of CNAME records, which has no answer: {' -> '.join(loop)}")
+    # Their addresses go along with a referral.
+    servers = {one.content.lower() for some in records.values() for one in some if one.type == "NS"}
     for name, some in records.items():
         above = [name, *names.ancestors(name, zone.name)]
         cut = next((one for one in reversed(above) if one != zone.name and _servers(records, one)), None)
         if cut is None:
             continue
         usual = {"NS", "DS"} if name == cut else set()
-        if name in _servers(records, cut):
+        if name in servers:
             usual |= {"A", "AAAA"}
         hidden = next((one for one in some if one.type not in usual), None)
         if hidden is not None:

@@ -65,7 +65,8 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 def check(config: Path) -> None:
     """Say whether the configuration is right and what it names is on this host: every error with its line.
 
-    Each load source is asked once. Of the service's own file root asks as the user of the service.
+    Each load source is asked once, and a command run, by the user who checks. Of the service's own file root
+    asks as the user of the service.
     """
     from ppe_agent.load_trial import loads_now
 

@@ -1,6 +1,6 @@
 """What this host lacks for a configuration that is right: programs, certificates, a directory for the state.
 
-For `ppe-agent check`. It only looks: nothing is run, written or asked over the network.
+For `ppe-agent check`. It only looks: nothing is run, written or asked over the network; `load_trial` asks.
 """
 
 import contextlib

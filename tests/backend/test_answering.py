@@ -81,6 +81,19 @@ async def test_work_is_done_between_two_answers_and_its_result_told_in_the_calle
     assert not any(thread.name == "answers" for thread in threading.enumerate())
 
 
+async def test_work_that_fails_is_told_in_the_callers_loop(tmp_path: Path) -> None:
+    answering = AnsweringThread(UnixConnector(tmp_path / "remote.sock", lambda line: line))
+    await answering.start()
+    problems: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(
+        lambda loop, context: problems.append(context.get("exception"))
+    )
+    answering.do(lambda: 1 // 0, lambda result: None)
+    await until_async(lambda: bool(problems))
+    assert isinstance(problems[0], ZeroDivisionError)
+    await answering.close()
+
+
 async def test_a_stuck_answer_does_not_hold_up_the_main_loop(tmp_path: Path) -> None:
     answering = AnsweringThread(UnixConnector(tmp_path / "remote.sock", lambda line: line))
     await answering.start()

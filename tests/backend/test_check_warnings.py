@@ -95,7 +95,10 @@ def test_records_that_are_never_answered_or_transferred(config: Path, lines: str
 
 def test_ordinary_aliases_delegations_and_large_records_are_no_reason_to_warn(config: Path) -> None:
     lines = "a CNAME b\nb CNAME ns1\nc CNAME b\nout CNAME example.com.\n"
-    lines += "sub NS ns.sub\nsub DS 1 13 2 " + "ab" * 32 + "\nns.sub A 10.0.1.2\nns.sub AAAA 2001:db8::1\n"
+    lines += (
+        "sub NS ns.sub\nsub DS 1 13 2 " + "ab" * 32 + "\nns.sub A 10.0.1.2\nns.sub AAAA 2001:db8::1\n"
+        "sub2 NS ns.sub\nsub2 NS ns.sub2\nns.sub2 A 10.0.1.4\n"
+    )
     lines += "".join(f'{n} TXT "{"x" * 250}" "{"y" * 250}"\n' for n in range(120))
     (config.parent / "zones.d" / f"{ZONE}.zone").write_text(FIXED + lines)
     assert told(config) == ""

@@ -11,8 +11,10 @@ snapshot (`AnsweringThread.do`) and what was looked up (`LookedUp`).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
 from typing import Any, TypeVar
 from typing import Protocol as Interface
 
@@ -89,13 +91,24 @@ class AnsweringThread:
     def do(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do something short between two answers, and call `then` with its result in the loop of the caller.
 
-        The caller waits for neither. What is given one after the other is done in this order.
+        The caller waits for neither. What is given one after the other is done in this order. What `work`
+        raises is raised in the loop of the caller.
         """
         if self._loop is None:
             then(work())
             return
+        done: Future[T] = Future()
         caller = asyncio.get_running_loop()
-        self._loop.call_soon_threadsafe(lambda: caller.call_soon_threadsafe(then, work()))
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except Exception as problem:
+                done.set_exception(problem)
+            with contextlib.suppress(RuntimeError):  # the caller's loop has ended
+                caller.call_soon_threadsafe(lambda: then(done.result()))
+
+        self._loop.call_soon_threadsafe(run)
 
     @property
     def open_connections(self) -> int:
