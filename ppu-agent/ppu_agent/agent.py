@@ -630,8 +630,13 @@ class PpuAgent:
         return question is not None and self.answers.was_heard((destination, question), at_s)
 
     def _asking_pool(self, departed: Departed) -> str | None:
-        """The pool whose question a member that left is asked; None: the configuration has it no more."""
-        return next((handle for handle in departed.pools if handle in self._questions), None)
+        """The pool whose question a member that left is asked; None: the configuration has it no more.
+
+        The first of those that it left whose question it had answered, else the first of all.
+        """
+        asking = [handle for handle in departed.pools if handle in self._questions]
+        heard = (one for one in asking if self._has_answered(one, departed.destination, departed.left_at_s))
+        return next(heard, next(iter(asking), None))
 
     def _was_heard(self, departed: Departed) -> bool:
         handle = self._asking_pool(departed)

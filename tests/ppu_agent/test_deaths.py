@@ -25,6 +25,7 @@ from ppu_agent.deaths import (
     SILENCE_S,
     TRANSITIONS,
     Deaths,
+    Departed,
     Input,
     State,
 )
@@ -454,6 +455,22 @@ def test_only_a_member_that_answered_before_is_dead_by_silence(tmp_path: Path) -
 
     with contextlib.ExitStack() as cleanup:
         assert asyncio.run(scenario(cleanup)) == {1}
+
+
+async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answered(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+    pools = [
+        f'[[pool]]\nhandle = "{handle}"\naccept = ["10.0.0.0/8"]\nprobe = "{probe}"\n'
+        for handle, probe in (("first", "connect"), ("second", "sip-options"))
+    ]
+    path.write_text(f'registrars = ["127.0.0.1"]\n{"".join(pools)}[state]\npath = "{tmp_path}"\n')
+    agent = PpuAgent(load_configuration(path))
+    one = member(1, Protocol.TCP)
+    left = Departed(destination(1, Protocol.TCP), one, {"first": None, "second": None}, time.monotonic())
+    assert agent._asking_pool(left) == "first"
+    agent.remember("second", (), (one,), 0.0, time.monotonic())
+    assert agent._asking_pool(left) == "second"
+    assert agent._was_heard(left)
 
 
 def test_server_of_a_pool_that_a_reload_removes_while_it_is_asked_is_told_nothing(tmp_path: Path) -> None:
