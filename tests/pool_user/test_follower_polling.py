@@ -1,5 +1,7 @@
 """When which registrar is asked about which pool."""
 
+import math
+
 from pool_user.registrars.polling import (
     MAX_NEW_PER_ROUND,
     MAX_UNANSWERED,
@@ -147,3 +149,8 @@ def test_after_a_lost_link_everything_is_due() -> None:
     assert one.due(pools, 0.05, False, 0.01) == []
     one.forget()
     assert one.due(pools, 0.05, False, 0.02) == [SENTINEL, "a"]
+
+
+def test_pool_stays_hot_for_good_where_that_is_wanted() -> None:
+    """A pool that cooled down would be asked about every 10 s."""
+    assert list(HotPools(["p"], Intervals(hot_for_s=math.inf), 0.0).hot(86_400.0)) == ["p"]

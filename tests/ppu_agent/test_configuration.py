@@ -1,11 +1,11 @@
 """ppu-agent.toml: what it may say, and what is told when it is wrong."""
 
+import math
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from daemon_kit.config_file import ConfigurationErrors
-from pool_user.registrars.polling import HotPools
 from ppu_agent.agent import INTERVALS
 from ppu_agent.cli import main
 from ppu_agent.configuration import control_path, load_configuration
@@ -122,4 +122,4 @@ def test_registrars_are_asked_alone_and_never_less_often_unless_told_otherwise(t
     """Nobody looks pools up here: a pool that cooled down would be asked about every 10 s."""
     config = load_configuration(written(tmp_path, WELL))
     assert config.follow == "poll"
-    assert HotPools(config.handles, INTERVALS, 0.0).hot(86_400.0) == list(config.handles)
+    assert INTERVALS.hot_for_s == math.inf
