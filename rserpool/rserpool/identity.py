@@ -21,7 +21,7 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
@@ -127,30 +127,30 @@ class _Source:
 
 
 class Guesses:
-    """Counts identifiers that prove nothing, by the address that they name; times in s, monotonic.
+    """Counts identifiers that prove nothing, by their source; times in s, monotonic.
 
-    After 64 different ones within a minute nothing new from the address counts for 10 minutes. A sidecar
+    After 64 different ones within a minute nothing new from the source counts for 10 minutes. A sidecar
     with a wrong key repeats one identifier, which is one guess.
     """
 
     def __init__(self) -> None:
-        self._sources: OrderedDict[Address, _Source] = OrderedDict()
+        self._sources: OrderedDict[Hashable, _Source] = OrderedDict()
 
-    def is_ignored(self, address: Address, now: float) -> bool:
-        """Tell whether nothing new from the address counts."""
-        source = self._sources.get(address)
-        return source is not None and now < source.ignored_until_s
+    def is_ignored(self, source: Hashable, now: float) -> bool:
+        """Tell whether nothing new from the source counts."""
+        known = self._sources.get(source)
+        return known is not None and now < known.ignored_until_s
 
-    def failed(self, address: Address, identifier: int, now: float) -> None:
+    def failed(self, source: Hashable, identifier: int, now: float) -> None:
         """Take in an identifier that proves nothing."""
-        source = self._sources.get(address)
-        if source is None or (now >= source.since_s + TRIES_WITHIN_S and now >= source.ignored_until_s):
-            source = self._sources[address] = _Source(set(), now)
-            self._sources.move_to_end(address)
-        source.tried.add(identifier)
-        if len(source.tried) >= TRIES:
-            source.tried.clear()
-            source.ignored_until_s = now + IGNORED_S
+        known = self._sources.get(source)
+        if known is None or (now >= known.since_s + TRIES_WITHIN_S and now >= known.ignored_until_s):
+            known = self._sources[source] = _Source(set(), now)
+            self._sources.move_to_end(source)
+        known.tried.add(identifier)
+        if len(known.tried) >= TRIES:
+            known.tried.clear()
+            known.ignored_until_s = now + IGNORED_S
         while len(self._sources) > _MOST_SOURCES:
             self._sources.popitem(last=False)
 

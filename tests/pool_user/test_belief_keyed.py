@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
+from pool_user.belief import identities
 from pool_user.belief.admission import UNPROVEN
 from pool_user.belief.identities import LEFT
 from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
 
-from rserpool import PoolElement, PoolKey, Protocol, Update
-from tests.pool_user.belief_support import POOL, R1, RULES, Play, pe
+from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
+from tests.pool_user.belief_support import POOL, R1, R3, RULES, Play, pe
 
 KEY, NEXT = PoolKey(bytes(32)), PoolKey(b"\x01" * 32)
 HANDLE = POOL.encode()
@@ -93,6 +95,35 @@ def test_a_stranger_who_guesses_is_ignored_though_it_hits_at_last(play: KeyedPla
     play.settle(0, 1, 2)
     play.all_answer(server(ADDRESS), server(OTHER), server(STRANGER))
     assert identifier(STRANGER) in play.members()
+
+
+def test_a_registrar_that_lies_keeps_no_server_out_by_guesses(play: KeyedPlay) -> None:
+    """The others tell of these elements, too: its home is named in each."""
+    for number in range(100):
+        forged = pe(0x100 + number, R3, ADDRESS)
+        play.belief.updated(2, Update(R3, HANDLE, forged, False, play.now))
+        play.belief.updated(0, Update(R3, HANDLE, forged, False, play.now))
+        play.wait(0.001)
+    play.push(server(ADDRESS, leaving=True))
+    assert play.members() == [THEIRS]
+    play.push(server(ADDRESS, counter=2))
+    assert identifier(ADDRESS, 2) in play.members()
+
+
+def test_an_element_of_thousands_of_addresses_costs_no_more_than_one_of_eight(
+    play: KeyedPlay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def counted(number: int, handle: bytes, transport: Transport, keys: Sequence[PoolKey]) -> Proven | None:
+        tried.append(len(transport.addresses))
+        return prove(number, handle, transport, keys)
+
+    monkeypatch.setattr(identities, "prove", counted)
+    many = tuple(ip_address(f"10.0.{number >> 8}.{number & 255}") for number in range(5000))
+    forged = replace(pe(0xBAD, R1, STRANGER), user_transport=Transport(Protocol.SCTP, 5060, many))
+    play.push(forged)
+    assert tried == [8]
 
 
 def test_two_keys_are_valid_while_keys_roll(play: KeyedPlay) -> None:

@@ -18,6 +18,8 @@ from rserpool import Guesses, PoolElement, PoolKey, Proven, Transport, prove
 LEFT = "left: its sidecar took it out of the pool"
 """The reason of a member that said so itself."""
 _MOST_PROVEN = 20_000
+_MOST_TRIED = 8
+"""Addresses of one element that are tried: an SCTP one may name thousands."""
 
 
 class Identities:
@@ -31,11 +33,13 @@ class Identities:
         self._left_s: dict[int, float] = {}
 
     def genuine(
-        self, element: PoolElement, keys: Sequence[PoolKey], now: float
+        self, element: PoolElement, keys: Sequence[PoolKey], teller: int, now: float
     ) -> tuple[Proven | None, PoolElement]:
         """Return what the identifier proves, and the element with the proven address only.
 
-        None: it proves nothing, or comes from an address of too many guesses.
+        `teller` is the registrar that tells of the element. None: it proves nothing, or too much of what this
+        registrar tells of that home and address proved nothing. What others tell of the address counts on: a
+        registrar that lies keeps no server out.
         """
         if keys != self._keys:
             self._keys = keys
@@ -45,20 +49,24 @@ class Identities:
         if known is not None and known[0] == transport:
             proven: Proven | None = known[1]
         else:
-            proven = self._prove(element, now)
+            proven = self._prove(element, teller, now)
         if proven is None:
             return None, element
         if len(transport.addresses) > 1:
             element = replace(element, user_transport=replace(transport, addresses=(proven.address,)))
         return proven, element
 
-    def _prove(self, element: PoolElement, now: float) -> Proven | None:
+    def _prove(self, element: PoolElement, teller: int, now: float) -> Proven | None:
         transport = element.user_transport
-        if not transport.addresses or self._guesses.is_ignored(transport.addresses[0], now):
+        if not transport.addresses:
             return None
-        proven = prove(element.identifier, self._handle, transport, self._keys)
+        source = teller, element.home_registrar, transport.addresses[0]
+        if self._guesses.is_ignored(source, now):
+            return None
+        tried = replace(transport, addresses=transport.addresses[:_MOST_TRIED])
+        proven = prove(element.identifier, self._handle, tried, self._keys)
         if proven is None:
-            self._guesses.failed(transport.addresses[0], element.identifier, now)
+            self._guesses.failed(source, element.identifier, now)
         else:
             if len(self._proven) >= _MOST_PROVEN:
                 self._proven.clear()

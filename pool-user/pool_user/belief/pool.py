@@ -116,8 +116,9 @@ class PoolBelief:
             self._notices.append(notice)
         return False
 
-    def _genuine(self, elements: Iterable[PoolElement], at_s: float) -> Iterable[PoolElement]:
-        """The PEs with the addresses of their servers; of a keyed pool those that prove who they are.
+    def _genuine(self, elements: Iterable[PoolElement], index: int, at_s: float) -> Iterable[PoolElement]:
+        """The PEs that registrar `index` tells, with the addresses of their servers; of a keyed pool those
+        that prove who they are.
 
         A PE that says that it leaves is none: it takes out the PE that it was.
         """
@@ -125,13 +126,13 @@ class PoolBelief:
         if agents:
             return [spoken_for(one, agents) for one in elements]
         return (
-            [genuine for one in elements if (genuine := self._proven(one, at_s))]
+            [genuine for one in elements if (genuine := self._proven(one, index, at_s))]
             if self._rules.keys
             else elements
         )
 
-    def _proven(self, element: PoolElement, at_s: float) -> PoolElement | None:
-        proven, element = self._identities.genuine(element, self._rules.keys, at_s)
+    def _proven(self, element: PoolElement, index: int, at_s: float) -> PoolElement | None:
+        proven, element = self._identities.genuine(element, self._rules.keys, index, at_s)
         if proven is None:
             notice = self.admission.refuse(element, self._rules, at_s, unproven=True)
             if notice is not None:
@@ -166,7 +167,7 @@ class PoolBelief:
             return False
         was_settled = listing.was_settled
         taken = tuple(
-            one for one in self._genuine(elements, answered_at_s) if self._takes(one, answered_at_s)
+            one for one in self._genuine(elements, index, answered_at_s) if self._takes(one, answered_at_s)
         )
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
@@ -180,7 +181,7 @@ class PoolBelief:
         listing = self._listing(index)
         element, at_s = update.pool_element, update.at_s
         if not update.is_deletion:
-            genuine = next(iter(self._genuine((element,), at_s)), None)
+            genuine = next(iter(self._genuine((element,), index, at_s)), None)
             if genuine is None:
                 return False
             element = genuine
@@ -198,7 +199,7 @@ class PoolBelief:
 
     def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
-        taken = [one for one in self._genuine(elements, asked_at_s) if self._takes(one, asked_at_s)]
+        taken = [one for one in self._genuine(elements, index, asked_at_s) if self._takes(one, asked_at_s)]
         return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:
