@@ -4,7 +4,7 @@ import pytest
 from pool_user.belief.rules import CONTESTED_S
 from pool_user.views import Member
 
-from rserpool import PoolElement
+from rserpool import PoolElement, Update
 from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push
 
 TEN = tuple(range(1, 11))
@@ -39,6 +39,15 @@ def missing(play: Play, seconds: float) -> float:
 def test_what_a_home_deletes_itself_is_out_at_once() -> None:
     play = lies()
     push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == list(TEN[1:])
+
+
+def test_a_deletion_counts_though_an_answer_comes_before_anybody_looks() -> None:
+    """A loop that is behind takes several words of a registrar in before it evaluates."""
+    play = lies()
+    play.belief.updated(0, Update(R1, POOL.encode(), pe(1, R1), True, play.now))
+    play.now += 0.01
+    play.answer(0, *at_home()[1:])
     assert play.members() == list(TEN[1:])
 
 

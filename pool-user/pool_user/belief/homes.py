@@ -18,7 +18,7 @@ A home that is asked only, by polling, pushes nothing: its answer without the PE
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pool_user.belief.listing import Listing
 from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S
@@ -36,6 +36,8 @@ class _Home:
     """The home said itself that the member is gone."""
     contested_s: float | None = None
     """When others took it out."""
+    deleted_at: set[int] = field(default_factory=set)
+    """The registrars, by their places in the configuration, that pushed its deletion."""
 
 
 class Homes:
@@ -59,14 +61,25 @@ class Homes:
         """The registrar `home`, which is settled, lists the PE as its own."""
         known = self._homes.get(identifier)
         former = None if known is None or known.has_let_go else court.homes.get(known.home)
-        is_lost = former is None or (former in listings and listings[former].has_deleted(identifier))
-        if known is None or known.home == home or is_lost:
+        if (
+            known is None
+            or known.home == home
+            or former is None
+            or former in known.deleted_at
+            or (former in listings and listings[former].has_deleted(identifier))
+        ):
             self._homes[identifier] = _Home(home)
         elif known.next_home != home:
             known.next_home, known.next_s = home, now
             known.contested_s = None
         else:
             known.contested_s = None
+
+    def deleted(self, identifier: int, index: int) -> None:
+        """Registrar `index` pushed that the PE is gone. Its listing forgets that with its next answer."""
+        known = self._homes.get(identifier)
+        if known is not None:
+            known.deleted_at.add(index)
 
     def remember(self, identifier: int, home: int) -> None:
         """The PE was confirmed before a restart."""
@@ -116,7 +129,7 @@ class Homes:
         listing = None if index is None else listings.get(index)
         if listing is None:
             return True
-        if listing.has_deleted(identifier):
+        if listing.has_deleted(identifier) or index in known.deleted_at:
             return True
         is_moving = known.next_home != 0 and not has_moved
         return index not in followed and not is_moving and listing.present(identifier) is None

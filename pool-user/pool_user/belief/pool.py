@@ -189,6 +189,7 @@ class PoolBelief:
             self.is_dirty |= self._is_waiting
             return False
         if update.is_deletion:
+            self._homes.deleted(element.identifier, index)
             changed = listing.delete(element.identifier, at_s, settled)
             self.is_dirty |= changed or self._is_waiting or element.identifier in self._decisions
             return changed
