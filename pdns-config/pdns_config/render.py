@@ -191,7 +191,13 @@ def render_pdns_conf(settings: PdnsSettings) -> str:
     for title, lines in _sections(settings):
         parts.append(f"\n# --- {title}\n")
         for key, value, reason in lines:
-            parts += [*(f"# {line}\n" for line in wrap(reason, _WIDTH)), f"{key}={value}\n"]
+            parts += [
+                *(
+                    f"# {line}\n"
+                    for line in wrap(reason, _WIDTH, break_long_words=False, break_on_hyphens=False)
+                ),
+                f"{key}={value}\n",
+            ]
     return "".join(parts)
 
 
