@@ -30,7 +30,6 @@ INSTALLED: Mapping[str, Mapping[str, Path]] = {
         REGISTRAR_UNIT: REGISTRAR / REGISTRAR_UNIT,
         SCTP_RUN: REGISTRAR / SCTP_RUN,
         "sctpd.service": SCTPD,
-        "sctpd.socket": SCTPD.with_suffix(".socket"),
     },
 }
 needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
@@ -152,17 +151,6 @@ def test_the_registrars_unit_reads_the_file_that_render_writes() -> None:
 
 def test_sctpd_as_a_service_waits_for_one_that_sctp_run_left_behind() -> None:
     assert " --wait 10 " in read(SCTPD)["Service"]["ExecStart"]
-
-
-def test_systemd_holds_the_name_of_sctpd() -> None:
-    """By `Wants=`: sctpd waits for another one that has the name, so that the socket fails."""
-    socket = read(SCTPD.with_suffix(".socket"))
-    assert (
-        f'"{socket["Socket"]["ListenSequentialPacket"].removeprefix("@")}"'
-        in (REPOSITORY / "sctp-userland/protocol.h").read_text()
-    )
-    assert socket["Install"]["WantedBy"] == "sockets.target"
-    assert read(SCTPD)["Unit"]["Wants"] == read(SCTPD)["Install"]["Also"] == "sctpd.socket"
 
 
 def test_sctpd_as_a_service_has_the_same_timers_as_one_started_by_sctp_run() -> None:

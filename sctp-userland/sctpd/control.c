@@ -247,47 +247,24 @@ static void ready_listener(struct watch *watch, uint32_t)
 		pause_listener(); /* until what was turned away is closed */
 }
 
-/* A socket with the control name that listens. Return the descriptor, or -1 and errno. */
-static int make_listener(void)
+int control_listen(gid_t group, bool everyone)
 {
 	struct sockaddr_un address;
 	socklen_t length = abstract_name(&address, CONTROL_NAME);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error;
-
-	if (fd < 0 || (bind(fd, (struct sockaddr *)&address, length) == 0 && listen(fd, 128) == 0))
-		return fd;
-	error = errno;
-	close(fd);
-	errno = error;
-	return -1;
-}
-
-/* Programs believe the user who called listen(): it is not called again. Return the descriptor, or -1 and errno. */
-static int take_listener(int fd)
-{
-	struct sockaddr_un expected, found;
-	socklen_t length = abstract_name(&expected, CONTROL_NAME), got = sizeof(found), size = sizeof(int);
-	int type = 0, listens = 0;
-
-	if (getsockname(fd, (struct sockaddr *)&found, &got) == 0 && got == length && memcmp(&found, &expected, length) == 0 &&
-	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_SEQPACKET &&
-	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens &&
-	    fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 && fcntl(fd, F_SETFL, O_NONBLOCK) == 0)
-		return fd;
-	log_line("the socket that was passed (LISTEN_FDS) is not ListenSequentialPacket=@" CONTROL_NAME);
-	errno = EINVAL;
-	return -1;
-}
-
-int control_listen(int passed, gid_t group, bool everyone)
-{
 
 	own_user = geteuid();
 	allowed_group = group;
 	everyone_allowed = everyone;
 	keep_spare();
-	listener.fd = passed >= 0 ? take_listener(passed) : make_listener();
-	return listener.fd < 0 ? -errno : loop_add(&listener);
+	listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, length) < 0 || listen(listener.fd, 128) < 0) {
+		int error = -errno;
+
+		if (listener.fd >= 0)
+			close(listener.fd);
+		return error;
+	}
+	return loop_add(&listener);
 }
 
 int control_next_ms(void)

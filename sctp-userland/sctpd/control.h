@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Listen on the namespace's control name, at the socket `passed` that has it, or at a new one (-1). group: members may use it besides root and this process's own user; (gid_t)-1: none.
+/* Listen on the namespace's control name. group: members may use it besides root and this process's own user; (gid_t)-1: none.
  * everyone: any user may. Return 0 or -errno (-EADDRINUSE: another sctpd serves this network namespace). */
-int control_listen(int passed, gid_t group, bool everyone);
+int control_listen(gid_t group, bool everyone);
 
 /* Serve this connected descriptor from now on, if its other end's user may; else close it and return false. */
 bool control_serve(int fd);

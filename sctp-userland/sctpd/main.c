@@ -123,14 +123,13 @@ static void serve(const struct settings *settings)
 static int listen_or_find_running(const struct settings *settings)
 {
 	enum show_answer answer = SHOW_NONE;
-	const int passed = manager_socket();
 	const uint64_t until_ms = loop_now_ms() + (uint64_t)settings->wait_s * 1000;
 	int attempt, error = 0;
 
 	for (attempt = 0; attempt < 50 && answer == SHOW_NONE; attempt++) {
 		if (attempt > 0)
 			usleep(20000);
-		error = control_listen(passed, settings->group, settings->everyone);
+		error = control_listen(settings->group, settings->everyone);
 		if (error != -EADDRINUSE)
 			return error;
 		answer = show_answers();
@@ -141,7 +140,7 @@ static int listen_or_find_running(const struct settings *settings)
 		log_line("another one serves this network namespace: waiting for its end");
 	while (error == -EADDRINUSE && loop_now_ms() < until_ms) {
 		usleep(20000);
-		error = control_listen(passed, settings->group, settings->everyone);
+		error = control_listen(settings->group, settings->everyone);
 	}
 	if (error == -EADDRINUSE && answer == SHOW_REFUSES)
 		log_line("%s", REFUSES_USER);

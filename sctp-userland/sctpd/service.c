@@ -14,8 +14,6 @@
 
 #include "loop.h"
 
-#define FIRST_PASSED 3 /* SD_LISTEN_FDS_START */
-
 int background_start(void)
 {
 	int pair[2], status, null;
@@ -84,15 +82,6 @@ void background_serves(int fd)
 	dup2(log_fd, STDERR_FILENO);
 	close(log_fd);
 	log_to_file();
-}
-
-int manager_socket(void)
-{
-	const char *process = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
-
-	if (process == NULL || count == NULL || atol(process) != getpid() || atol(count) < 1)
-		return -1;
-	return FIRST_PASSED;
 }
 
 static int manager_fd = -1;

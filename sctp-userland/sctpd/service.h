@@ -12,9 +12,6 @@ void background_ready(const char *log_path);
 /* Let the parent go; from now on what is logged goes to the log. */
 void background_serves(int fd);
 
-/* The socket that it holds for this process, so that nobody else has its name while none runs, sd_listen_fds(3). -1: none. */
-int manager_socket(void);
-
 /* Connect to it while its socket may be reached: another user may not enter the folder. Without NOTIFY_SOCKET nobody is told. */
 void manager_connect(void);
 

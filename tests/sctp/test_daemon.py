@@ -24,7 +24,6 @@ EXIT_NO_PRIVILEGE = 77
 EXIT_RUNNING = 3
 CAP_NET_RAW = 13
 SERVICE_USER = 998
-LIBRARY = {"LD_PRELOAD": str(SCTPD.parent / "libsctp-userland.so")}
 CONNECT = (
     "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
     "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
@@ -102,66 +101,6 @@ def test_waiting_for_another_one_ends(namespace: Namespace) -> None:
     assert "waiting for its end" in waiting.stderr.readline()
     waiting.terminate()
     assert waiting.wait(20) == -signal.SIGTERM
-
-
-MANAGER = """
-import os, signal, socket, sys
-name, *command = sys.argv[1:]
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-held = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-held.bind("\\0" + name)
-held.listen(64)
-while True:
-    child = os.fork()
-    if child == 0:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
-        os.dup2(held.fileno(), 3)
-        os.set_inheritable(3, True)
-        os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
-        os.execvp(command[0], command)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-    signal.sigwait([signal.SIGUSR1])
-"""
-"""Holds sctpd's socket as systemd does, and starts it again after SIGUSR1."""
-TAKE_NAME = """
-import socket
-try:
-    socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).bind("\\0sctp-userland")
-except OSError as error:
-    print(error.errno)
-"""
-
-
-def test_name_stays_the_managers_while_no_sctpd_runs(namespace: Namespace) -> None:
-    """With a socket that root made, sctpd of any user is believed; who asks while none runs waits for the next."""
-    user = ("--reuid", str(SERVICE_USER), "--regid", str(SERVICE_USER), "--clear-groups")
-    rights = ("--inh-caps", "-all,+net_raw", "--ambient-caps", "-all,+net_raw")
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        command = ("setpriv", *user, *rights, shutil.copy(SCTPD, folder), "--everyone")
-        manager = namespace.start(sys.executable, "-c", MANAGER, "sctp-userland", *command)
-        assert manager.stdout is not None
-        until(lambda: daemons(namespace))
-        run = as_nobody(namespace, CONNECT)
-        assert run.stdout == "connected\n", run.stderr
-        os.kill(daemons(namespace)[0], signal.SIGKILL)
-        assert manager.stdout.readline() == "-9\n"
-        assert as_nobody(namespace, TAKE_NAME).stdout == "98\n"
-        waiting = namespace.start(sys.executable, "-c", CONNECT, environment=LIBRARY)
-        time.sleep(0.3)
-        assert waiting.poll() is None
-        manager.send_signal(signal.SIGUSR1)
-        assert waiting.communicate(timeout=30)[0] == "connected\n"
-        os.kill(daemons(namespace)[0], signal.SIGTERM)
-        assert manager.stdout.readline() == "0\n"
-
-
-def test_another_socket_than_its_own_is_not_taken(namespace: Namespace) -> None:
-    manager = namespace.start(sys.executable, "-c", MANAGER, "another-name", str(SCTPD))
-    assert manager.stdout is not None
-    assert manager.stderr is not None
-    assert manager.stdout.readline() == "1\n"
-    assert "ListenSequentialPacket=@sctp-userland" in manager.stderr.readline()
 
 
 def test_started_with_no_descriptor_at_all(namespace: Namespace) -> None:
