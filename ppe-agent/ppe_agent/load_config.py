@@ -108,6 +108,11 @@ class LoadConfig(StrictModel):
         return self.source in _ASKED
 
     @property
+    def asks_the_server(self) -> bool:
+        """Tell whether the source asks at the AS's own address."""
+        return self.source in ("sip-options", "snmp")
+
+    @property
     def every_ms(self) -> int:
         """Return how often to read: what is asked of others by default less often."""
         return self.interval_ms or (1000 if self.is_asked else 500)

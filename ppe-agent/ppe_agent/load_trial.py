@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
+from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from ppe_agent.addresses import NoLocalAddress
+from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.config_types import has_load
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of
 from ppe_agent.load_config import LoadConfig
@@ -26,11 +27,21 @@ async def loads_now(config: AgentConfig) -> Sequence[LoadNow]:
     return await asyncio.gather(*(_ask(server, load, config) for server, load in asked))
 
 
+def _address(server: ServerConfig, load: LoadConfig, config: AgentConfig) -> Address:
+    """Return where a source asks. Before a registrar has announced itself an "auto" address is unknown; sources
+    that ask no address are tried all the same. Raises NoLocalAddress."""
+    try:
+        return addresses_of(server, next(iter(config.registrars), None))[0]
+    except NoLocalAddress:
+        if load.asks_the_server:
+            raise
+        return IPv4Address(0)
+
+
 async def _ask(server: ServerConfig, load: LoadConfig, config: AgentConfig) -> LoadNow:
     source = None
     try:
-        address = addresses_of(server, next(iter(config.registrars), None))[0]
-        source = make_source(load, address, server.port, server.transport)
+        source = make_source(load, _address(server, load, config), server.port, server.transport)
         if source is None:
             return LoadNow(server.name, load.source, 0.0)
         value = await read_within(source, load.timeout_ms if load.is_asked else None)
