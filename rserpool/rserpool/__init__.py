@@ -9,9 +9,6 @@ from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
 from rserpool.aio.data_channel import DataChannels, Passing
 from rserpool.aio.driver import ASAP, ENRP, Codec, DeadlineTimer, MessageEndpoint
-from rserpool.aio.element import PoolElementClient
-from rserpool.aio.element import State as RegistrationState
-from rserpool.aio.follower import HandlespaceFollower
 from rserpool.aio.sctp import (
     IPPROTO_SCTP,
     AssociationFailed,
@@ -27,7 +24,6 @@ from rserpool.aio.sctp import (
     read_timers,
     set_timers,
 )
-from rserpool.aio.user import Answer, RegistrarClient, Resolution
 from rserpool.asap import (
     AsapMessage,
     Deregistration,
@@ -41,6 +37,10 @@ from rserpool.asap import (
 )
 from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage
 from rserpool.data_channel import Type as DataMessageType
+from rserpool.element import Event as RegistrationEvent
+from rserpool.element import EventKind as RegistrationEventKind
+from rserpool.element import PoolElementClient
+from rserpool.element import State as RegistrationState
 from rserpool.enrp import (
     HandleTableRequest,
     HandleTableResponse,
@@ -57,6 +57,8 @@ from rserpool.errors import (
     RSerPoolError,
     UnsafeMessageError,
 )
+from rserpool.follower import MAX_POOL_ELEMENTS, Ended, HandlespaceFollower, Joined, Table, Update
+from rserpool.follower import Event as FollowerEvent
 from rserpool.identity import (
     Guesses,
     PoolKey,
@@ -70,10 +72,6 @@ from rserpool.identity import (
     server_key_line,
 )
 from rserpool.machine.announced import RegistrarTable, group_problem
-from rserpool.machine.element import Event as RegistrationEvent
-from rserpool.machine.element import EventKind as RegistrationEventKind
-from rserpool.machine.follower import MAX_POOL_ELEMENTS, Ended, Joined, Table, Update
-from rserpool.machine.follower import Event as FollowerEvent
 from rserpool.machine.registrar_choice import (
     REJECTED_CEILING_S,
     REJECTED_FIRST_S,
@@ -100,6 +98,7 @@ from rserpool.rspregistrar import (
     check_safe,
     sentinel_handle,
 )
+from rserpool.user import Answer, RegistrarClient, Resolution
 
 __all__ = [
     "ASAP",

@@ -11,14 +11,14 @@ from rserpool.enrp import (
     Presence,
     UpdateAction,
 )
-from rserpool.machine.base import Action, Send, Tell
-from rserpool.machine.follower import (
+from rserpool.follower import (
     NO_ELEMENTS,
     Event,
     FollowedRegistrar,
     Ownership,
     State,
 )
+from rserpool.machine.base import Action, Send, Tell
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 

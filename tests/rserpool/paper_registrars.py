@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from rserpool.element import Event, EventKind, PoolElementMachine
 from rserpool.errors import Cause, CauseCode
-from rserpool.machine import user as pool_user
 from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send, Tell
-from rserpool.machine.element import Event, EventKind, PoolElementMachine
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
 from rserpool import asap
+from rserpool import user as pool_user
 
 HANDLE = b"pool-1"
 REGISTRARS = [RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3)]

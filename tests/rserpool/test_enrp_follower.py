@@ -18,8 +18,7 @@ from rserpool.enrp import (
     UpdateAction,
 )
 from rserpool.errors import Cause, CauseCode
-from rserpool.machine.base import Close, Connect, Send, Tell
-from rserpool.machine.follower import (
+from rserpool.follower import (
     ASK_SILENT_AFTER_S,
     CONNECT_TIMEOUT_S,
     FORGOTTEN_AFTER_S,
@@ -43,6 +42,7 @@ from rserpool.machine.follower import (
     finish,
     reply_to,
 )
+from rserpool.machine.base import Close, Connect, Send, Tell
 from rserpool.machine.registrar_choice import backoff_s
 
 from rserpool import enrp

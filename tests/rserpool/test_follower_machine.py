@@ -3,8 +3,7 @@
 from ipaddress import ip_address
 
 import pytest
-from rserpool.machine.base import Close, CloseSocket, Connect, Send, Tell
-from rserpool.machine.follower import (
+from rserpool.follower import (
     MAX_STRANGERS,
     AllLeft,
     Ended,
@@ -14,6 +13,7 @@ from rserpool.machine.follower import (
     Told,
     own_transport,
 )
+from rserpool.machine.base import Close, CloseSocket, Connect, Send, Tell
 
 from tests.rserpool.paper_enrp import OWN, page, pe
 

@@ -3,11 +3,10 @@
 from dataclasses import dataclass, field
 
 import pytest
-from rserpool.aio.follower import HandlespaceFollower
 from rserpool.aio.sctp import AssociationUp, PathChanged
 from rserpool.enrp import Presence
+from rserpool.follower import HandlespaceFollower, State
 from rserpool.machine.base import Endpoint
-from rserpool.machine.follower import State
 from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, PeerIdentities
 from rserpool.machine.registrar_choice import RegistrarAddress
 

@@ -4,9 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from rserpool.errors import Cause, CauseCode
-from rserpool.machine.base import Connect
-from rserpool.machine.element import (
+from rserpool.element import (
     LEAVE_AFTER_S,
     LEAVE_SILENT_AFTER_S,
     MAX_ASSOCIATIONS,
@@ -21,6 +19,8 @@ from rserpool.machine.element import (
     PoolElementMachine,
     State,
 )
+from rserpool.errors import Cause, CauseCode
+from rserpool.machine.base import Connect
 from rserpool.machine.registrar_choice import DISTRUST_FIRST_S, preference
 
 from rserpool import asap

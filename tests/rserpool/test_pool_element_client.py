@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
-from rserpool.aio.element import Event, EventKind, PoolElementClient, State
 from rserpool.aio.sctp import AssociationRestarted, Message
+from rserpool.element import RESPONSE_TIMEOUT_S, Event, EventKind, PoolElementClient, State
 from rserpool.errors import UnsafeMessageError
-from rserpool.machine.element import RESPONSE_TIMEOUT_S
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 

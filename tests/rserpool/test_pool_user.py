@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
-from rserpool.machine import user as pool_user
-from rserpool.machine.user import Input, RegistrarClientMachine, Resolution, State
+from rserpool.user import Input, RegistrarClientMachine, Resolution, State
 
 from rserpool import asap
+from rserpool import user as pool_user
 from tests.rserpool.paper_registrars import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
 
 

@@ -11,9 +11,9 @@ import pytest
 from rserpool.aio import driver
 from rserpool.aio.driver import ASAP, DeadlineTimer, MessageEndpoint
 from rserpool.aio.sctp import Message, SctpUnavailable
-from rserpool.aio.user import RegistrarClient
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, UnsafeMessageError
 from rserpool.parameters import Protocol, Transport
+from rserpool.user import RegistrarClient
 
 from rserpool import asap, enrp
 from tests.rserpool.paper_registrars import ELEMENT, HANDLE, REGISTRARS, PaperRegistrar

@@ -5,7 +5,7 @@ to ask, and to follow the registrar as a passive ENRP peer. The I/O is `pool_use
 standing comes about is told in `standing`, when it is asked about which pool in `polling`.
 
 A registrar is followed from the moment in which it is settled: one that is starting must not hear of us first
-(`rserpool.machine.follower` says why). `RegistrarSessions` decides what concerns several:
+(`rserpool.follower` says why). `RegistrarSessions` decides what concerns several:
 
 - No two registrars have the same identifier. `Court` says whose word counts.
 

@@ -1,1 +1,1 @@
-"""The machines on sockets, for asyncio: one driver, the thin pool element, pool user and follower on it."""
+"""Sockets for asyncio: the driver of every machine, SCTP, the data channel, and registrars' announcements."""

@@ -1,7 +1,7 @@
-"""The protocol's machines, without sockets and clocks: messages and `now` in, actions and events out.
+"""The base of the protocol's machines, and pure decisions beside them: no sockets, no clocks.
 
-`base` says what all machines share. Each machine stands in one file with its theory, its states and its
-table: `element` (a pool element's registration), `user` (a pool user's questions), `follower` (a passive ENRP
-peer). Beside them stand pure decisions: `registrar_choice` (which registrar next), `peer_identity` (which
-registrar an association is with) and `announced` (registrars that announce themselves).
+`base` says what all machines share: messages and `now` in, actions and events out. The pure decisions are
+`registrar_choice` (which registrar next), `peer_identity` (which registrar an association is with) and
+`announced` (registrars that announce themselves). The machines stand with their clients in `element`, `user`
+and `follower` of the package.
 """
