@@ -28,8 +28,8 @@ async def loads_now(config: AgentConfig) -> Sequence[LoadNow]:
 
 
 def _address(server: ServerConfig, load: LoadConfig, config: AgentConfig) -> Address:
-    """Return where a source asks. Before a registrar has announced itself an "auto" address is unknown; sources
-    that ask no address are tried all the same. Raises NoLocalAddress."""
+    """Return where a source asks. Before a registrar has announced itself an "auto" address is unknown;
+    sources that ask no address are tried all the same. Raises NoLocalAddress."""
     try:
         return addresses_of(server, next(iter(config.registrars), None))[0]
     except NoLocalAddress:
