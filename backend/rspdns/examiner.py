@@ -6,16 +6,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+from daemon_kit.finding import Finding, Life
 from pool_user import (
     LEFT,
     REFUSED,
     UNREACHABLE,
     BeliefEvent,
-    Heard,
     Member,
     Plan,
     PoolProbing,
-    ProbeResult,
     listen_for_life,
     reasons,
 )
@@ -35,7 +34,7 @@ class Examiner:
         pools: Mapping[str, PoolProbing],
         on_event: Callable[[Sequence[BeliefEvent]], None],
         *,
-        method: Callable[[Member, Plan], Awaitable[Heard]] = listen_for_life,
+        method: Callable[[Member, Plan], Awaitable[Finding]] = listen_for_life,
     ) -> None:
         self.pools = pools
         """How the members of each pool handle are probed; may be set anew."""
@@ -65,11 +64,11 @@ class Examiner:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _look_at(self, handle: str, member: Member, plan: Plan) -> None:
-        heard = await self._method(member, plan)
+        finding = await self._method(member, plan)
         if not self._keeper.roster.is_absent(handle, member):
             return  # it is in again
-        found = reasons.of_probe(heard.outcome, heard.words, str(member.addresses[0]))
+        found = reasons.of_probe(finding, str(member.addresses[0]))
         self._keeper.examined(handle, member, found.words, found.look_at)
-        if heard.outcome is not ProbeResult.UNKNOWN:
+        if finding.life is not Life.UNKNOWN:
             now = time.monotonic()
             self._on_event([BeliefEvent(now, "examined", handle, member.identifier, found.words, member)])

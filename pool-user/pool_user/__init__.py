@@ -31,9 +31,9 @@ from pool_user.configuration import (
     read_trusted_network,
 )
 from pool_user.memory import LastKnownGood
-from pool_user.probe.methods import Heard, listen_for_life
+from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
+from pool_user.probe.probing import Plan, PoolProbing
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.standing import RegistrarView, Standing
 from pool_user.user import PoolUser
@@ -55,7 +55,6 @@ __all__ = [
     "Belief",
     "BeliefEvent",
     "Handle",
-    "Heard",
     "Intervals",
     "KeyFile",
     "LastKnownGood",
@@ -67,7 +66,6 @@ __all__ = [
     "PoolRules",
     "PoolUser",
     "PoolView",
-    "ProbeResult",
     "Prober",
     "RegistrarTexts",
     "RegistrarView",

@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from daemon_kit.finding import Finding, Life
+
 from pool_user.belief.admission import REFUSED
 from pool_user.belief.identities import LEFT
 from pool_user.belief.listing import Overruled
 from pool_user.belief.reachability import UNREACHABLE
-from pool_user.probe.probing import ProbeResult
 from pool_user.views import BeliefEvent
 
 NEVER_SEEN = "expected, and never seen by this name server"
@@ -48,19 +49,19 @@ def explained(event: BeliefEvent, registrars: Mapping[int, str], said: str) -> B
     return replace(event, words=words)
 
 
-def of_probe(outcome: ProbeResult, words: str, address: str) -> Reason:
+def of_probe(finding: Finding, address: str) -> Reason:
     """What the probe of a server tells that has just left."""
-    sidecar = f"ppe-agent status on {address}"
-    if outcome is ProbeResult.ALIVE:
+    sidecar, words = f"ppe-agent status on {address}", finding.words
+    if finding.life is Life.ALIVE:
         why = "withdrawn by its sidecar (drained, or a check failed), or the sidecar ended"
         return Reason(f"the server itself lives ({words}): {why}", sidecar)
-    if outcome is ProbeResult.UNKNOWN:
+    if finding.life is Life.UNKNOWN:
         return Reason(words, sidecar)
-    if "refused" in words:
+    if finding.life is Life.REFUSED:
         return Reason(
             f"nothing listens at its port any more ({words})", f"the server's process and log on {address}"
         )
-    if "answer within" in words:
+    if finding.waited_ms is not None:
         found = f"the probe of this name server got {words}: host or network down, or the server hangs"
         return Reason(found, f"ping {address}, then {sidecar}")
     return Reason(f"the probe of this name server says: {words}", sidecar)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from daemon_kit.durations import duration
+from daemon_kit.finding import Finding
 
-from ppe_agent.checks.base import CheckResult, CheckState, RiseFall, Timing
+from ppe_agent.checks.base import CheckState, RiseFall, Timing
 from ppe_agent.status_model import CheckStatus
 
 _MAX_DOUBLINGS: Final = 3
@@ -20,7 +21,7 @@ class CheckRecord:
     kind: str
     target: str
     machine: RiseFall
-    last: CheckResult | None = None
+    last: Finding | None = None
     last_at_s: float | None = None
     since_s: float | None = None  # when the state began
 
@@ -89,7 +90,7 @@ class Health:
         for state, words in ((CheckState.DOWN, ""), (CheckState.UNKNOWN, "not known yet: ")):
             for check in self.checks:
                 if check.machine.state is state:
-                    said = check.last.reason if check.last else "not tried yet"
+                    said = check.last.words if check.last else "not tried yet"
                     return f"{words}{check.kind}: {said}"
         if not self.is_up(now):
             count, window_s = len(self._falls_at_s), self._damping.window_s
@@ -99,12 +100,12 @@ class Health:
             )
         return "all checks pass"
 
-    def report(self, position: int, outcome: CheckResult, now: float) -> bool:
+    def report(self, position: int, finding: Finding, now: float) -> bool:
         """Take in one attempt of the check at `position`; return whether its state changed."""
         check = self.checks[position]
         was_well = self.is_well
-        check.last, check.last_at_s = outcome, now
-        changed = check.machine.report(outcome.verdict)
+        check.last, check.last_at_s = finding, now
+        changed = check.machine.report(finding.life)
         if changed:
             check.since_s = now
         if was_well and not self.is_well:
@@ -133,7 +134,8 @@ class Health:
                 "target": check.target,
                 "state": check.machine.state.value,
                 "since_s": _ago(check.since_s, now),
-                "last": check.last.reason if check.last else None,
+                "last": check.last.words if check.last else None,
+                "found": check.last.life.value if check.last else None,
                 "last_s": _ago(check.last_at_s, now),
             }
             for check in self.checks

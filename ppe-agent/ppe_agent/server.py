@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
 
 from ppe_agent.addresses import Address
-from ppe_agent.checks.base import CheckResult, CheckState
+from ppe_agent.checks.base import CheckState
 from ppe_agent.checks.make import make_check
 from ppe_agent.config_types import has_load
 from ppe_agent.configuration import ServerConfig
@@ -282,14 +283,14 @@ class Server:
         if held_s := self._health.held_for_s(now):
             self._hold_timer = asyncio.get_running_loop().call_later(held_s + 0.001, self._decide)
 
-    def _on_outcome(self, position: int, outcome: CheckResult) -> bool:
+    def _on_outcome(self, position: int, finding: Finding) -> bool:
         was_well = self._health.is_well
-        changed = self._health.report(position, outcome, time.monotonic())
+        changed = self._health.report(position, finding, time.monotonic())
         check = self._health.checks[position]
         if changed:
             self._decide()  # first of all: milliseconds count here
             self._log.info(
-                f"check_{check.machine.state.value}", check=check.kind, of=check.target, saw=outcome.reason
+                f"check_{check.machine.state.value}", check=check.kind, of=check.target, saw=finding.words
             )
             now = time.monotonic()
             if not was_well and self._health.held_for_s(now):

@@ -24,6 +24,8 @@ class CheckStatus(TypedDict):
     """How long it has been in this state."""
     last: str | None
     """What it saw last; null: not tried yet."""
+    found: Literal["alive", "unwell", "refused", "silent", "unknown"] | None
+    """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
     last_s: float | None
     """How long ago that was."""
 

@@ -20,12 +20,12 @@ from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
+from daemon_kit.finding import Finding, Life
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
 from pool_user import (
     Belief,
     BeliefEvent,
-    Heard,
     Intervals,
     LastKnownGood,
     Member,
@@ -33,7 +33,6 @@ from pool_user import (
     PoolUser,
     PoolView,
     Prober,
-    ProbeResult,
     Weighted,
     listen_for_life,
     reasons,
@@ -41,7 +40,7 @@ from pool_user import (
 )
 
 from ppu_agent.configuration import PpuConfig, load_configuration
-from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed, Input, meaning
+from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed
 from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.gateway import Gateway, guarded
@@ -604,23 +603,23 @@ class PpuAgent:
             await asyncio.gather(*asked, return_exceptions=True)
 
     async def _ask(self, departed: Departed) -> None:
-        heard = Heard(ProbeResult.UNKNOWN, "not asked")
+        finding = Finding(Life.UNKNOWN, "not asked")
         try:
-            heard = await self._listen_to(departed)
+            finding = await self._listen_to(departed)
         finally:
-            if self.deaths.heard(departed.destination, heard, time.monotonic()):
+            if self.deaths.heard(departed.destination, finding, time.monotonic()):
                 self._has_heard = True
             self._wake.set()
 
     async def _ask_member(self, handle: str, member: Member, asked: Asked) -> None:
         destination, question = asked
-        heard = Heard(ProbeResult.UNKNOWN)
+        finding = Finding(Life.UNKNOWN)
         try:
-            heard = await listen_for_life(replace(member, addresses=(destination.address,)), question)
+            finding = await listen_for_life(replace(member, addresses=(destination.address,)), question)
         finally:
             now = time.monotonic()
-            self.answers.heard(asked, now, is_answer=heard.is_answer)
-            if heard.is_answer:
+            self.answers.heard(asked, now, is_answer=finding.life.is_there)
+            if finding.life.is_there:
                 self._witnessed[handle] = Witness(destination.endpoint, question, now)
             self._wake.set()
 
@@ -642,26 +641,26 @@ class PpuAgent:
         handle = self._asking_pool(departed)
         return handle is not None and self._has_answered(handle, departed.destination, departed.left_at_s)
 
-    async def _listen_to(self, departed: Departed) -> Heard:
+    async def _listen_to(self, departed: Departed) -> Finding:
         """Probe it. Silence tells nothing where no other member of its pool answers.
 
         When it was silent before, another one must have answered since: this host may be cut off.
         """
         handle = self._asking_pool(departed)
         if handle is None:
-            return Heard(ProbeResult.UNKNOWN, "its pool is not in the configuration")
+            return Finding(Life.UNKNOWN, "its pool is not in the configuration")
         question = self._questions[handle]
         since_s = departed.silent_since_s
         if since_s is None:
             since_s = time.monotonic() - WITNESS_S
         is_witnessed = self._is_witnessed(handle, departed, since_s)
         beside = None if is_witnessed else self._living_asked(handle, question)
-        heard = await listen_for_life(departed.at_destination, question)
-        if meaning(heard) is Input.SILENT and beside is not None:
+        finding = await listen_for_life(departed.at_destination, question)
+        if finding.life is Life.SILENT and beside is not None:
             await asyncio.wait((beside,))
             if not self._is_witnessed(handle, departed, since_s):
-                return Heard(ProbeResult.UNKNOWN, f"{heard.words}, but no other member answers the question")
-        return heard
+                return replace(finding, life=Life.UNKNOWN, doubt="no other member answers the question")
+        return finding
 
     def _is_witnessed(self, handle: str, departed: Departed, since_s: float) -> bool:
         """Whether another server of the pool has answered its question since then."""
@@ -684,9 +683,9 @@ class PpuAgent:
     async def _ask_living(self, handle: str, question: Plan) -> None:
         members = self._views.get(handle, PoolView(handle)).members
         some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
-        heard = await asyncio.gather(*(listen_for_life(member, question) for member in some))
-        for member, said in zip(some, heard, strict=True):
-            if said.is_answer:
+        findings = await asyncio.gather(*(listen_for_life(member, question) for member in some))
+        for member, finding in zip(some, findings, strict=True):
+            if finding.life.is_there:
                 endpoint = (member.addresses[0], member.port)
                 self._witnessed[handle] = Witness(endpoint, question, time.monotonic())
 

@@ -28,7 +28,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from pool_user import Heard, Member, Network, PoolView, ProbeResult
+from daemon_kit.finding import Finding, Life
+from pool_user import Member, Network, PoolView
 
 from ppu_agent.destinations import Address, Destination
 
@@ -86,13 +87,21 @@ TRANSITIONS: Mapping[tuple[State, Input], State] = {
     (State.DEAD, Input.UNTOLD): State.OUT,  # refused before: now a service may be there that is asked in vain
 }
 """What is not in here changes nothing."""
+_INPUTS: Mapping[Life, Input] = {
+    Life.ALIVE: Input.ANSWERED,
+    Life.UNWELL: Input.ANSWERED,
+    Life.REFUSED: Input.REFUSED,
+    Life.SILENT: Input.SILENT,
+}
+_NOT_ASKED = Finding(Life.UNKNOWN)
+_CONFIRMED = Finding(Life.SILENT, "unreachable for the agent's own probes")
 
 
 @dataclass(slots=True, eq=False)
 class Departed:
     """A member's destination that no pool lists any more.
 
-    `pools` are those it left, in the order it left them. `words` are what the last probe heard, for people.
+    `pools` are those it left, in the order it left them. `finding` is of the last probe.
     """
 
     destination: Destination
@@ -101,7 +110,7 @@ class Departed:
     left_at_s: float
     state: State = State.OUT
     state_since_s: float = 0.0
-    words: str = ""
+    finding: Finding = _NOT_ASKED
     due_s: float = 0.0
     refused_at_s: float = float("-inf")
     was_heard: bool = False
@@ -117,6 +126,11 @@ class Departed:
         """Whether no time forgets it: it is dead, and was a server of its pool. Clients with lists of their
         own name it for ever. A place that a stranger named, and left, is forgotten."""
         return self.state is State.DEAD and self.was_heard
+
+    @property
+    def words(self) -> str:
+        """The finding of its last probe, for people."""
+        return self.finding.words
 
     @property
     def at_destination(self) -> Member:
@@ -165,7 +179,7 @@ class Deaths:
                 for one in self._of(member):
                     if one.state is State.OUT and one.was_heard:
                         one.silent_since_s = now if one.silent_since_s is None else one.silent_since_s
-                        self._step(one, Input.CONFIRMED, "unreachable for the agent's own probes", now)
+                        self._step(one, Input.CONFIRMED, _CONFIRMED, now)
         return before != {destination: one.state for destination, one in self._departed.items()}
 
     def remember(
@@ -251,25 +265,25 @@ class Deaths:
         """When `due()` may have somebody; infinity for never."""
         return min((one.due_s for one in self._waiting), default=float("inf"))
 
-    def heard(self, destination: Destination, heard: Heard, now: float) -> bool:
-        """Take what a probe heard. Return whether the destination's state or its certainty changed."""
+    def heard(self, destination: Destination, finding: Finding, now: float) -> bool:
+        """Take what a probe found. Return whether the destination's state or its certainty changed."""
         self._under_way.discard(destination)
         one = self._departed.get(destination)
         if one is None:
             return False
         before, was_certain = one.state, one.is_certain
         one.was_heard = one.was_heard or self._was_heard(one)
-        found, words = meaning(heard), heard.words
+        found = _INPUTS.get(finding.life)
         if found is Input.REFUSED:
             one.refused_at_s = now
         if found is Input.SILENT and not one.was_heard:
             found = Input.UNTOLD if now >= one.refused_at_s + REFUSAL_HOLDS_S else None
-            words += ", but this agent did not hear it answer while it was a member"
+            finding = replace(finding, doubt="this agent did not hear it answer while it was a member")
         if found is None:
-            one.words = words
+            one.finding = finding
         else:
             self._weigh(one, found, now)
-            self._step(one, found, words, now)
+            self._step(one, found, finding, now)
         every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
         if one.state is State.OUT:
             every_s = min(ASK_UNTOLD_EVERY_S, max(every_s, (now - one.state_since_s) / 4))
@@ -335,8 +349,8 @@ class Deaths:
             if one is not None:
                 yield one
 
-    def _step(self, one: Departed, found: Input, words: str, now: float) -> None:
-        one.words = words
+    def _step(self, one: Departed, found: Input, finding: Finding, now: float) -> None:
+        one.finding = finding
         after = TRANSITIONS.get((one.state, found), one.state)
         if after is not one.state:
             one.state, one.state_since_s = after, now
@@ -385,12 +399,3 @@ def _at(member: Member, destination: Destination) -> Member:
 
 def _is_in(one: Destination, networks: Collection[Network]) -> bool:
     return any(one.address in network for network in networks)
-
-
-def meaning(heard: Heard) -> Input | None:
-    """What a probe's outcome says about life and death; None: nothing."""
-    if heard.is_answer or heard.outcome is ProbeResult.ALIVE:
-        return Input.ANSWERED
-    if heard.outcome is ProbeResult.UNKNOWN:
-        return None
-    return Input.REFUSED if "refused" in heard.words else Input.SILENT

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from daemon_kit.addresses import is_on_this_host
+from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import SIP_PORT
 from pool_user import Belief, Intervals, PoolUser, PoolView, Weighted, weights
 
@@ -24,7 +25,7 @@ from rserpool import Protocol
 
 ASK_FOR_S = 3.0
 """So long registrars are given to answer."""
-ASSUMED = "assumed by check"
+ASSUMED = Finding(Life.REFUSED, "assumed by check")
 NAMED = 8
 """So many servers are named that would take a dead one's packets; of more, how many."""
 _EXAMPLE_RESPONDER_PORT = 65535
@@ -67,7 +68,7 @@ def rehearse(
                     {handle: None},
                     0.0,
                     State.DEAD,
-                    words=ASSUMED,
+                    finding=ASSUMED,
                     was_heard=True,
                     is_certain=True,
                 )

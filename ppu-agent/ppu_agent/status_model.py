@@ -5,7 +5,7 @@ The agent fills it in; the view for people and the metrics read it. Keys are onl
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 
 class RegistrarStatus(TypedDict):
@@ -50,6 +50,8 @@ class DepartedStatus(TypedDict):
     """How long it has been in this state."""
     said: str
     """What its probe heard."""
+    found: Literal["alive", "unwell", "refused", "silent", "unknown"]
+    """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
 
 
 class TargetStatus(TypedDict):

@@ -99,7 +99,7 @@ class Unreachable:
     problem: str
 
 
-Finding = Hung | Unreachable
+RegistrarFault = Hung | Unreachable
 
 
 class HangWatch:
@@ -123,7 +123,7 @@ class HangWatch:
         self._last, self._heard_at_s = None, now
         self._begin_anew(now)
 
-    def look(self, now: float, vitals: Vitals | None, heard_at_s: float | None) -> Finding | None:
+    def look(self, now: float, vitals: Vitals | None, heard_at_s: float | None) -> RegistrarFault | None:
         """Take in how its process is, None when that is not known, and when it was heard last."""
         paused_s, self._looked_at_s = now - self._looked_at_s, now
         before, self._last = self._last, vitals

@@ -1,13 +1,15 @@
 """What is missing stays known: by `expect`, or of the last day; across restarts; until it is forgotten."""
 
 import asyncio
+import errno
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
-from pool_user import UNREACHABLE, BeliefEvent, Heard, Member, OutMember, Plan, PoolProbing, ProbeResult
+from daemon_kit.finding import Finding, Life
+from pool_user import UNREACHABLE, BeliefEvent, Member, OutMember, Plan, PoolProbing
 from pool_user.reasons import explained
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
@@ -181,40 +183,37 @@ def test_the_words_that_the_probe_heard_stay_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "heard", "words", "look_at"),
+    ("finding", "words", "look_at"),
     [
         (
-            ProbeResult.ALIVE,
-            "answers OPTIONS with 200 OK",
+            Finding(Life.ALIVE, "answers OPTIONS with 200 OK"),
             "withdrawn by its sidecar",
             "ppe-agent status on 10.0.0.2",
         ),
         (
-            ProbeResult.FAILED,
-            "connection refused",
+            Finding(Life.REFUSED, error=errno.ECONNREFUSED),
             "nothing listens at its port",
             "the server's process and log",
         ),
-        (ProbeResult.FAILED, "no answer within 300 ms", "host or network down", "ping 10.0.0.2"),
+        (Finding(Life.SILENT, waited_ms=300), "host or network down", "ping 10.0.0.2"),
         (
-            ProbeResult.FAILED,
-            "answers OPTIONS with 503 Busy",
+            Finding(Life.UNWELL, "answers OPTIONS with 503 Busy"),
             "says: answers OPTIONS with 503 Busy",
             "ppe-agent status",
         ),
     ],
 )
 async def test_a_server_that_left_is_looked_at_once(
-    tmp_path: Path, outcome: ProbeResult, heard: str, words: str, look_at: str
+    tmp_path: Path, finding: Finding, words: str, look_at: str
 ) -> None:
     """Killed, drained and cut off differ in nothing that registrars tell."""
     keeper = RosterKeeper(tmp_path, [zone()])
     probed: list[Member] = []
     events: list[BeliefEvent] = []
 
-    async def method(one: Member, plan: Plan) -> Heard:
+    async def method(one: Member, plan: Plan) -> Finding:
         probed.append(one)
-        return Heard(outcome, heard)
+        return finding
 
     pools = {HANDLE: PoolProbing(Plan("sip-options"), HANDLE)}
     examiner = Examiner(keeper, pools, lambda more: events.extend(more), method=method)
@@ -236,10 +235,10 @@ async def test_a_server_that_left_is_looked_at_once(
 async def test_a_crowd_is_not_looked_at_all_at_once(tmp_path: Path) -> None:
     keeper, probed = RosterKeeper(tmp_path, [zone()]), []
 
-    async def method(one: Member, plan: Plan) -> Heard:
+    async def method(one: Member, plan: Plan) -> Finding:
         probed.append(one)
         await asyncio.sleep(3600)
-        return Heard(ProbeResult.ALIVE)
+        return Finding(Life.ALIVE)
 
     examiner = Examiner(keeper, {HANDLE: PoolProbing(Plan(), HANDLE)}, lambda more: None, method=method)
     examiner.happened([BeliefEvent(NOW, "left", HANDLE, n, BY_HOME, member(n)) for n in range(1, 101)])

@@ -18,7 +18,7 @@ def connect_from_there(self, address):
 async def main(own):
     check = SipOptionsCheck(ip_address(own[0]), own[1], Timing(250, 5000, 2, 2), "sctp")
     for _ in range(2):
-        print((await check.attempt()).verdict.value)
+        print((await check.attempt()).life.value)
     await check.close()
 
 with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as free:
@@ -56,8 +56,8 @@ async def main(port):
     seen_early = asyncio.Event()
     check._asker._on_closed = seen_early.set
     async def show():
-        outcome = await check.attempt()
-        print(outcome.verdict.value, outcome.reason, sep=": ")
+        finding = await check.attempt()
+        print(finding.life.value, finding.words, sep=": ")
     await show()
     command = [sys.executable, "-c", {SERVER!r}, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
@@ -85,14 +85,14 @@ def test_a_server_that_answers_hangs_and_dies(namespace: Namespace) -> None:
     asked = namespace.run(sys.executable, "-c", ASK_A_SERVER, sctp=True)
     assert asked.stderr == ""
     assert re.sub(r"port \d+", "port", asked.stdout).splitlines() == [
-        "dead: nothing listens on SCTP port",
+        "refused: nothing listens on SCTP port",
         "alive: OPTIONS answered 200 OK",
         "alive: OPTIONS answered 483 Too Many Hops",
-        "failed: OPTIONS answered 503 Service Unavailable",
-        "failed: OPTIONS answered 408 Request Timeout",
+        "unwell: OPTIONS answered 503 Service Unavailable",
+        "unwell: OPTIONS answered 408 Request Timeout",
         "alive: OPTIONS answered 404 Not Found",
-        "failed: no answer to OPTIONS on SCTP port within 1000 ms",
-        "dead: nothing listens on SCTP port",
+        "silent: no answer to OPTIONS on SCTP port within 1000 ms",
+        "refused: nothing listens on SCTP port",
     ]
 
 
@@ -101,4 +101,4 @@ def test_an_association_with_itself_is_no_life_and_leaves_the_port_to_the_server
 ) -> None:
     """SCTP allows it (RFC 9260, 5.2.1): who is given the port of the server for his own end finds himself."""
     asked = namespace.run(sys.executable, "-c", ASK_ITSELF, sctp=True)
-    assert (asked.stdout.split(), asked.stderr) == (["dead", "dead"], "")
+    assert (asked.stdout.split(), asked.stderr) == (["refused", "refused"], "")

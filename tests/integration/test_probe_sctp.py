@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import pytest
 import uvloop
 from pool_user import Member, Plan
-from pool_user.probe.methods import probe
+from pool_user.probe.methods import listen_for_life
 
 from rserpool import Protocol, RoundRobin
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -22,8 +22,8 @@ async def probe_a_listener_and_a_closed_port() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as server:
         server.bind(("127.0.0.1", 5060))
         server.listen(5)
-        results = [await probe(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
-    print(" ".join(result.value for result in results))
+        findings = [await listen_for_life(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
+    print(" ".join(finding.life.value for finding in findings))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -31,7 +31,7 @@ def test_a_listener_is_alive_and_a_closed_port_is_not(namespace: Namespace, loop
     result = namespace.run(
         *("env", f"PYTHONPATH={REPOSITORY}", sys.executable, "-m", __name__, loop), sctp=True
     )
-    assert result.stdout.split() == ["alive", "failed", "alive"], result.stderr
+    assert result.stdout.split() == ["alive", "refused", "alive"], result.stderr
 
 
 if __name__ == "__main__":

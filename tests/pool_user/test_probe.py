@@ -8,10 +8,11 @@ from ipaddress import ip_address, ip_network
 from typing import cast
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from pool_user.belief import Belief, PoolRules
-from pool_user.probe.methods import Heard, listen_for_life, probe
+from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Plan, PoolProbing, ProbeResult
+from pool_user.probe.probing import Plan, PoolProbing
 from pool_user.views import Member, PoolView
 
 from rserpool import Protocol, RoundRobin
@@ -27,6 +28,10 @@ def options(timeout_s: float = 0.5) -> Plan:
 def member(port: int, protocol: Protocol, identifier: int = 1, *addresses: str) -> Member:
     found = tuple(ip_address(address) for address in addresses or ("127.0.0.1",))
     return Member(identifier, 1, found, port, protocol, RoundRobin(), 0.0)
+
+
+async def life_of(member: Member, plan: Plan) -> Life:
+    return (await listen_for_life(member, plan)).life
 
 
 def free_port(kind: socket.SocketKind) -> int:
@@ -74,32 +79,32 @@ async def test_tcp_accepted_is_alive_and_refused_is_not() -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert await probe(member(port, Protocol.TCP), CONNECT) is ProbeResult.ALIVE
+        assert await life_of(member(port, Protocol.TCP), CONNECT) is Life.ALIVE
         two = member(port, Protocol.TCP, 1, "127.0.0.9", "127.0.0.1")
-        assert await probe(two, CONNECT) is ProbeResult.ALIVE, "the second address answers"
-    assert await probe(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT) is ProbeResult.FAILED
+        assert await life_of(two, CONNECT) is Life.ALIVE, "the second address answers"
+    assert await life_of(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT) is Life.REFUSED
 
 
 @pytest.mark.parametrize(
     ("answers", "expected"),
     [
-        ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
-        ([b"SIP/2.0 405 Method Not Allowed\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
-        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
-        ([b"SIP/2.0 503 Service Unavailable\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
-        ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
-        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
-        ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], ProbeResult.FAILED),
-        ([b"SIP/2.0 200 OK\r\nCall-ID: another\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
-        ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], ProbeResult.FAILED),
-        ([], ProbeResult.FAILED),
+        ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Life.ALIVE),
+        ([b"SIP/2.0 405 Method Not Allowed\r\nVIA\r\n\r\n"], Life.ALIVE),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Life.ALIVE),
+        ([b"SIP/2.0 503 Service Unavailable\r\nVIA\r\n\r\n"], Life.UNWELL),
+        ([b"SIP/2.0 408 Request Timeout\r\nVIA\r\n\r\n"], Life.UNWELL),
+        ([b"SIP/2.0 100 Trying\r\nVIA\r\n\r\n"], Life.SILENT),
+        ([b"SIP/2.0 200 OK\r\nVia: another\r\n\r\n"], Life.SILENT),
+        ([b"SIP/2.0 200 OK\r\nCall-ID: another\r\nVIA\r\n\r\n"], Life.SILENT),
+        ([b"\x00\xff garbage", b"", b"SIP/2.0 2"], Life.SILENT),
+        ([], Life.SILENT),
     ],
 )
 async def test_a_final_sip_answer_to_our_request_but_503_and_408_shows_life(
-    answers: list[bytes], expected: ProbeResult
+    answers: list[bytes], expected: Life
 ) -> None:
     async with sip_server(*answers) as (port, server):
-        assert await probe(member(port, Protocol.UDP), options(0.2)) is expected
+        assert await life_of(member(port, Protocol.UDP), options(0.2)) is expected
         assert server.requests[0].startswith(f"OPTIONS sip:127.0.0.1:{port} SIP/2.0\r\n".encode())
         assert b"\r\nMax-Forwards: 0\r\n" in server.requests[0], "a proxy may not answer for another server"
 
@@ -107,11 +112,11 @@ async def test_a_final_sip_answer_to_our_request_but_503_and_408_shows_life(
 async def test_a_udp_port_without_a_listener_is_found_out_at_once() -> None:
     async with asyncio.timeout(20):
         one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
-        assert await probe(one, options(30)) is ProbeResult.FAILED
+        assert await life_of(one, options(30)) is Life.REFUSED
 
 
 async def test_other_udp_services_cannot_be_probed() -> None:
-    assert await probe(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is ProbeResult.UNKNOWN
+    assert await life_of(member(free_port(socket.SOCK_DGRAM), Protocol.UDP), CONNECT) is Life.UNKNOWN
 
 
 async def test_sip_options_are_asked_over_tcp_too() -> None:
@@ -133,22 +138,22 @@ async def test_sip_options_are_asked_over_tcp_too() -> None:
         port = server.sockets[0].getsockname()[1]
         one = member(port, Protocol.TCP)
         for said, expected in (
-            ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], ProbeResult.ALIVE),
+            ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Life.ALIVE),
             (
                 [b"\r\n\r\nSIP/2.0 100 Trying\r\nVIA\r\n\r\n", b"SIP/2.0 4", b"04 No\r\nVIA\r\n\r\n"],
-                ProbeResult.ALIVE,
+                Life.ALIVE,
             ),
-            ([b"SIP/2.0 503 Overloaded\r\nVIA\r\n\r\n"], ProbeResult.FAILED),
-            ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], ProbeResult.FAILED),
-            ([], ProbeResult.FAILED),
+            ([b"SIP/2.0 503 Overloaded\r\nVIA\r\n\r\n"], Life.UNWELL),
+            ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], Life.SILENT),
+            ([], Life.SILENT),
         ):
             answers[:] = said
-            assert await probe(one, options(0.3)) is expected, said
+            assert await life_of(one, options(0.3)) is expected, said
             uri = f"sip:127.0.0.1:{port};transport=tcp"
             assert asked[-1].startswith(f"OPTIONS {uri} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
             assert b"\r\nMax-Forwards: 0\r\n" in asked[-1]
-        assert await probe(one, Plan("tcp")) is ProbeResult.ALIVE, "it accepts"
-    assert await probe(one, options(30)) is ProbeResult.FAILED
+        assert await life_of(one, Plan("tcp")) is Life.ALIVE, "it accepts"
+    assert await life_of(one, options(30)) is Life.REFUSED
 
 
 @pytest.mark.parametrize("plan", [Plan("auto", is_sip=True), Plan("auto", is_sip=False), Plan("auto")])
@@ -156,8 +161,8 @@ async def test_hung_server_that_speaks_sip_over_tcp_is_asked_more_than_to_connec
     """The kernel accepts connections for a server that hangs."""
     with socket.create_server(("127.0.0.1", 0)) as hung:
         port = hung.getsockname()[1]
-        heard = await listen_for_life(member(port, Protocol.TCP), plan)
-    assert heard.outcome is (ProbeResult.FAILED if plan.is_sip else ProbeResult.ALIVE)
+        finding = await listen_for_life(member(port, Protocol.TCP), plan)
+    assert finding.life is (Life.SILENT if plan.is_sip else Life.ALIVE)
     assert (plan.speaks_sip(5060), plan.speaks_sip(5061)) == (plan.is_sip is not False, plan.is_sip is True)
 
 
@@ -169,29 +174,29 @@ async def test_a_lost_packet_or_two_are_no_failure() -> None:
             server.answers = answer
 
         asyncio.get_running_loop().call_later(1.5, answer_from_now_on)
-        assert await probe(member(port, Protocol.UDP), options(3.0)) is ProbeResult.ALIVE
+        assert await life_of(member(port, Protocol.UDP), options(3.0)) is Life.ALIVE
         assert len(server.requests) == 3
         assert len(set(server.requests)) == 1, "a repetition (RFC 3261 section 17.1.2.2)"
 
 
 async def test_the_outcome_of_a_probe_is_told_in_words() -> None:
     closed = free_port(socket.SOCK_DGRAM)
-    heard = await listen_for_life(member(closed, Protocol.UDP), options(30))
-    assert heard == Heard(ProbeResult.FAILED, "connection refused")
-    heard = await listen_for_life(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT)
-    assert heard == Heard(ProbeResult.FAILED, "connection refused")
-    for said, words in (
-        (b"200 OK", "answers OPTIONS with 200 OK"),
-        (b"503 Busy", "answers OPTIONS with 503 Busy"),
+    finding = await listen_for_life(member(closed, Protocol.UDP), options(30))
+    assert (finding.life, finding.words) == (Life.REFUSED, "connection refused")
+    finding = await listen_for_life(member(free_port(socket.SOCK_STREAM), Protocol.TCP), CONNECT)
+    assert (finding.life, finding.words) == (Life.REFUSED, "connection refused")
+    for said, life, words in (
+        (b"200 OK", Life.ALIVE, "answers OPTIONS with 200 OK"),
+        (b"503 Busy", Life.UNWELL, "answers OPTIONS with 503 Busy"),
     ):
         async with sip_server(b"SIP/2.0 " + said + b"\r\nVIA\r\n\r\n") as (port, _):
-            heard = await listen_for_life(member(port, Protocol.UDP), options(5))
-            assert (heard.words, heard.is_answer) == (words, True), "503: it is there"
+            finding = await listen_for_life(member(port, Protocol.UDP), options(5))
+            assert (finding.life, finding.words, finding.life.is_there) == (life, words, True)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
-        heard = await listen_for_life(member(port, Protocol.UDP), options(0.2))
-        assert (heard.words, heard.is_answer) == ("no answer within 200 ms", False)
+        finding = await listen_for_life(member(port, Protocol.UDP), options(0.2))
+        assert (finding.life, finding.words) == (Life.SILENT, "no answer within 200 ms")
 
 
 async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
@@ -212,8 +217,8 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
         def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
             self.fell.set()
 
-    async def method(member: Member, plan: Plan) -> Heard:
-        return Heard(ProbeResult.ALIVE if member.identifier == 2 else ProbeResult.FAILED)
+    async def method(member: Member, plan: Plan) -> Finding:
+        return Finding(Life.ALIVE if member.identifier == 2 else Life.SILENT)
 
     believer = Believer()
     plan = Plan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)

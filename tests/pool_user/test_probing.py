@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 from ipaddress import ip_address
 
+from daemon_kit.finding import Life
 from pool_user.probe.probing import (
     JITTER,
     MAX_PROBES_PER_S,
@@ -12,14 +13,13 @@ from pool_user.probe.probing import (
     REMEMBERED_S,
     Plan,
     ProbeBook,
-    ProbeResult,
     Target,
 )
 from pool_user.views import Member
 
 from rserpool import Protocol, RoundRobin
 
-ALIVE, FAILED, UNKNOWN = ProbeResult.ALIVE, ProbeResult.FAILED, ProbeResult.UNKNOWN
+ALIVE, FAILED, UNKNOWN = Life.ALIVE, Life.SILENT, Life.UNKNOWN
 TRIP_S = 0.001
 VERIFIED = Plan("tcp", 0.1, 0.3, fall=1, rise=2, verified=True)
 STALE = Plan("connect")
@@ -44,7 +44,7 @@ class World:
         self.out: set[int] = set()
         self.probes: Counter[int] = Counter()
         self.fell_s: dict[int, float] = {}
-        self._under_way: list[tuple[float, Target, ProbeResult]] = []
+        self._under_way: list[tuple[float, Target, Life]] = []
         self.set(*targets)
 
     def set(self, *targets: Target) -> None:
@@ -72,7 +72,7 @@ class World:
             self.fell_s[number] = self.now
 
 
-def play(results: list[ProbeResult], plan: Plan) -> list[bool | None]:
+def play(results: list[Life], plan: Plan) -> list[bool | None]:
     """What the book says after each result of one target, beside another that always answers."""
     book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
     book.set_targets([one, other], 0.0)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
+from daemon_kit.finding import Finding, Life
 from ppe_agent import configuration
 from ppe_agent.agent import Agent
-from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import StateDirectory
 
@@ -54,7 +54,7 @@ async def test_a_server_that_waits_for_its_first_load_says_so(
     command = '[as.load]\nsource = "exec"\ncommand = ["/bin/sleep", "60"]\n'
     (tmp_path / "agent.toml").write_text(CONFIGURATION.format(directory=tmp_path, port=1) + command)
     (server,) = Agent(load_configuration(tmp_path / "agent.toml"))._servers.running
-    while server._on_outcome(0, alive("well")):
+    while server._on_outcome(0, Finding(Life.ALIVE, "well")):
         pass
     told = server.describe([])
     assert (told["state"], told["reason"]) == ("joining", "waiting for the first load (exec)")

@@ -12,18 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from hypothesis import given
 from hypothesis import strategies as st
-from ppe_agent.checks.base import (
-    CheckResult,
-    CheckState,
-    PeriodicCheck,
-    RiseFall,
-    Timing,
-    Verdict,
-    alive,
-    pause_ms,
-)
+from ppe_agent.checks.base import CheckState, PeriodicCheck, RiseFall, Timing, pause_ms
 from ppe_agent.checks.configuration import SipOptionsConfig
 from ppe_agent.checks.sip import SipOptionsCheck, UdpAsker
 from ppe_agent.checks.tcp import TcpHoldCheck, reconnect_delay_ms
@@ -39,7 +31,7 @@ async def test_a_killed_tcp_server_is_dead_at_once_and_comes_back() -> None:
     port = free_port()
     async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.results[-1].reason == f"nothing listens on port {port}"
+        assert watcher.results[-1].words == f"nothing listens on port {port}"
         with tcp_server(port) as server:
             await watcher.until_state(CheckState.UP)
             told = len(watcher.results)
@@ -48,9 +40,9 @@ async def test_a_killed_tcp_server_is_dead_at_once_and_comes_back() -> None:
             await watcher.until_state(CheckState.DOWN)
             assert killed.ran_s() < 0.2  # not an interval, let alone `fall` of them
             # The listening socket may outlive the held connection by a moment; nothing has to fail twice.
-            verdicts = [outcome.verdict for outcome in watcher.results[told:]]
-            assert verdicts[-1] is Verdict.DEAD
-            assert Verdict.FAILED not in verdicts
+            lives = [finding.life for finding in watcher.results[told:]]
+            assert lives[-1] is Life.REFUSED
+            assert set(lives) <= {Life.ALIVE, Life.REFUSED}
         with tcp_server(port):
             await watcher.until_state(CheckState.UP)
 
@@ -64,7 +56,7 @@ async def test_a_host_that_gives_no_socket_fails_the_check_not_the_agent(
     async with watching(TcpHoldCheck(LOCALHOST, free_port(), TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
         monkeypatch.setattr("ppe_agent.checks.tcp.OutgoingSocket", no_socket)
-        await watcher.until(lambda: "Too many open files" in watcher.results[-1].reason)
+        await watcher.until(lambda: "Too many open files" in watcher.results[-1].words)
         assert watcher.machine.state is CheckState.DOWN
 
 
@@ -74,7 +66,7 @@ async def test_a_server_that_closes_idle_connections_stays_up() -> None:
         async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
             await watcher.until_state(CheckState.UP)
             await asyncio.sleep(1)
-            assert {outcome.verdict for outcome in watcher.results} == {Verdict.ALIVE}
+            assert {finding.life for finding in watcher.results} == {Life.ALIVE}
 
 
 async def test_a_server_that_closes_every_connection_at_once_is_not_stormed() -> None:
@@ -105,23 +97,23 @@ async def test_a_full_backlog_is_a_failure_that_has_to_repeat() -> None:
             filler.connect_ex(("127.0.0.1", port))
         async with watching(TcpHoldCheck(LOCALHOST, port, TIMING)) as watcher:
             await watcher.until_state(CheckState.DOWN)
-            assert [outcome.verdict for outcome in watcher.results] == [Verdict.FAILED] * 2
-            assert watcher.results[0].reason == f"no connection to port {port} within 250 ms"
+            assert [finding.life for finding in watcher.results] == [Life.SILENT] * 2
+            assert watcher.results[0].words == f"no connection to port {port} within 250 ms"
 
 
 async def test_a_sip_server_that_is_killed_or_stopped_is_down_until_it_is_back() -> None:
     port = free_port(socket.SOCK_DGRAM)
     async with watching(SipOptionsCheck(LOCALHOST, port, TIMING)) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.results[-1].reason == f"nothing listens on UDP port {port}"
+        assert watcher.results[-1].words == f"nothing listens on UDP port {port}"
         with sipp(port) as server:
             await watcher.until_state(CheckState.UP)
-            assert watcher.results[-1].reason == "OPTIONS answered 200 OK"
+            assert watcher.results[-1].words == "OPTIONS answered 200 OK"
             server.send_signal(signal.SIGSTOP)
             stopped = Mark.now()
             await watcher.until_state(CheckState.DOWN)
             assert stopped.ran_s() < 3
-            assert "no answer to OPTIONS" in watcher.results[-1].reason
+            assert "no answer to OPTIONS" in watcher.results[-1].words
             server.send_signal(signal.SIGCONT)
             await watcher.until_state(CheckState.UP)
             server.kill()
@@ -137,7 +129,7 @@ async def test_a_kamailio_killed_with_all_its_processes_is_down_at_once(tmp_path
         with kamailio(port, tmp_path) as server:
             await held.until_state(CheckState.UP)
             await asked.until_state(CheckState.UP)
-            assert asked.results[-1].reason == "OPTIONS answered 483 Too Many Hops"
+            assert asked.results[-1].words == "OPTIONS answered 483 Too Many Hops"
             os.killpg(server.pid, signal.SIGKILL)
             killed = Mark.now()
             await held.until_state(CheckState.DOWN)
@@ -183,14 +175,14 @@ def reply(request: bytes, status: bytes) -> bytes:
 async def test_final_responses_are_life(status: bytes) -> None:
     async with asked(lambda request: [reply(request, b"100 Trying"), reply(request, status)]) as watcher:
         await watcher.until_state(CheckState.UP)
-        assert watcher.results[-1].reason == f"OPTIONS answered {status.decode()}"
+        assert watcher.results[-1].words == f"OPTIONS answered {status.decode()}"
 
 
 @pytest.mark.parametrize("status", [b"503 Service Unavailable", b"408 Request Timeout"])
 async def test_overload_and_timeout_are_not(status: bytes) -> None:
     async with asked(lambda request: [reply(request, status)]) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert watcher.results[-1].reason == f"OPTIONS answered {status.decode()}"
+        assert watcher.results[-1].words == f"OPTIONS answered {status.decode()}"
 
 
 @pytest.mark.parametrize(
@@ -205,7 +197,7 @@ async def test_overload_and_timeout_are_not(status: bytes) -> None:
 async def test_other_messages_are_no_life(answers: Callable[[bytes], list[bytes]]) -> None:
     async with asked(answers) as watcher:
         await watcher.until_state(CheckState.DOWN)
-        assert "no answer to OPTIONS" in watcher.results[-1].reason
+        assert "no answer to OPTIONS" in watcher.results[-1].words
 
 
 async def test_an_answer_among_garbage_is_found() -> None:
@@ -270,7 +262,7 @@ async def test_an_error_counts_when_a_new_socket_has_it_too() -> None:
         assert len(set(heard)) == 2
 
 
-VERDICTS = {"+": Verdict.ALIVE, "-": Verdict.FAILED, "x": Verdict.DEAD}
+LIVES = {"+": Life.ALIVE, "-": Life.UNWELL, "x": Life.REFUSED}
 STATES = {"?": CheckState.UNKNOWN, "U": CheckState.UP, "D": CheckState.DOWN}
 
 
@@ -295,7 +287,7 @@ def test_states_after_attempts_with_fall_2_and_rise_2(attempts: str, states: str
     machine = RiseFall(fall=2, rise=2)
     for verdict, state in zip(attempts, states, strict=True):
         before = machine.state
-        assert machine.report(VERDICTS[verdict]) == (before is not STATES[state])
+        assert machine.report(LIVES[verdict]) == (before is not STATES[state])
         assert machine.state is STATES[state]
 
 
@@ -303,7 +295,7 @@ def test_states_after_attempts_with_fall_2_and_rise_2(attempts: str, states: str
 def test_rise_and_fall_agree_with_the_words_of_the_rule(fall: int, rise: int, attempts: str) -> None:
     machine = RiseFall(fall, rise)
     for at, verdict in enumerate(attempts, 1):
-        machine.report(VERDICTS[verdict])
+        machine.report(LIVES[verdict])
         so_far = attempts[:at]
         if verdict == "x":
             assert machine.state is CheckState.DOWN
@@ -328,8 +320,8 @@ class AlwaysWell(PeriodicCheck):
     kind = "fake"
     waits_s: ClassVar[list[float]] = []
 
-    async def attempt(self) -> CheckResult:
-        return alive("it is a fake")
+    async def attempt(self) -> Finding:
+        return Finding(Life.ALIVE, "it is a fake")
 
     async def _pause(self, time_s: float) -> None:
         self.waits_s.append(time_s)
@@ -352,5 +344,5 @@ def test_a_check_tries_soon_while_attempts_contradict_its_state() -> None:
     for verdict, soon in zip(
         "++-+x-+-x", [True, False, True, False, True, False, True, False, True], strict=True
     ):
-        machine.report(VERDICTS[verdict])
+        machine.report(LIVES[verdict])
         assert machine.try_soon is soon

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ppe_agent.checks.base import CheckState, Timing, Verdict
+from daemon_kit.finding import Life
+from ppe_agent.checks.base import CheckState, Timing
 from ppe_agent.checks.exec_check import ExecCheck, run_command
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.systemd_unit import SystemdUnitCheck, explained, judge
@@ -93,7 +94,7 @@ async def test_a_command_decides(tmp_path: Path) -> None:
     async with watching(ExecCheck(["/bin/sh", "-c", script], PATIENT)) as watcher:
         await watcher.until_state(CheckState.DOWN)
         assert watcher.last == "sh exited with 3: it is gone"
-        assert watcher.results[0].verdict is Verdict.FAILED
+        assert watcher.results[0].life is Life.UNWELL
         flag.touch()
         await watcher.until_state(CheckState.UP)
         assert watcher.last == "sh succeeded: fine"
@@ -179,30 +180,28 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("text", "verdict", "reason", "pid"),
+    ("text", "life", "reason", "pid"),
     [
-        ("ActiveState=active\nSubState=running\nMainPID=7", Verdict.ALIVE, "is active (running)", 7),
-        ("ActiveState=reloading\nSubState=reload\nMainPID=7", Verdict.ALIVE, "is reloading (reload)", 7),
-        ("ActiveState=activating\nSubState=start\nMainPID=7", Verdict.FAILED, "is activating (start)", 0),
-        ("ActiveState=inactive\nSubState=dead\nResult=success", Verdict.DEAD, "is inactive (dead)", 0),
+        ("ActiveState=active\nSubState=running\nMainPID=7", Life.ALIVE, "is active (running)", 7),
+        ("ActiveState=reloading\nSubState=reload\nMainPID=7", Life.ALIVE, "is reloading (reload)", 7),
+        ("ActiveState=activating\nSubState=start\nMainPID=7", Life.UNWELL, "is activating (start)", 0),
+        ("ActiveState=inactive\nSubState=dead\nResult=success", Life.REFUSED, "is inactive (dead)", 0),
         (
             "ActiveState=failed\nSubState=failed\nResult=exit-code",
-            Verdict.DEAD,
+            Life.REFUSED,
             "is failed (failed): exit-code",
             0,
         ),
     ],
 )
-def test_each_state_of_a_unit_has_its_verdict_and_reason(
-    text: str, verdict: Verdict, reason: str, pid: int
-) -> None:
+def test_each_state_of_a_unit_has_its_life_and_words(text: str, life: Life, reason: str, pid: int) -> None:
     outcome, found = judge("sip.service", text)
-    assert (outcome.verdict, outcome.reason, found) == (verdict, f"sip.service {reason}", pid)
+    assert (outcome.life, outcome.words, found) == (life, f"sip.service {reason}", pid)
 
 
 def test_a_unit_that_is_unknown() -> None:
     outcome, _ = judge("sip.service", "LoadState=not-found\nActiveState=inactive\nSubState=dead\n")
-    assert (outcome.verdict, outcome.reason) == (Verdict.FAILED, "systemd knows no unit sip.service")
+    assert (outcome.life, outcome.words) == (Life.UNKNOWN, "systemd knows no unit sip.service")
 
 
 async def test_the_main_process_of_a_unit_is_watched_between_questions(

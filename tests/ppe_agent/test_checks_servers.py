@@ -12,17 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import ResponseStream
-from ppe_agent.checks.base import (
-    Check,
-    CheckResult,
-    CheckState,
-    PeriodicCheck,
-    Timing,
-    Verdict,
-    alive,
-    failed,
-)
+from ppe_agent.checks.base import Check, CheckState, PeriodicCheck, Timing
 from ppe_agent.checks.http import HttpCheck
 from ppe_agent.checks.sip import SipOptionsCheck
 from ppe_agent.checks.tcp import TcpCheck, TcpHoldCheck
@@ -68,7 +60,7 @@ async def test_a_connection_with_itself_is_no_life_and_leaves_the_port_to_the_se
     monkeypatch.setattr(socket.socket, "connect", connect_from_there)
     async with watching(make(port)) as watcher:
         await watcher.until(lambda: len(watcher.results) >= 2)
-        assert {outcome.verdict for outcome in watcher.results} == {Verdict.DEAD}
+        assert {outcome.life for outcome in watcher.results} == {Life.REFUSED}
         assert "nothing listens on" in watcher.last
     with socket.socket() as server:
         server.bind(("127.0.0.1", port))  # without SO_REUSEADDR
@@ -142,7 +134,8 @@ async def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:
         ("no.pem", "No such file or directory"),
     ):
         check = HttpCheck(LOCALHOST, 443, PATIENT, scheme="https", ca_file=tmp_path / name)
-        assert await check.attempt() == failed(f"ca_file {tmp_path / name}: {words}")
+        finding = await check.attempt()
+        assert (finding.life, finding.words) == (Life.UNKNOWN, f"ca_file {tmp_path / name}: {words}")
 
 
 async def test_a_sip_check_over_tcp_uses_a_new_connection_when_the_last_one_ended(tmp_path: Path) -> None:
@@ -188,7 +181,7 @@ async def test_an_answer_that_is_no_sip_over_tcp_is_a_failure(answer: bytes) -> 
         port = server.sockets[0].getsockname()[1]
         async with watching(SipOptionsCheck(LOCALHOST, port, TIMING, "tcp")) as watcher:
             await watcher.until_state(CheckState.DOWN)
-            assert watcher.results[-1].verdict is Verdict.FAILED
+            assert watcher.results[-1].life is Life.SILENT
 
 
 def response(sequence: int, body: bytes = b"") -> bytes:
@@ -222,17 +215,17 @@ class Stalling(PeriodicCheck):
         super().__init__("nothing", Timing(interval_ms=10, timeout_ms=10, fall=1, rise=1))
         self._stalls = stalls
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         if self._stalls:
             self._stalls -= 1
             await asyncio.sleep(0.5)
-            return failed("no answer in time")
-        return alive("answered")
+            return Finding(Life.UNWELL, "no answer in time")
+        return Finding(Life.ALIVE, "answered")
 
 
 async def test_a_timeout_while_the_agent_stood_still_is_not_the_servers() -> None:
     async with watching(Stalling(1)) as watcher:
         await watcher.until_state(CheckState.UP)
-        assert {outcome.verdict for outcome in watcher.results} == {Verdict.ALIVE}
+        assert {outcome.life for outcome in watcher.results} == {Life.ALIVE}
     async with watching(Stalling(5)) as watcher:  # but not for ever
         await watcher.until_state(CheckState.DOWN)

@@ -1,6 +1,7 @@
 """A member that keeps falling must stay well for longer before it is let in again."""
 
-from ppe_agent.checks.base import CheckState, Timing, alive, dead
+from daemon_kit.finding import Finding, Life
+from ppe_agent.checks.base import CheckState, Timing
 from ppe_agent.health import Damping, Health
 
 ONCE = Timing(interval_ms=250, timeout_ms=250, fall=1, rise=1)
@@ -9,10 +10,10 @@ ONCE = Timing(interval_ms=250, timeout_ms=250, fall=1, rise=1)
 def flapping(damping: Damping, *falls_at_s: float) -> Health:
     """Return a health that was well, and fell at these times for a second each."""
     health = Health([("tcp", "port 1", ONCE)], damping)
-    health.report(0, alive("up"), 0.0)
+    health.report(0, Finding(Life.ALIVE, "up"), 0.0)
     for at_s in falls_at_s:
-        health.report(0, dead("nothing listens"), at_s)
-        health.report(0, alive("up"), at_s + 1)
+        health.report(0, Finding(Life.REFUSED, "nothing listens"), at_s)
+        health.report(0, Finding(Life.ALIVE, "up"), at_s + 1)
     return health
 
 
@@ -47,10 +48,10 @@ def test_each_further_fall_doubles_the_time_three_times_at_most() -> None:
 
 def test_a_fall_while_it_is_held_starts_the_time_anew() -> None:
     health = flapping(Damping(falls=3, window_s=60, well_for_s=10), 10, 20, 30)
-    health.report(0, dead("nothing listens"), 35)
+    health.report(0, Finding(Life.REFUSED, "nothing listens"), 35)
     assert health.held_for_s(36) == 0
     assert health.reason(36) == "tcp: nothing listens"
-    health.report(0, alive("up"), 37)
+    health.report(0, Finding(Life.ALIVE, "up"), 37)
     assert health.held_for_s(37) == 20
     assert health.fall_count == 4
 
@@ -62,11 +63,11 @@ def test_damping_can_be_turned_off() -> None:
 def test_all_checks_together_fall_once() -> None:
     health = Health([("tcp", "port 1", ONCE), ("tcp", "port 2", ONCE)], Damping(2, 60, 10))
     for position in (0, 1):
-        health.report(position, alive("up"), 0.0)
+        health.report(position, Finding(Life.ALIVE, "up"), 0.0)
     for position in (0, 1):
-        health.report(position, dead("nothing listens"), 1.0)
+        health.report(position, Finding(Life.REFUSED, "nothing listens"), 1.0)
     for position in (0, 1):
-        health.report(position, alive("up"), 2.0)
+        health.report(position, Finding(Life.ALIVE, "up"), 2.0)
     assert health.fall_count == 1
     assert health.is_up(2.0)
 
@@ -90,9 +91,9 @@ def test_a_reload_does_not_let_a_held_one_in() -> None:
 def test_a_reload_while_it_is_down_forgets_no_fall() -> None:
     damping = Damping(falls=3, window_s=60, well_for_s=10)
     before = flapping(damping, 10, 20)
-    before.report(0, dead("nothing listens"), 30)
+    before.report(0, Finding(Life.REFUSED, "nothing listens"), 30)
     health = reloaded(before, damping, 31)
-    health.report(0, alive("up"), 32)
+    health.report(0, Finding(Life.ALIVE, "up"), 32)
     assert health.held_for_s(32) == 10
 
 

@@ -1,6 +1,7 @@
 """All checks of one AS together."""
 
-from ppe_agent.checks.base import Timing, alive, dead, failed
+from daemon_kit.finding import Finding, Life
+from ppe_agent.checks.base import Timing
 from ppe_agent.health import Health
 
 ONCE = Timing(interval_ms=250, timeout_ms=250, fall=1, rise=1)
@@ -11,24 +12,24 @@ def test_up_only_while_every_check_is_up() -> None:
     health = Health([("tcp-hold", "port 5060", ONCE), ("sip-options", "UDP port 5060", TWICE)])
     assert not health.is_up(1.5)
     assert health.reason(1.5) == "not known yet: tcp-hold: not tried yet"
-    assert health.report(0, alive("connection held"), 1.0)
-    assert not health.report(1, alive("200 OK"), 1.0)
+    assert health.report(0, Finding(Life.ALIVE, "connection held"), 1.0)
+    assert not health.report(1, Finding(Life.ALIVE, "200 OK"), 1.0)
     assert not health.is_up(1.5)
     assert health.reason(1.5) == "not known yet: sip-options: 200 OK"
-    assert health.report(1, alive("200 OK"), 1.1)
+    assert health.report(1, Finding(Life.ALIVE, "200 OK"), 1.1)
     assert health.is_up(1.5)
     assert health.reason(1.5) == "all checks pass"
-    assert not health.report(1, failed("no answer"), 1.2)
+    assert not health.report(1, Finding(Life.UNWELL, "no answer"), 1.2)
     assert health.is_up(1.5)
-    assert health.report(0, dead("nothing listens"), 1.3)
+    assert health.report(0, Finding(Life.REFUSED, "nothing listens"), 1.3)
     assert not health.is_up(1.5)
     assert health.reason(1.5) == "tcp-hold: nothing listens"
 
 
 def test_health_says_what_each_check_saw_and_when() -> None:
     health = Health([("tcp-hold", "port 5060", ONCE), ("sip-options", "UDP port 5061", TWICE)])
-    health.report(0, alive("connection held"), 10.0)
-    health.report(0, alive("connection still held"), 12.0)
+    health.report(0, Finding(Life.ALIVE, "connection held"), 10.0)
+    health.report(0, Finding(Life.ALIVE, "connection still held"), 12.0)
     assert health.describe(12.5) == [
         {
             "type": "tcp-hold",
@@ -36,6 +37,7 @@ def test_health_says_what_each_check_saw_and_when() -> None:
             "state": "up",
             "since_s": 2.5,
             "last": "connection still held",
+            "found": "alive",
             "last_s": 0.5,
         },
         {
@@ -44,6 +46,7 @@ def test_health_says_what_each_check_saw_and_when() -> None:
             "state": "unknown",
             "since_s": None,
             "last": None,
+            "found": None,
             "last_s": None,
         },
     ]

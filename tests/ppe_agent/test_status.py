@@ -40,6 +40,7 @@ SERVER: ServerStatus = {
             "state": "up",
             "since_s": 3.0,
             "last": "200 OK",
+            "found": "alive",
             "last_s": 0.1,
         }
     ],

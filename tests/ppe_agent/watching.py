@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
-from ppe_agent.checks.base import Check, CheckResult, CheckState, RiseFall, Timing
+from daemon_kit.finding import Finding
+from ppe_agent.checks.base import Check, CheckState, RiseFall, Timing
 
 from tests.support.waiting import until_async
 
@@ -17,16 +18,16 @@ class Watcher:
 
     def __init__(self, timing: Timing = TIMING) -> None:
         self.machine = RiseFall(timing.fall, timing.rise)
-        self.results: list[CheckResult] = []
+        self.results: list[Finding] = []
 
-    def report(self, result: CheckResult) -> bool:
+    def report(self, result: Finding) -> bool:
         self.results.append(result)
-        self.machine.report(result.verdict)
+        self.machine.report(result.life)
         return self.machine.try_soon
 
     @property
     def last(self) -> str:
-        return self.results[-1].reason
+        return self.results[-1].words
 
     async def until(self, condition: Callable[[], bool]) -> None:
         await until_async(condition, PATIENCE_S, lambda: f"it told {self.results[-5:]}")

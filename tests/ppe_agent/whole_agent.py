@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from ppe_agent import configuration, lookup, server
 from ppe_agent.agent import Agent
-from ppe_agent.checks.base import alive
 from ppe_agent.configuration import load_configuration
 from ppe_agent.lookup import RegistrarWatch
 from ppe_agent.registration import Registration
@@ -80,6 +80,6 @@ def write(directory: Path, *ports: int) -> None:
 
 async def _always_well(report: Callable[[Any], bool]) -> None:
     while True:
-        while report(alive("it is a fake")):
+        while report(Finding(Life.ALIVE, "it is a fake")):
             pass
         await asyncio.sleep(0.05)

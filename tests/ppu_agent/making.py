@@ -1,8 +1,10 @@
 """Members, views and policies for the tests of the client's sidecar."""
 
+import errno
 from ipaddress import ip_address
 
-from pool_user import Heard, Member, PoolView, ProbeResult
+from daemon_kit.finding import Finding, Life
+from pool_user import Member, PoolView
 from ppu_agent.agent import PpuAgent
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination
@@ -11,11 +13,11 @@ from ppu_agent.steering import Action, PoolPolicy
 from rserpool import Protocol, RoundRobin
 
 POOL = "sip-udp"
-REFUSED = Heard(ProbeResult.FAILED, "connection refused")
-SILENT = Heard(ProbeResult.FAILED, "no answer within 300 ms")
-ANSWERED = Heard(ProbeResult.ALIVE, "answers OPTIONS with 200 OK", is_answer=True)
-BUSY = Heard(ProbeResult.FAILED, "answers OPTIONS with 503 Busy", is_answer=True)
-UNKNOWN = Heard(ProbeResult.UNKNOWN, "can't be probed")
+REFUSED = Finding(Life.REFUSED, error=errno.ECONNREFUSED)
+SILENT = Finding(Life.SILENT, waited_ms=300)
+ANSWERED = Finding(Life.ALIVE, "answers OPTIONS with 200 OK")
+BUSY = Finding(Life.UNWELL, "answers OPTIONS with 503 Busy")
+UNKNOWN = Finding(Life.UNKNOWN, "can't be probed")
 
 
 def member(number: int, protocol: Protocol = Protocol.UDP, port: int = 5060, version: int = 4) -> Member:
@@ -65,7 +67,7 @@ def let_all_be_heard(agent: PpuAgent) -> None:
     agent.answers.was_heard = lambda asked, left_at_s: True  # type: ignore[method-assign]
 
 
-def ask(deaths: Deaths, heard: Heard, now: float) -> None:
+def ask(deaths: Deaths, finding: Finding, now: float) -> None:
     """Every probe that is due has this outcome."""
     for one in deaths.due(now):
-        deaths.heard(one.destination, heard, now)
+        deaths.heard(one.destination, finding, now)

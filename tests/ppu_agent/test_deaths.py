@@ -11,8 +11,9 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import refusal
-from pool_user import Heard, Member, PoolView, ProbeResult
+from pool_user import Member, PoolView
 from ppu_agent import agent as agent_module
 from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import load_configuration
@@ -73,6 +74,12 @@ def test_refusal_and_silence_confirm_a_death() -> None:
         assert set(deaths.dead()) == {destination(3)}
 
 
+def test_words_of_a_probe_decide_nothing() -> None:
+    deaths = never_heard(1, 2)
+    ask(deaths, Finding(Life.SILENT, "a packet filter refused it"), 1.0)
+    assert deaths.dead() == {}
+
+
 def test_server_that_serves_on_outside_its_pool_is_spared() -> None:
     for heard in (ANSWERED, BUSY, UNKNOWN):
         deaths = deaths_after_departure(1, 2)
@@ -131,7 +138,7 @@ def test_silence_of_a_service_that_never_answered_as_a_member_tells_nothing() ->
         ask(deaths, SILENT, float(second))
     assert deaths.dead() == {}
     (left,) = deaths.departed
-    assert "did not hear it answer while it was a member" in left.words
+    assert "did not hear it answer while it was a member" in left.finding.words
     deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 61.0)
     assert deaths.dead() == {}, "the belief's own probes asked the same question in vain"
 
@@ -407,15 +414,15 @@ class UdpServers:
         for due in self.agent.answers.due(time.monotonic(), 10):
             await self.agent._ask_member(*due)
 
-    async def probe_departed(self) -> ProbeResult:
+    async def probe_departed(self) -> Life:
         (left,) = self.agent.deaths.departed
-        return (await self.agent._listen_to(left)).outcome
+        return (await self.agent._listen_to(left)).life
 
 
 def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp_path: Path) -> None:
     """A host that is cut off from all servers."""
 
-    async def scenario(cleanup: contextlib.ExitStack) -> list[ProbeResult]:
+    async def scenario(cleanup: contextlib.ExitStack) -> list[Life]:
         servers = UdpServers(tmp_path, 2, cleanup)
         for number in (1, 2):
             servers.answer(number)
@@ -428,13 +435,13 @@ def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp
         found = [await servers.probe_departed()]
         servers.answer(2)
         async with asyncio.timeout(PATIENCE_S):
-            while (heard := await servers.probe_departed()) is ProbeResult.UNKNOWN:
+            while (heard := await servers.probe_departed()) is Life.UNKNOWN:
                 pass
         servers.answer(2, answers=False)
         return [*found, heard]
 
     with contextlib.ExitStack() as cleanup:
-        assert asyncio.run(scenario(cleanup)) == [ProbeResult.UNKNOWN, ProbeResult.FAILED]
+        assert asyncio.run(scenario(cleanup)) == [Life.UNKNOWN, Life.SILENT]
 
 
 def test_only_a_member_that_answered_before_is_dead_by_silence(tmp_path: Path) -> None:
@@ -474,16 +481,16 @@ async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answ
 
 
 def test_server_of_a_pool_that_a_reload_removes_while_it_is_asked_is_told_nothing(tmp_path: Path) -> None:
-    async def scenario(cleanup: contextlib.ExitStack) -> ProbeResult:
+    async def scenario(cleanup: contextlib.ExitStack) -> Life:
         servers = UdpServers(tmp_path, 2, cleanup)
         servers.see(1, 2)
         servers.see(2)
         (left,) = servers.agent.deaths.departed
         servers.agent.deaths.restrict({})
-        return (await servers.agent._listen_to(left)).outcome
+        return (await servers.agent._listen_to(left)).life
 
     with contextlib.ExitStack() as cleanup:
-        assert asyncio.run(scenario(cleanup)) is ProbeResult.UNKNOWN
+        assert asyncio.run(scenario(cleanup)) is Life.UNKNOWN
 
 
 def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_path: Path) -> None:
@@ -624,7 +631,7 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
         f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\nalso = ["tcp"]\n'
     )
 
-    async def refused(member: Member, question: object) -> Heard:
+    async def refused(member: Member, question: object) -> Finding:
         return REFUSED
 
     monkeypatch.setattr(agent_module, "listen_for_life", refused)

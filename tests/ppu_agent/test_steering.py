@@ -24,7 +24,7 @@ from ppu_agent.steering import (
 )
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, all_heard, destination, member, policy, view
+from tests.ppu_agent.making import POOL, REFUSED, all_heard, destination, member, policy, view
 
 EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 
@@ -32,7 +32,7 @@ EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 def dead(*destinations: Destination) -> dict[Destination, Departed]:
     return {
         one: Departed(
-            one, member(1), {POOL: None}, 0.0, State.DEAD, words="refused", was_heard=True, is_certain=True
+            one, member(1), {POOL: None}, 0.0, State.DEAD, finding=REFUSED, was_heard=True, is_certain=True
         )
         for one in destinations
     }

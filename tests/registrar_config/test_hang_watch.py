@@ -11,9 +11,9 @@ from dataclasses import replace
 from registrar_config.hang_watch import (
     BACKOFF_S,
     LIMIT_S,
-    Finding,
     HangWatch,
     Hung,
+    RegistrarFault,
     Unreachable,
     Vitals,
     read_vitals,
@@ -26,7 +26,7 @@ Seen = Callable[[int], Vitals | None]
 
 def looks(
     watch: HangWatch, from_s: int, until_s: int, seen: Seen, heard_at_s: float | None = None
-) -> list[tuple[int, Finding]]:
+) -> list[tuple[int, RegistrarFault]]:
     """Look every second; return what was found, and when."""
     found = [(now, watch.look(now, seen(now), heard_at_s)) for now in range(from_s, until_s)]
     return [(now, finding) for now, finding in found if finding is not None]

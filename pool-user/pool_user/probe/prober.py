@@ -8,17 +8,17 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
+from daemon_kit.finding import Finding, Life
 from daemon_kit.logs import get_logger
 
 from pool_user.belief import Belief
-from pool_user.probe.methods import Heard, listen_for_life
+from pool_user.probe.methods import listen_for_life
 from pool_user.probe.probing import (
     MAX_PROBES_PER_S,
-    Finding,
     Plan,
     PoolProbing,
     ProbeBook,
-    ProbeResult,
+    ReachChange,
     Target,
 )
 from pool_user.views import Member
@@ -49,7 +49,7 @@ class Prober:
         report: Callable[[str, Member], None] = lambda handle, member: None,
         name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
         max_per_s: float = MAX_PROBES_PER_S,
-        method: Callable[[Member, Plan], Awaitable[Heard]] = listen_for_life,
+        method: Callable[[Member, Plan], Awaitable[Finding]] = listen_for_life,
     ) -> None:
         self._belief = belief
         self._pools = pools
@@ -138,16 +138,16 @@ class Prober:
             self._said = {key: words for key, words in self._said.items() if key in present}
 
     async def _probe(self, target: Target) -> None:
-        outcome, key = ProbeResult.UNKNOWN, (target.handle, target.member.identifier)
+        life, key = Life.UNKNOWN, (target.handle, target.member.identifier)
         try:
-            heard = await self._method(target.member, target.plan)
-            outcome = heard.outcome
-            if outcome is ProbeResult.FAILED:
-                self._said[key] = heard.words
+            finding = await self._method(target.member, target.plan)
+            life = finding.life
+            if life.is_failure:
+                self._said[key] = finding.words
             else:
                 self._said.pop(key, None)
         finally:
-            self._found(self._book.result(target, outcome, time.monotonic()))
+            self._found(self._book.result(target, life, time.monotonic()))
             self._wake.set()
 
     def _called(self, target: Target) -> dict[str, str]:
@@ -156,11 +156,11 @@ class Prober:
         words = {"identifier": f"{member.identifier:08x}", "address": f"{member.addresses[0]}"}
         return words if name is None else words | {"name": name}
 
-    def _found(self, findings: list[Finding]) -> None:
-        for finding in findings:
-            target, identifier = finding.target, finding.target.member.identifier
-            if not finding.forgotten:
-                what = "member_reachable" if finding.reachable else "member_unreachable"
+    def _found(self, changes: list[ReachChange]) -> None:
+        for change in changes:
+            target, identifier = change.target, change.target.member.identifier
+            if not change.forgotten:
+                what = "member_reachable" if change.reachable else "member_unreachable"
                 get_logger("probe").info(
                     what,
                     handle=target.handle,
@@ -168,9 +168,9 @@ class Prober:
                     said=self.said(target.handle, identifier),
                     _source=target.handle,
                 )
-            self._belief.probed(target.handle, target.member, finding.reachable, time.monotonic())
-            if not finding.reachable and target.plan.report:
+            self._belief.probed(target.handle, target.member, change.reachable, time.monotonic())
+            if not change.reachable and target.plan.report:
                 for _ in range(REPORTS_THAT_REMOVE):
                     self._report(target.handle, target.member)
-        if findings:
+        if changes:
             self._on_result()

@@ -17,9 +17,9 @@ import heapq
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Literal
 
+from daemon_kit.finding import Life
 from daemon_kit.sip import SIP_PORT
 
 from pool_user.belief.rules import CROWD_QUESTIONED_S, CROWD_WINDOW_S
@@ -42,14 +42,6 @@ REMEMBERED_S = 60.0
 """A verified member that is gone and comes back within this time is still unreachable, if it was."""
 
 Method = Literal["tcp", "sip-options", "connect", "auto"]
-
-
-class ProbeResult(Enum):
-    """The result of one probe. UNKNOWN: there is no way to tell, and nothing follows from it."""
-
-    ALIVE = "alive"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +113,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ReachChange:
     """A target fell, or rose again; `forgotten`: it counts as reachable since it is no target any more."""
 
     target: Target
@@ -183,7 +175,7 @@ class ProbeBook:
         entries stay in until their time comes."""
         self._count = 0
 
-    def set_targets(self, targets: Iterable[Target], now: float) -> list[Finding]:
+    def set_targets(self, targets: Iterable[Target], now: float) -> list[ReachChange]:
         """Take who is to be probed from now on.
 
         Return what does not hold any longer: unreachable members that were gone for too long are forgotten.
@@ -201,7 +193,7 @@ class ProbeBook:
                 if record.gone_at_s is not None:
                     record.gone_at_s = None
                     self._queue(record, now, urgent=True)
-        findings = []
+        changes = []
         for key in self._records.keys() - by_key.keys():
             record = self._records[key]
             target = record.target
@@ -211,8 +203,8 @@ class ProbeBook:
             if not keep or now - record.gone_at_s >= REMEMBERED_S:
                 self._remove(key, record)
                 if not record.reachable and not target.is_vanished:
-                    findings.append(Finding(target, True, forgotten=True))
-        return findings
+                    changes.append(ReachChange(target, True, forgotten=True))
+        return changes
 
     def due(self, now: float) -> list[Target]:
         """Return who is to be probed now; each must be told of by `result()` once."""
@@ -231,49 +223,47 @@ class ProbeBook:
             return float("inf")
         return max(due_s, self._allowed_at_s + 1 / self.max_per_s)
 
-    def result(self, target: Target, outcome: ProbeResult, now: float) -> list[Finding]:
-        """Take an outcome. Return who fell or rose by it: a witness can let others fall."""
+    def result(self, target: Target, life: Life, now: float) -> list[ReachChange]:
+        """Take what a probe found. Return who fell or rose by it: a witness can let others fall."""
         record = self._records.get(target.key)
         if record is None or not record.under_way:
             return []
         record.under_way = False
         self.under_way -= 1
         plan = record.target.plan
-        began_to_fail = self._note(record, outcome)
+        began_to_fail = self._note(record, life)
         changing = record.streak > 0
         factor = 1 + JITTER * (2 * self._draw.random() - 1)
         pause_s = plan.interval_s / (2 if changing else 1)
         if changing and (record.target.is_suspected or not (plan.verified or record.wants_to_fall)):
             pause_s = min(pause_s, SUSPECT_REPEAT_S)
         self._queue(record, now + factor * pause_s, urgent=changing)
-        findings = []
+        changes = []
         if not record.reachable and record.streak >= plan.rise:
             record.reachable, record.streak = True, 0
-            findings.append(Finding(record.target, True))
+            changes.append(ReachChange(record.target, True))
         if began_to_fail:
             self._call_witnesses(record, now)
-        if outcome is ProbeResult.FAILED and record.wants_to_fall and _may_fall(record, now):
+        if life.is_failure and record.wants_to_fall and _may_fall(record, now):
             record.reachable, record.streak = False, 0
             record.group.fell_s.append(now)
-            findings.append(Finding(record.target, False))
-        return findings
+            changes.append(ReachChange(record.target, False))
+        return changes
 
     def blind(self, now: float) -> list[str]:
         """The pools of which no member answers, so that nobody is dropped."""
         return [name for name, group in self._groups.items() if group.is_blind(now)]
 
-    def _note(self, record: _Record, outcome: ProbeResult) -> bool:
+    def _note(self, record: _Record, life: Life) -> bool:
         """Count an outcome. Return True when the member answered until now and does not any more."""
-        began_to_fail = outcome is ProbeResult.FAILED and record.failing_since_s == float("inf")
-        if outcome is not ProbeResult.FAILED:
+        began_to_fail = life.is_failure and record.failing_since_s == float("inf")
+        if not life.is_failure:
             record.failing_since_s = float("inf")
         elif began_to_fail:
             record.failing_since_s = record.began_s
-        if outcome is ProbeResult.ALIVE:
+        if life is Life.ALIVE:
             record.answered_s = record.began_s
-        contradicts = (
-            outcome is not ProbeResult.UNKNOWN and (outcome is ProbeResult.ALIVE) != record.reachable
-        )
+        contradicts = life is not Life.UNKNOWN and (life is Life.ALIVE) != record.reachable
         record.streak = record.streak + 1 if contradicts else 0
         return began_to_fail and record.reachable
 

@@ -3,12 +3,13 @@
 Pure but for `PeriodicCheck`, the loop of the checks that ask again and again. States and what an attempt does
 to them:
 
-    state    alive                         failed                        dead
+    state    ALIVE                         any other                     REFUSED
     UNKNOWN  UP after `rise` in a row      DOWN after `fall` in a row    DOWN
     UP       stays, failures forgotten     DOWN after `fall` in a row    DOWN
     DOWN     UP after `rise` in a row      stays, successes forgotten    stays, successes forgotten
 
-"Dead" is a failure beyond doubt (nothing listens there): waiting for `fall` would only lose time.
+REFUSED is beyond doubt (nothing listens there): waiting for `fall` would only lose time. UNKNOWN is a failure
+here: a sidecar vouches for nothing that it does not see alive.
 """
 
 import asyncio
@@ -20,18 +21,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from daemon_kit.finding import Finding, Life
+
 FAST_RECHECK_MS = 50
 STALL_MS = 250
 """An attempt that took so much longer than its timeout says how slow this agent was, not the server."""
 _STALLS_IN_A_ROW = 2
-
-
-class Verdict(Enum):
-    """What one attempt of a check tells."""
-
-    ALIVE = "alive"
-    FAILED = "failed"
-    DEAD = "dead"
 
 
 class CheckState(Enum):
@@ -40,29 +35,6 @@ class CheckState(Enum):
     UNKNOWN = "unknown"
     UP = "up"
     DOWN = "down"
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """One attempt: its verdict, and what was seen in words for a person."""
-
-    verdict: Verdict
-    reason: str
-
-
-def alive(reason: str) -> CheckResult:
-    """Return the outcome of an attempt that found the server alive."""
-    return CheckResult(Verdict.ALIVE, reason)
-
-
-def failed(reason: str) -> CheckResult:
-    """Return the outcome of an attempt that failed, which may pass."""
-    return CheckResult(Verdict.FAILED, reason)
-
-
-def dead(reason: str) -> CheckResult:
-    """Return the outcome of an attempt that leaves no doubt."""
-    return CheckResult(Verdict.DEAD, reason)
 
 
 @dataclass(frozen=True)
@@ -89,7 +61,7 @@ class RiseFall:
         self._rise = rise
         self.state = state
         self.run = 0  # attempts in a row that speak against `state`
-        self._last = Verdict.ALIVE
+        self._last = Life.ALIVE
 
     @property
     def try_soon(self) -> bool:
@@ -98,17 +70,17 @@ class RiseFall:
         So it is while the last attempts spoke against the state, and while nothing listens: that costs
         neither side anything, and a server that starts is in its pool the sooner.
         """
-        return self.run > 0 or self.state is CheckState.UNKNOWN or self._last is Verdict.DEAD
+        return self.run > 0 or self.state is CheckState.UNKNOWN or self._last is Life.REFUSED
 
-    def report(self, verdict: Verdict) -> bool:
+    def report(self, life: Life) -> bool:
         """Take in one attempt; return whether the state changed."""
-        is_alive = verdict is Verdict.ALIVE
-        same = self.run > 0 and (self._last is Verdict.ALIVE) == is_alive
-        self._last = verdict
+        is_alive = life is Life.ALIVE
+        same = self.run > 0 and (self._last is Life.ALIVE) == is_alive
+        self._last = life
         if self.state is (CheckState.UP if is_alive else CheckState.DOWN):
             self.run = 0
             return False
-        if verdict is not Verdict.DEAD:
+        if life is not Life.REFUSED:
             self.run = self.run + 1 if same else 1
             if self.run < (self._rise if is_alive else self._fall):
                 return False
@@ -126,8 +98,8 @@ def pause_ms(timing: Timing, soon: bool, draw: float = 0.0) -> float:
     return whole * (1 - timing.jitter * draw)
 
 
-Report = Callable[[CheckResult], bool]
-"""Takes an outcome; returns whether to try again soon."""
+Report = Callable[[Finding], bool]
+"""Takes a finding; returns whether to try again soon."""
 
 
 class Check(Protocol):
@@ -137,7 +109,7 @@ class Check(Protocol):
     target: str
 
     async def run(self, report: Report) -> None:
-        """Try for ever. `report` takes each outcome and returns whether to try again soon."""
+        """Try for ever. `report` takes each finding and returns whether to try again soon."""
 
 
 class PeriodicCheck(ABC):
@@ -152,7 +124,7 @@ class PeriodicCheck(ABC):
         self._pausing: asyncio.Future[None] | None = None
 
     @abstractmethod
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Try once, for at most the timeout."""
 
     async def close(self) -> None:  # noqa: B027 - most have nothing to close
@@ -171,13 +143,14 @@ class PeriodicCheck(ABC):
             while True:
                 started_s = time.monotonic()
                 self._is_hurried = False
-                outcome = await self.attempt()
+                finding = await self.attempt()
                 took_ms = (time.monotonic() - started_s) * 1000
-                is_stall = outcome.verdict is Verdict.FAILED and took_ms > self._timing.timeout_ms + STALL_MS
+                is_failure = finding.life not in (Life.ALIVE, Life.REFUSED)
+                is_stall = is_failure and took_ms > self._timing.timeout_ms + STALL_MS
                 stalls = stalls + 1 if is_stall else 0
                 if 0 < stalls <= _STALLS_IN_A_ROW:
                     continue  # the answer may have been there, unread, when the time was over
-                soon = report(outcome)
+                soon = report(finding)
                 wait_s = pause_ms(self._timing, soon, random.random()) / 1000  # noqa: S311 - no secret
                 await self._pause(started_s + wait_s - time.monotonic())
         finally:

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.child import die_with_parent
+from daemon_kit.finding import Finding, Life, of_error
 
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, failed
+from ppe_agent.checks.base import PeriodicCheck, Timing
 
 _KEPT_BYTES: Final = 4096
 _READ_BYTES: Final = 64 * 1024
@@ -153,20 +154,20 @@ class ExecCheck(PeriodicCheck):
         super().__init__(Path(command[0]).name, timing)
         self._command = tuple(command)
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Run it once."""
         try:
             finished = await run_command(self._command, self._timing.timeout_ms)
         except TimeoutError:
-            return failed(f"{self.target} did not end within {self._timing.timeout_ms} ms")
+            return Finding(Life.UNWELL, f"{self.target} did not end", self._timing.timeout_ms)
         except OSError as error:
-            return failed(f"{self._command[0]} can't be run: {error.strerror}")
+            return of_error(error, f"{self._command[0]} can't be run")
         said = f": {finished.first_line}" if finished.first_line else ""
         if finished.code == 0:
-            return alive(f"{self.target} succeeded{said}")
+            return Finding(Life.ALIVE, f"{self.target} succeeded{said}")
         if finished.code < 0:
-            return failed(f"{self.target} was ended by {_signal_name(-finished.code)}{said}")
-        return failed(f"{self.target} exited with {finished.code}{said}")
+            return Finding(Life.UNWELL, f"{self.target} was ended by {_signal_name(-finished.code)}{said}")
+        return Finding(Life.UNWELL, f"{self.target} exited with {finished.code}{said}")
 
 
 def _signal_name(number: int) -> str:

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import aiohttp
 from daemon_kit.files import trusting
+from daemon_kit.finding import Finding, Life, of_error
 
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.tcp import Address, OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -66,25 +67,23 @@ class HttpCheck(PeriodicCheck):
         self._verify, self._ca_file = verify, ca_file
         self._session: aiohttp.ClientSession | None = None
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Ask once."""
         try:
             session = self._session or self._open()
         except OSError as error:
-            return failed(f"ca_file {self._ca_file}: {error.strerror}")
+            return of_error(error, f"ca_file {self._ca_file}")
         try:
             async with asyncio.timeout(self._timing.timeout_ms / 1000):
                 return await self._ask(session)
         except TimeoutError:
-            return failed(f"no answer on port {self._port} within {self._timing.timeout_ms} ms")
+            return Finding(Life.SILENT, f"no answer on port {self._port}", self._timing.timeout_ms)
         except aiohttp.ClientConnectorCertificateError as error:
-            return failed(f"its certificate is refused: {error.certificate_error}")
+            return Finding(Life.UNWELL, f"its certificate is refused: {error.certificate_error}")
         except aiohttp.ClientConnectorError as error:
-            if isinstance(error.os_error, ConnectionRefusedError):
-                return dead(f"nothing listens on port {self._port}")
-            return failed(f"port {self._port}: {error.os_error.strerror or error.os_error}")
+            return of_error(error.os_error, f"port {self._port}")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return failed(f"port {self._port}: {str(error)[:120] or type(error).__name__}")
+            return Finding(Life.UNWELL, f"port {self._port}: {str(error)[:120] or type(error).__name__}")
 
     async def close(self) -> None:
         """End the kept connection."""
@@ -97,16 +96,16 @@ class HttpCheck(PeriodicCheck):
         self._session = aiohttp.ClientSession(connector=kept, headers=headers)
         return self._session
 
-    async def _ask(self, session: aiohttp.ClientSession) -> CheckResult:
+    async def _ask(self, session: aiohttp.ClientSession) -> Finding:
         # aiohttp asks again by itself on a kept connection that was closed meanwhile.
         async with session.get(self._url, allow_redirects=False, server_hostname=self._host) as response:
             said = f"answered {response.status} {(response.reason or '')[:60]}".strip()
             if not self._lowest <= response.status <= self._highest:
-                return failed(said)
+                return Finding(Life.UNWELL, said)
             body = await read_body(response)
         if self._contains is not None and self._contains not in body:
-            return failed(f"{said}, without {self._contains.decode()!r} in it")
-        return alive(said)
+            return Finding(Life.UNWELL, f"{said}, without {self._contains.decode()!r} in it")
+        return Finding(Life.ALIVE, said)
 
 
 async def read_body(response: aiohttp.ClientResponse) -> bytes:

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
+from daemon_kit.finding import Finding, Life, of_error
+
+from ppe_agent.checks.base import PeriodicCheck, Timing
 
 _COMM_BYTES: Final = 15  # the kernel keeps so much of a name
 _PROC: Final = Path("/proc")
@@ -32,7 +34,7 @@ class ProcessCheck(PeriodicCheck):
         self._pidfd = -1
         self._has_exited = False
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Find the process unless it is held, and look at its state."""
         if self._pidfd < 0:
             problem = self._find()
@@ -42,36 +44,36 @@ class ProcessCheck(PeriodicCheck):
         if state is None or state in _GONE:
             gone = self._pid
             self._let_go()
-            return dead(f"process {gone} has exited")
+            return Finding(Life.REFUSED, f"process {gone} has exited")
         if state in _STOPPED:
-            return failed(f"process {self._pid} is stopped")
-        return alive(f"process {self._pid} runs")
+            return Finding(Life.UNWELL, f"process {self._pid} is stopped")
+        return Finding(Life.ALIVE, f"process {self._pid} runs")
 
     async def close(self) -> None:
         """Let go of the process."""
         self._let_go()
 
-    def _find(self) -> CheckResult | None:
+    def _find(self) -> Finding | None:
         """Hold the process; return what is wrong when there is none."""
         try:
             pid = _read_pid(self._pid_file) if self._pid_file else _oldest(self._name or "")
         except FileNotFoundError:
-            return dead(f"there is no {self._pid_file}")
+            return Finding(Life.REFUSED, f"there is no {self._pid_file}")
         except OSError as error:
-            return failed(f"{self._pid_file}: {error.strerror}")
+            return of_error(error, f"{self._pid_file}")
         except ValueError:
-            return failed(f"{self._pid_file} holds no process id")
+            return Finding(Life.UNKNOWN, f"{self._pid_file} holds no process id")
         if pid is None:
-            return dead(f"no process is named {self._name}")
+            return Finding(Life.REFUSED, f"no process is named {self._name}")
         name = _name(pid)
         if name is not None and self._name is not None and name != _cut(self._name):
-            return dead(f"process {pid} of {self._pid_file} is {name}, not {self._name}")
+            return Finding(Life.REFUSED, f"process {pid} of {self._pid_file} is {name}, not {self._name}")
         try:
             self._pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
-            return dead(f"process {pid} is gone")
+            return Finding(Life.REFUSED, f"process {pid} is gone")
         except OSError as error:
-            return failed(f"process {pid} can't be watched: {error.strerror}")
+            return of_error(error, f"process {pid} can't be watched")
         self._pid, self._has_exited = pid, False
         asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
         return None

@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Protocol
 
+from daemon_kit.finding import Finding, Life, of_error
 from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
+from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.tcp import OutgoingSocket
 
 Address = IPv4Address | IPv6Address
@@ -236,7 +238,7 @@ class StreamAsker:
             connection.close()
             self._connection = self._reader = None
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(ConnectionResetError(0, why))
+                self._answer.set_exception(ConnectionResetError(errno.ECONNRESET, why))
             self._on_closed()
 
     def _take(self, response: Response) -> None:
@@ -255,18 +257,15 @@ class SipOptionsCheck(PeriodicCheck):
         super().__init__(f"{transport.upper()} port {port}", timing)
         self._asker = make_asker(address, port, transport, self.hurry)
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Ask once."""
         try:
             response = await self._asker.ask(self._timing.timeout_ms)
         except TimeoutError:
-            return failed(f"no answer to OPTIONS on {self.target} within {self._timing.timeout_ms} ms")
-        except ConnectionRefusedError:
-            return dead(f"nothing listens on {self.target}")
+            return Finding(Life.SILENT, f"no answer to OPTIONS on {self.target}", self._timing.timeout_ms)
         except OSError as error:
-            return failed(f"OPTIONS to {self.target}: {error.strerror or error}")
-        said = f"OPTIONS answered {response}"
-        return alive(said) if response.shows_life else failed(said)
+            return of_error(error, self.target)
+        return Finding(Life.ALIVE if response.shows_life else Life.UNWELL, f"OPTIONS answered {response}")
 
     async def close(self) -> None:
         """End the held connection."""

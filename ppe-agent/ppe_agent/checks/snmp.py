@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from daemon_kit.finding import Finding, Life, of_error
+
 from ppe_agent.addresses import Address
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, failed
+from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.exec_check import run_command
 
 PROGRAM: Final = "snmpget"
@@ -70,17 +72,17 @@ class SnmpCheck(PeriodicCheck):
         self._question = question
         self._limits = limits
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Ask once."""
         try:
             number = await self._question.ask(self._timing.timeout_ms)
         except TimeoutError:
-            return failed(f"no answer of the SNMP agent within {self._timing.timeout_ms} ms")
+            return Finding(Life.SILENT, "no answer of the SNMP agent", self._timing.timeout_ms)
         except NoNumber as problem:
-            return failed(str(problem))
+            return Finding(Life.UNKNOWN, str(problem))
         except OSError as error:
-            return failed(f"{PROGRAM} can't be run: {error.strerror}")
+            return of_error(error, f"{PROGRAM} can't be run")
         lowest, highest = self._limits
         if lowest <= number <= highest:
-            return alive(f"it is {number:g}")
-        return failed(f"it is {number:g}, not from {lowest:g} to {highest:g}")
+            return Finding(Life.ALIVE, f"it is {number:g}")
+        return Finding(Life.UNWELL, f"it is {number:g}, not from {lowest:g} to {highest:g}")

@@ -8,7 +8,9 @@ import os
 import re
 from typing import Final
 
-from ppe_agent.checks.base import CheckResult, PeriodicCheck, Timing, alive, dead, failed
+from daemon_kit.finding import Finding, Life, of_error
+
+from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.exec_check import run_command
 
 _ALIVE: Final = frozenset({"active", "reloading"})
@@ -35,20 +37,20 @@ class SystemdUnitCheck(PeriodicCheck):
         self._pid = 0
         self._pidfd = -1
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Ask once."""
         try:
             finished = await run_command(self._command, self._timing.timeout_ms)
         except TimeoutError:
-            return failed(f"systemctl did not answer within {self._timing.timeout_ms} ms")
+            return Finding(Life.UNKNOWN, "systemctl did not answer", self._timing.timeout_ms)
         except OSError as error:
-            return failed(f"systemctl can't be run: {error.strerror}")
+            return of_error(error, "systemctl can't be run")
         if finished.code != 0:
             words = finished.first_line or f"exit code {finished.code}"
-            return failed(f"systemctl: {explained(words)}")
-        outcome, pid = judge(self.target, finished.output)
+            return Finding(Life.UNKNOWN, f"systemctl: {explained(words)}")
+        finding, pid = judge(self.target, finished.output)
         self._watch(pid)
-        return outcome
+        return finding
 
     async def close(self) -> None:
         """Let go of the main process."""
@@ -77,17 +79,17 @@ class SystemdUnitCheck(PeriodicCheck):
         self.hurry()
 
 
-def judge(unit: str, text: str) -> tuple[CheckResult, int]:
+def judge(unit: str, text: str) -> tuple[Finding, int]:
     """Return what `systemctl show` says about the unit, and its main process (0: none). Pure."""
     found = dict(line.partition("=")[::2] for line in text.splitlines())
     state, detail = found.get("ActiveState", ""), found.get("SubState", "")
     shown = f"{unit} is {state} ({detail})"
     pid = found.get("MainPID", "0")
     if found.get("LoadState") == "not-found":
-        return failed(f"systemd knows no unit {unit}"), 0
+        return Finding(Life.UNKNOWN, f"systemd knows no unit {unit}"), 0
     if state in _ALIVE:
-        return alive(shown), int(pid) if pid.isdigit() else 0
+        return Finding(Life.ALIVE, shown), int(pid) if pid.isdigit() else 0
     if state in _PASSING:
-        return failed(shown), 0
+        return Finding(Life.UNWELL, shown), 0
     result = found.get("Result", "success")
-    return dead(shown if result == "success" else f"{shown}: {result}"), 0
+    return Finding(Life.REFUSED, shown if result == "success" else f"{shown}: {result}"), 0

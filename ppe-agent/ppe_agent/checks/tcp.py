@@ -21,15 +21,13 @@ import time
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
+from daemon_kit.finding import Finding, Life, of_error
+
 from ppe_agent.checks.base import (
     FAST_RECHECK_MS,
-    CheckResult,
     PeriodicCheck,
     Report,
     Timing,
-    alive,
-    dead,
-    failed,
     pause_ms,
 )
 
@@ -79,39 +77,36 @@ class TcpCheck(PeriodicCheck):
         self._address = address
         self._port = port
 
-    async def attempt(self) -> CheckResult:
+    async def attempt(self) -> Finding:
         """Connect once."""
-        outcome, connection = await connect(self._address, self._port, self._timing.timeout_ms)
+        finding, connection = await connect(self._address, self._port, self._timing.timeout_ms)
         if connection is None:
-            return outcome
+            return finding
         connection.close()
-        return alive("accepts connections")
+        return Finding(Life.ALIVE, "accepts connections")
 
 
-async def connect(address: Address, port: int, timeout_ms: int) -> tuple[CheckResult, socket.socket | None]:
+async def connect(address: Address, port: int, timeout_ms: int) -> tuple[Finding, socket.socket | None]:
     """Connect over TCP; return what that tells and, when it went well, the connection."""
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         connection = OutgoingSocket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     except OSError as error:
-        return failed(f"this host gives no socket: {error.strerror or error}"), None
+        return of_error(error, "this host gives no socket"), None
     target = f"port {port}"
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await asyncio.get_running_loop().sock_connect(connection, (str(address), port))
     except TimeoutError:
         connection.close()
-        return failed(f"no connection to {target} within {timeout_ms} ms"), None
-    except ConnectionRefusedError:
-        connection.close()
-        return dead(f"nothing listens on {target}"), None
+        return Finding(Life.SILENT, f"no connection to {target}", timeout_ms), None
     except OSError as error:
         connection.close()
-        return failed(f"can't connect to {target}: {error.strerror or error}"), None
+        return of_error(error, target), None
     except BaseException:
         connection.close()
         raise
-    return alive("connection held"), connection
+    return Finding(Life.ALIVE, "connection held"), connection
 
 
 # Delays before reconnecting when one connection after the other is closed quickly.
@@ -135,15 +130,15 @@ class TcpHoldCheck:
         quick_closes = 0
         while True:
             started_s = time.monotonic()
-            outcome, connection = await connect(self._address, self._port, self._timing.timeout_ms)
-            soon = report(outcome)
+            finding, connection = await connect(self._address, self._port, self._timing.timeout_ms)
+            soon = report(finding)
             if connection is None:
                 quick_closes = 0
                 await asyncio.sleep(pause_ms(self._timing, soon, random.random()) / 1000)  # noqa: S311 - no secret
                 continue
             try:
                 while soon and await _stays_open(connection, FAST_RECHECK_MS / 1000):
-                    soon = report(alive("connection held"))
+                    soon = report(Finding(Life.ALIVE, "connection held"))
                 await _closed(connection)
             finally:
                 connection.close()
