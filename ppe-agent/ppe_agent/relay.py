@@ -44,8 +44,8 @@ SENDER_IDLE_S: Final = 180.0
 TIDY_EVERY_S: Final = 10.0
 MOST_AGENTS: Final = 256
 """Associations at a time; further ones are ended."""
-MOST_OF_ONE_HOST: Final = 4
-"""Associations; of more the oldest is ended: an agent that was killed may have left one."""
+MOST_OF_ONE_HOST: Final = 8
+"""Associations: one for each of our addresses. Of more the oldest ends: a killed agent may have left one."""
 CONNECT_TIMEOUT_S: Final = 1.5
 _READS_IN_A_ROW: Final = 64
 

@@ -249,9 +249,9 @@ class PpuAgent:
     async def _start_via(self, config: PpuConfig) -> None:
         """Start what `via` needs: associations, and a socket for each front. Raises FatalError."""
         has_v6 = any(network.version == 6 for pool in config.pools for network in pool.accept)
-        if self.channels is not None and has_v6 and not self.channels.has_v6:
-            raise FatalError("accept: the first IPv6 network with via: restart the agent for that")
-        if self.channels is None:
+        if self.channels is not None:
+            self.channels.has_v6 = has_v6
+        else:
             channels = Channels(self._datagram_came, ipv6=has_v6)
             try:
                 channels.start()

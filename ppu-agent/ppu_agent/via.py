@@ -8,15 +8,14 @@ messages are those of data channels in `rserpool`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import socket
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from typing import Final
-
-from daemon_kit.errors import FatalError
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel.datagrams import Ancillary, RedirectedDatagrams, Source
@@ -31,9 +30,12 @@ from rserpool import (
     DataMessage,
     DataMessageType,
     Notification,
+    check_available,
 )
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_Key = tuple[Address, int]
+"""Address and SCTP port of a ppe-agent."""
 
 CLIENT_IDLE_S: Final = 180.0
 """A client that sends and gets no datagram for so long is forgotten."""
@@ -41,43 +43,99 @@ MOST_WAITING: Final = 64
 """Datagrams that wait for an association; of more the oldest are dropped, as a network does."""
 
 
-@dataclass(slots=True)
-class _Peer:
-    """The ppe-agent of one member: its association once that is up, and what waits for it."""
+class _Channel:
+    """The ppe-agent at one address: a socket for it alone, the association, and what waits for that.
 
-    association: int | None = None
-    is_wanted: bool = False
-    used_at_s: float = 0.0
-    waiting: deque[DataMessage] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
-    is_up: asyncio.Event = field(default_factory=asyncio.Event)
+    A ppe-agent may list others' addresses as its own (RFC 9260, section 5.4). An association stands for the
+    address that it was begun with, which a handshake proves; the others are paths at most. SCTP allows one
+    association for each pair of addresses and ports: the socket's own port keeps a false claim from standing
+    in the way of the true owner's association.
+    """
+
+    def __init__(
+        self,
+        key: _Key,
+        on_datagram: Callable[[Address, int, bytes], None],
+        on_lost: Callable[[_Channel], None],
+        *,
+        ipv6: bool,
+    ) -> None:
+        """Begin the association. Raises OSError."""
+        self.key = key
+        self.association: int | None = None
+        self.used_at_s = _now()
+        self.settled = asyncio.Event()
+        """The association is up, or lost."""
+        self._waiting: deque[DataMessage] = deque(maxlen=MOST_WAITING)
+        self._on_datagram = on_datagram
+        self._on_lost = on_lost
+        self.channels = DataChannels(
+            on_message=self._take, on_change=self._changed, on_dead=self._lost, ipv6=ipv6
+        )
+        try:
+            self.channels.endpoint.connect((str(key[0]), key[1]))
+        except OSError:
+            self.channels.close()
+            raise
+
+    def send(self, message: DataMessage) -> None:
+        """Send a datagram at once, or when the association is up."""
+        if self.association is not None:
+            self.channels.send(self.association, message)
+        else:
+            self._waiting.append(message)
+
+    def end(self) -> None:
+        """End the association and its flows at once; safe to repeat. What waits for it is dropped."""
+        if self.association is not None:
+            self.channels.end(self.association)
+            self.association = None
+        self.channels.close()
+        self._waiting.clear()
+        self.settled.set()
+
+    def _changed(self, notification: Notification) -> None:
+        match notification:
+            case AssociationUp(association):
+                self.association = association
+                self.settled.set()
+                while self._waiting:
+                    self.channels.send(association, self._waiting.popleft())
+            case AssociationLost() | AssociationFailed():
+                self._lost()
+
+    def _lost(self) -> None:
+        self.association = None
+        self._on_lost(self)
+
+    def _take(self, association: int, message: DataMessage, _source: tuple[str, int]) -> None:
+        if association == self.association and message.type is DataMessageType.DATAGRAM:
+            self.used_at_s = _now()
+            self._on_datagram(self.key[0], message.flow, message.data)
 
 
 class Channels:
-    """Associations with the ppe-agents of members, at this SCTP port of theirs.
+    """Associations with the ppe-agents of members.
 
     `on_datagram` gets each datagram that comes back, with the server's address and the flow.
     """
 
     def __init__(self, on_datagram: Callable[[Address, int, bytes], None], *, ipv6: bool) -> None:
-        self._on_datagram = on_datagram
         self.has_v6 = ipv6
-        """Whether members may have IPv6 addresses."""
-        self._channels: DataChannels | None = None
-        self._peers: dict[tuple[Address, int], _Peer] = {}
+        """Whether new associations use IPv6 addresses, too."""
+        self._on_datagram = on_datagram
+        self._channels: dict[_Key, _Channel] = {}
         self._numbers = itertools.count(1)
         self._passing: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Open the socket. Raises FatalError, SctpUnavailable."""
-        try:
-            self._channels = DataChannels(on_message=self._take, on_change=self._changed, ipv6=self.has_v6)
-        except OSError as problem:
-            raise FatalError(f"via: no SCTP socket: {problem.strerror}") from None
+        """See whether there is SCTP. Raises SctpUnavailable."""
+        check_available()
 
     async def close(self) -> None:
         """End every association."""
-        if self._channels is not None:
-            self._channels.close()
+        for channel in list(self._channels.values()):
+            self._end(channel)
         for task in self._passing:
             task.cancel()
         await asyncio.gather(*self._passing, return_exceptions=True)
@@ -85,20 +143,21 @@ class Channels:
     def describe(self) -> list[ChannelStatus]:
         """For status."""
         return [
-            {"address": str(address), "port": port, "up": peer.association is not None}
-            for (address, port), peer in self._peers.items()
+            {"address": str(address), "port": port, "up": channel.association is not None}
+            for (address, port), channel in self._channels.items()
         ]
 
     async def open(self, server: Destination, port: int) -> Streams:
         """A TCP connection to a server through its ppe-agent at this SCTP port. Raises OSError."""
-        peer = self._reached(server.address, port)
-        await peer.is_up.wait()
-        if self._channels is None or peer.association is None:
+        channel = self._reached((server.address, port))
+        await channel.settled.wait()
+        if channel.association is None:
             raise ConnectionError("the association could not be set up")
         number = next(self._numbers) % 2**32
-        if not self._channels.send(peer.association, DataMessage(DataMessageType.OPEN, number, server.port)):
+        opening = DataMessage(DataMessageType.OPEN, number, server.port)
+        if not channel.channels.send(channel.association, opening):
             raise ConnectionError("the association has no room")
-        passing = self._channels.begin(peer.association, number)
+        passing = channel.channels.begin(channel.association, number)
         inner, outer = socket.socketpair()
         task = asyncio.create_task(passing.run(*await asyncio.open_connection(sock=inner)))
         self._passing.add(task)
@@ -107,88 +166,35 @@ class Channels:
 
     def send(self, server: Destination, port: int, flow: int, data: bytes) -> None:
         """Send a datagram to a server, at once or when its association is up."""
-        peer = self._reached(server.address, port)
-        message = DataMessage(DataMessageType.DATAGRAM, flow, server.port, data)
-        if self._channels is not None and peer.association is not None:
-            self._channels.send(peer.association, message)
-        else:
-            peer.waiting.append(message)
+        with contextlib.suppress(OSError):  # no association can be begun: the client repeats its request
+            channel = self._reached((server.address, port))
+            channel.send(DataMessage(DataMessageType.DATAGRAM, flow, server.port, data))
 
     def died(self, server: Destination) -> None:
         """A member's host has no server any more: the association with its ppe-agent ends."""
-        for (address, _), peer in list(self._peers.items()):
-            if address == server.address and peer.association is not None and self._channels is not None:
-                self._channels.end(peer.association)
-                self._lost(peer)
+        for (address, _), channel in list(self._channels.items()):
+            if address == server.address:
+                self._end(channel)
 
     def tidy(self, idle_s: float) -> None:
         """End the associations that no flow has, and that nothing used for so long."""
-        if self._channels is None:
-            return
-        busy = self._channels.busy_associations
-        for peer in list(self._peers.values()):
-            if peer.association is None or peer.association in busy:
-                continue
-            if _now() - peer.used_at_s > idle_s:
-                self._channels.end(peer.association)
-                self._lost(peer)
+        for channel in list(self._channels.values()):
+            is_free = channel.association is not None and not channel.channels.flow_count
+            if is_free and _now() - channel.used_at_s > idle_s:
+                self._end(channel)
 
-    def _reached(self, address: Address, port: int) -> _Peer:
-        peer = self._peers.setdefault((address, port), _Peer())
-        peer.used_at_s = _now()
-        if peer.association is None and not peer.is_wanted and self._channels is not None:
-            peer.is_wanted = True
-            peer.is_up.clear()
-            try:
-                self._channels.endpoint.connect((str(address), port))
-            except OSError:
-                self._lost(peer)
-        return peer
+    def _reached(self, key: _Key) -> _Channel:
+        """Raises OSError."""
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel(key, self._on_datagram, self._end, ipv6=self.has_v6)
+        channel.used_at_s = _now()
+        return channel
 
-    def _changed(self, notification: Notification) -> None:
-        match notification:
-            case AssociationUp(association):
-                for host, port in self._peers_of(association, notification.peer):
-                    peer = self._peers.get((ip_address(host), port))
-                    if peer is not None:
-                        self._up(peer, association)
-            case AssociationLost(association):
-                for peer in list(self._peers.values()):
-                    if peer.association == association:
-                        self._lost(peer)
-            case AssociationFailed(_, (host, port)):
-                for key, peer in list(self._peers.items()):
-                    if not host or key == (ip_address(host), port):
-                        self._lost(peer)
-
-    def _peers_of(self, association: int, peer: tuple[str, int]) -> list[tuple[str, int]]:
-        others = self._channels.endpoint.peers(association) if self._channels is not None else []
-        return [peer, *(one for one in others if one != peer)]
-
-    def _up(self, peer: _Peer, association: int) -> None:
-        peer.association = association
-        peer.is_wanted = False
-        peer.is_up.set()
-        while peer.waiting and self._channels is not None:
-            self._channels.send(association, peer.waiting.popleft())
-
-    def _lost(self, peer: _Peer) -> None:
-        """What waits for the association is told, and drops its request."""
-        for key in [key for key, one in self._peers.items() if one is peer]:
-            del self._peers[key]
-        peer.association = None
-        peer.is_wanted = False
-        peer.waiting.clear()
-        peer.is_up.set()
-
-    def _take(self, association: int, message: DataMessage, _source: tuple[str, int]) -> None:
-        if message.type is not DataMessageType.DATAGRAM:
-            return
-        for (address, _), peer in self._peers.items():
-            if peer.association == association:
-                peer.used_at_s = _now()
-                self._on_datagram(address, message.flow, message.data)
-                return
+    def _end(self, channel: _Channel) -> None:
+        if self._channels.get(channel.key) is channel:
+            del self._channels[channel.key]
+        channel.end()
 
 
 @dataclass(slots=True)

@@ -37,7 +37,7 @@ class DataChannels:
     """One SCTP socket with all its associations and flows. Raises SctpUnavailable, or OSError.
 
     `on_message` gets what belongs to no TCP flow that is up: OPEN and DATAGRAM. `on_change` is told what
-    happens to associations, after their flows were told.
+    happens to associations, after their flows were told; `on_dead` is called when the socket itself failed.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class DataChannels:
         *,
         on_message: Callable[[int, DataMessage, Endpoint], None],
         on_change: Callable[[Notification], None] = lambda notification: None,
+        on_dead: Callable[[], None] = lambda: None,
         local_addresses: Sequence[str] = (),
         port: int = 0,
         ipv6: bool = False,
@@ -52,6 +53,7 @@ class DataChannels:
     ) -> None:
         self._on_message = on_message
         self._on_change = on_change
+        self._on_dead = on_dead
         self._flows: dict[_Key, Passing] = {}
         sock = SctpSocket(local_addresses=local_addresses, port=port, ipv6=ipv6, listens=listens)
         self.endpoint = MessageEndpoint(
@@ -64,11 +66,6 @@ class DataChannels:
     def flow_count(self) -> int:
         """TCP flows that are up."""
         return len(self._flows)
-
-    @property
-    def busy_associations(self) -> set[int]:
-        """Those with TCP flows that are up."""
-        return {association for association, _ in self._flows}
 
     def send(self, association: int, message: DataMessage) -> bool:
         """Send a message; False when there is no room for it."""
@@ -113,6 +110,7 @@ class DataChannels:
         self.problem = reason
         for passing in list(self._flows.values()):
             passing.break_off(reason)
+        self._on_dead()
 
 
 class Passing:
