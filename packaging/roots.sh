@@ -81,7 +81,7 @@ case $kind in
         printf '%s\n' "$root"
         ;;
     TEST)
-        make_root "$fresh-test" "systemd-sysv dbus iproute2 bind9-dnsutils" \
+        make_root "$fresh-test" "systemd-sysv dbus iproute2 nftables bind9-dnsutils" \
             "pdns-server pdns-backend-remote rsplib-registrar kamailio procps python3 libusrsctp2 libbpf1 libnftables1 make python3-venv build-essential libusrsctp-dev libsctp-dev"
         printf '%s\n' "$fresh-test"
         ;;

@@ -148,6 +148,8 @@ put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
 put ppu-agent/systemd/ppu-agent-pace.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-pace.conf"
 put ppu-agent/systemd/ppu-agent-gateway.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-gateway.conf"
 put_unit registrar-config/examples/systemd/rspdns-registrar@.service rspdns-registrar@.service
+put_unit registrar-config/examples/systemd/rspdns-filter.service rspdns-filter.service
+put registrar-config/examples/systemd/nftables.service.d/rspdns.conf "$PREFIX/lib/systemd/system/nftables.service.d/rspdns.conf"
 put backend/systemd/rspdns.sysusers "$PREFIX/lib/sysusers.d/rspdns.conf"
 put backend/systemd/rspdns.tmpfiles "$PREFIX/lib/tmpfiles.d/rspdns.conf"
 put ppe-agent/systemd/ppe-agent.sysusers "$PREFIX/lib/sysusers.d/ppe-agent.conf"

@@ -26,6 +26,7 @@ INSTALLED: Mapping[str, Mapping[str, Path]] = {
     "rspdns": {"rspdns.service": BACKEND / "rspdns.service", "rspdns.socket": BACKEND / "rspdns.socket"},
     "ppe-agent": {"ppe-agent.service": SIDECAR / "ppe-agent.service"},
     "rspdns-registrar": {REGISTRAR_UNIT: REGISTRAR / REGISTRAR_UNIT},
+    "rspdns-filter": {"rspdns-filter.service": REGISTRAR / "rspdns-filter.service"},
     "rspdns-registrar with sctp-run": {
         REGISTRAR_UNIT: REGISTRAR / REGISTRAR_UNIT,
         SCTP_RUN: REGISTRAR / SCTP_RUN,

@@ -32,6 +32,7 @@ def inventory(document: dict[str, Any], path: str) -> dict[str, Any]:
     ports = _ports(document.get("registrar", []))
     variables = {
         "rspdns_inventory": os.path.abspath(path),
+        "rspdns_filter": document.get("filter", "nftables"),
         "rspdns_registrars_of_sidecars": [_written(*one) for one in ports],
         "rspdns_registrars_of_name_servers": [_written(*one, enrp=True) for one in ports],
     }

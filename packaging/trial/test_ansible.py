@@ -69,7 +69,6 @@ class Site:
             "rspdns_packages": str(PACKAGES),
             "rspdns_update_apt": False,
             "rspdns_sctp_userland": True,
-            "rspdns_packet_filter": False,  # nothing may load one in these namespaces
             "rspdns_zones": str(self.zones),
             "rspdns_servers": SERVERS,
         }
@@ -145,6 +144,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_first_run_makes_everything_answer_and_second_run_changes_nothing(site: Site) -> None:
     assert "Our packages" in site.changes()
     site.until_answered({"8080"})
+    assert "sctp counter" in site.machine.run("nft", "list", "table", "inet", "rspdns")
     before = site.pids()
     assert site.changes() == set()
     assert site.pids() == before

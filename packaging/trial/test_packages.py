@@ -176,6 +176,7 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
     for name in ("r1", "r2", "r3"):
         for kind in ("env", "gate"):
             machine.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
+    machine.run("cp", "/root/rendered/r1/rspdns.nft", "/etc/rspdns/")
     machine.run(
         "rspdns",
         "zone",
@@ -197,6 +198,7 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
     machine.run("systemctl", "enable", "--now", *UNITS)
     machine.run("systemctl", "restart", "pdns")
     machine.until(lambda: answer(machine) == ["8080"])
+    machine.run("rspdns-registrar", "check", "/root/inventory.toml")  # packet filter and gate
 
 
 def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveSystemd) -> None:

@@ -162,6 +162,9 @@ class Inventory(StrictModel):
     """How many application servers there will be, in all pools: from it `render` computes the keep-alives."""
     announce: Annotated[str, AfterValidator(_group)] | None = None
     """The multicast group to which registrars announce themselves, for agents that find them by it."""
+    filter: Literal["nftables", "elsewhere"] = "nftables"
+    """The packet filter of these hosts. "nftables": `render` writes it, the unit `rspdns-filter` loads it,
+    and `check` fails on a registrar's host without it. "elsewhere": your firewall keeps strangers away."""
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

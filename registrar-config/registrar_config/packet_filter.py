@@ -7,13 +7,10 @@ backends ENRP, registrars reach agents and backends, and nobody else anything.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import collapse_addresses, ip_network
-from typing import Any, Final
+from typing import Any
 
 from registrar_config.inventory import AgentEntry, BackendEntry, ClientEntry, Inventory, Network
 from registrar_config.options import RegistrarSettings, parse_group
-
-INSTALLED_AS: Final = "/etc/rspdns/rspdns.nft"
-"""Where the file goes on its host."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +39,8 @@ def packet_filter(inventory: Inventory, name: str) -> str:
 # Who may speak SCTP to {name}.
 # Made from the inventory by `rspdns-registrar render`: change that, not this file. It adds to a firewall that
 # is there: what it drops stays dropped; what it lets through, another may still drop.
-# It may be loaded again at any time; so that it is, at boot and when others' rules are, let
-# /etc/nftables.conf end with this line:
-#   include "{INSTALLED_AS}"
+# The unit rspdns-filter loads it: with the services of rspdns, with nftables, and at its reload. By hand:
+#   systemctl reload-or-restart rspdns-filter
 table inet rspdns
 delete table inet rspdns
 table inet rspdns {{

@@ -10,6 +10,7 @@ import click
 from daemon_kit.commands import end_with
 
 from registrar_config.gate import gate_rules
+from registrar_config.in_force import missing, registrars_here
 from registrar_config.inventory import Inventory, load_inventory, two_registrars_problem
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import RegistrarSettings
@@ -34,7 +35,9 @@ def render_files(inventory: Inventory) -> dict[str, dict[str, str]]:
     for client in (*inventory.agent, *inventory.followers):
         found[client.name] = {}
     for name, files in found.items():
-        files |= {"rspdns.nft": packet_filter(inventory, name), **sctp_files()}
+        if inventory.filter == "nftables":
+            files["rspdns.nft"] = packet_filter(inventory, name)
+        files |= sctp_files()
     return found
 
 
@@ -82,8 +85,11 @@ def sctp_files() -> Mapping[str, str]:
 @click.command("check")
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Accept two registrars.")
-def check_inventory(inventory: Path, force: bool) -> None:
+@click.option("--offline", is_flag=True, help="Look at the inventory only, not at this host.")
+def check_inventory(inventory: Path, force: bool, offline: bool) -> None:
     """Check the INVENTORY: whether it is right, and whether its registrars bear the servers expected.
+
+    On a registrar's host, as root, also whether the packet filter is loaded and the gate's rules are there.
 
     Exit status: 0 right, perhaps with warnings; 1 an error.
     """
@@ -97,6 +103,21 @@ def check_inventory(inventory: Path, force: bool) -> None:
         )
     for doubt in loaded.doubts():
         click.echo(f"warning: {inventory}: {doubt}", err=True)
+    if not offline:
+        _check_this_host(loaded)
+
+
+def _check_this_host(inventory: Inventory) -> None:
+    names = registrars_here(inventory)
+    if not names:
+        click.echo(
+            "No registrar is on this host: run this on each registrar's host, too, where it sees the filter."
+        )
+        return
+    if problems := list(missing(inventory, names)):
+        end_with("\nerror: ".join(problems))
+    by = "" if inventory.filter == "nftables" else ' (filter = "elsewhere")'
+    click.echo(f"{', '.join(names)} on this host: behind a packet filter{by} and the gate")
 
 
 def _loaded(inventory: Path, *, force: bool) -> Inventory:

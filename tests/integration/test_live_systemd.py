@@ -96,6 +96,7 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         for name in ("r1", "r2", "r3"):
             for kind in ("env", "gate"):
                 one.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
+        one.run("cp", "/root/rendered/r1/rspdns.nft", "/etc/rspdns/")
         one.install("ppu-agent/systemd/ppu-agent-pace.conf", f"{UNITS}/ppu-agent.service.d/pace.conf")
         one.run("systemctl", "daemon-reload")
         one.run("systemctl", "start", "server", *OURS, "ppu-agent")
@@ -237,6 +238,43 @@ def test_install_says_what_it_lacks(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "run it as root (sudo make install), or set DESTDIR" in done.stderr
     assert not (tmp_path / "root").exists()
+
+
+def drops_strangers(machine: LiveSystemd) -> bool:
+    return "sctp counter" in machine.try_run("nft", "list", "table", "inet", "rspdns").stdout
+
+
+def test_units_load_the_packet_filter_and_check_refuses_a_registrar_without_it(machine: LiveSystemd) -> None:
+    check = ("rspdns-registrar", "check", "/root/inventory.toml")
+    assert machine.show("rspdns-filter", "ActiveState") == ["active"], "the registrars want it"
+    assert drops_strangers(machine)
+    assert "r1, r2, r3 on this host: behind a packet filter and the gate" in machine.run(*check)
+    for command in ("start", "reload", "restart"):  # nftables takes everybody's tables away, each time
+        machine.run("systemctl", command, "nftables")
+        assert drops_strangers(machine), command
+
+    machine.run("nft", "flush", "ruleset")
+    refused = machine.try_run(*check)
+    assert refused.returncode == 1
+    assert "no packet filter protects r1, r2, r3 on this host" in refused.stderr
+    assert "systemctl restart rspdns-filter" in refused.stderr
+    assert machine.try_run(*check, "--offline").returncode == 0
+    machine.run("sed", 's/^expected/filter = "elsewhere"\\n&/', "-i", "/root/inventory.toml")
+    assert '(filter = "elsewhere") and the gate' in machine.run(*check)
+    machine.run("sed", "/^filter/d", "-i", "/root/inventory.toml")
+    machine.run("systemctl", "restart", "rspdns-filter")
+    assert drops_strangers(machine)
+
+    for file in ("registrar-r2.gate", "registrar-r2.env"):
+        machine.run("mv", f"/etc/rspdns/{file}", "/root/")
+        refused = machine.try_run(*check)
+        assert refused.returncode == 1
+        assert (
+            f"no gate stands before registrar r2 of this host: /etc/rspdns/{file} is missing"
+            in refused.stderr
+        )
+        machine.run("mv", f"/root/{file}", "/etc/rspdns/")
+    machine.run(*check)
 
 
 def test_every_unit_runs_confined_and_as_nobody_special(machine: LiveSystemd) -> None:

@@ -19,7 +19,6 @@ from tests.support.namespaces import REPOSITORY, Namespace
 REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
 ANNOUNCEMENTS = str(REPOSITORY / "tests/support/announcements.py")
 HOSTS = {"r1": 11, "r2": 12, "ns1": 21, "ns2": 22, "as1": 31, "client": 61}
-INSTALLED_AS = "/etc/rspdns/rspdns.nft"
 GROUPS = {4: "239.0.0.50", 6: "ff05::50"}
 AGENT_PORT, SERVER_PORT = 5999, 5061
 # r2's own would let nobody but registrars answer, and the client has nothing to do with all this.
@@ -150,44 +149,3 @@ def test_announcements_of_registrars_reach_agents_and_forged_ones_nobody(
     until_lines(tmp_path / "r2", {registrar, forger})  # it has no filter
     assert until_lines(tmp_path / "as1", {registrar}) == {registrar}
     assert until_lines(tmp_path / "ns1", set()) == set()
-
-
-DEBIANS = """\
-#!/usr/sbin/nft -f
-
-flush ruleset
-
-table inet filter {
-	chain input {
-		type filter hook input priority filter;
-	}
-}
-"""
-
-
-def test_the_packet_filter_is_there_again_when_the_host_loads_its_own_rules(
-    namespace: Namespace, tmp_path: Path
-) -> None:
-    """With the line the docs have an operator add to what Debian ships, which begins with a flush."""
-    line = f'include "{INSTALLED_AS}"'
-    assert f"    {line}\n" in (REPOSITORY / "docs/how-to/registrars/protect.md").read_text()
-    inventory = tmp_path / "inventory.toml"
-    inventory.write_text(INVENTORY.format(group="[ff05::50]:3863", **{name: address(name) for name in HOSTS}))
-    ours = tmp_path / "rspdns.nft"
-    ours.write_text(dict(render_files(load_inventory(inventory)))["r1"]["rspdns.nft"])
-    assert line in ours.read_text()
-    hosts_own = tmp_path / "nftables.conf"
-    hosts_own.write_text(DEBIANS + line.replace(INSTALLED_AS, str(ours)) + "\n")
-    loaded = []
-    for command in (
-        ("-f", str(hosts_own)),
-        ("-f", str(hosts_own)),
-        ("flush", "ruleset"),
-        ("-f", str(hosts_own)),
-    ):
-        done = namespace.run("nft", *command)
-        assert done.returncode == 0, done.stderr
-        loaded.append(namespace.run("nft", "list", "ruleset").stdout)
-    assert loaded[0] == loaded[1] == loaded[3]
-    assert loaded[0].count("meta l4proto sctp counter") == 1
-    assert "table inet rspdns" not in loaded[2]

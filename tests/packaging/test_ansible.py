@@ -99,6 +99,12 @@ def test_the_hosts_are_those_of_the_inventory(inventory: Path) -> None:
     }
 
 
+def test_the_role_loads_the_packet_filter_unless_the_inventory_has_it_elsewhere(inventory: Path) -> None:
+    assert listed(inventory)["all"]["vars"]["rspdns_filter"] == "nftables"
+    inventory.write_text(f'filter = "elsewhere"\n{INVENTORY}')
+    assert listed(inventory)["all"]["vars"]["rspdns_filter"] == "elsewhere"
+
+
 def test_the_registrars_have_the_ports_that_they_are_started_with(inventory: Path) -> None:
     variables = listed(inventory)["all"]["vars"]
     asap, enrp = [], []

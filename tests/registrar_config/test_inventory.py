@@ -122,6 +122,21 @@ def test_render_writes_a_directory_for_each_entry(tmp_path: Path) -> None:
     assert (tmp_path / "out/name-servers/rspdns.nft").exists()
 
 
+def test_no_packet_filter_is_rendered_when_it_is_elsewhere(tmp_path: Path) -> None:
+    agent = '[[agent]]\nname = "a"\naddresses = ["10.1.0.7"]\n'
+    here = render_files(read(tmp_path, registrars("10.0.0.1") + agent))
+    elsewhere = render_files(read(tmp_path, 'filter = "elsewhere"\n' + registrars("10.0.0.1") + agent))
+    for name, files in here.items():
+        assert files.keys() - elsewhere[name].keys() == {"rspdns.nft"}
+
+
+def test_check_away_from_the_registrars_says_that_it_sees_no_filter() -> None:
+    done = CliRunner().invoke(main, ["check", str(EXAMPLE)])
+    assert done.exit_code == 0, done.output
+    assert "No registrar is on this host" in done.output
+    assert "No registrar" not in CliRunner().invoke(main, ["check", "--offline", str(EXAMPLE)]).output
+
+
 def test_two_registrars_are_refused_with_the_reason_unless_forced(tmp_path: Path) -> None:
     file = tmp_path / "inventory.toml"
     file.write_text(registrars("10.0.0.1", "10.0.0.2"))

@@ -1,0 +1,63 @@
+"""Whether what an inventory says about this host's registrars is in force here: packet filter and gate."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from daemon_kit.addresses import is_on_this_host
+from daemon_kit.errors import FatalError
+
+from registrar_config.gate import check_rules
+from registrar_config.inventory import Inventory
+
+INSTALLED_IN: Final = Path("/etc/rspdns")
+"""The folder of the rendered files on their hosts."""
+FILTER_UNIT: Final = "rspdns-filter"
+_CHAIN: Final = ("list", "chain", "inet", "rspdns", "input")
+_WITHIN_S: Final = 20
+
+
+def registrars_here(inventory: Inventory) -> list[str]:
+    """Return the names of the registrars whose addresses this host has."""
+    return [name for name, settings in inventory.registrars.items() if is_on_this_host(settings.asap.address)]
+
+
+def missing(inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN) -> Iterator[str]:
+    """Yield what does not protect the registrars `names` of this host, and what to do about it."""
+    if inventory.filter == "nftables" and (problem := _filter_problem()):
+        yield (
+            f"no packet filter protects {', '.join(names)} on this host: {problem}. Copy the rendered "
+            f"rspdns.nft to {folder}, then `systemctl restart {FILTER_UNIT}`. If another firewall keeps "
+            'strangers away, write filter = "elsewhere" into the inventory'
+        )
+    for name in names:
+        if problem := _gate_problem(folder, name):
+            yield f"no gate stands before registrar {name} of this host: {problem}"
+
+
+def _filter_problem() -> str:
+    nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
+    if nft is None:
+        return "nft is not installed (Debian: apt-get install nftables)"
+    done = subprocess.run([nft, *_CHAIN], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    if "not permitted" in done.stderr:
+        return "only root can see it, so run this command as root (--offline: look at the inventory only)"
+    if done.returncode != 0 or "sctp counter" not in done.stdout:
+        return "nftables has no table `inet rspdns` that drops SCTP"
+    return ""
+
+
+def _gate_problem(folder: Path, name: str) -> str:
+    options, rules = folder / f"registrar-{name}.env", folder / f"registrar-{name}.gate"
+    for file in (options, rules):
+        if not file.exists():
+            return f"{file} is missing; copy the rendered one there, then restart rspdns-registrar@{name}"
+    if f"--gate={rules}" not in options.read_text().split():
+        return f"{options} lacks --gate={rules}; copy the rendered one there"
+    try:
+        check_rules(rules)
+    except FatalError as problem:
+        return str(problem)
+    return ""
