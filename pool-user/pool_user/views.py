@@ -72,6 +72,9 @@ class PoolView:
 
     `vanished` are the identifiers of those of a keyed pool that are gone without their sidecar's word. They
     are probed too, and among the `members` for a while when they answer.
+
+    `moving` are the identifiers of members that registrars tell at another place: they are probed at the old
+    one, and are among the `members` there while it answers.
     """
 
     handle: str
@@ -83,6 +86,7 @@ class PoolView:
     unreachable: tuple[Member, ...] = ()
     suspected: tuple[int, ...] = ()
     vanished: tuple[int, ...] = ()
+    moving: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
     python -m rspdns_lab.chain.lying_registrar flood ADDRESS NUMBER HANDLE TABLE PER_S FIRST_NETWORK
     python -m rspdns_lab.chain.lying_registrar deny ADDRESS NUMBER HONEST VICTIM INVENTED HANDLE ...
-    python -m rspdns_lab.chain.lying_registrar takeover|steal|ghosts ADDRESS NUMBER HANDLE INVENTED HONEST ...
+    python -m rspdns_lab.chain.lying_registrar KIND ADDRESS NUMBER HANDLE INVENTED HONEST ...
 
 ADDRESS and HONEST are HOST or HOST:ASAP_PORT/ENRP_PORT. NUMBER is
 that of its sentinel. `flood`: TABLE elements of the pool HANDLE are in each handle table, at
@@ -11,10 +11,11 @@ about another element. `deny`: the pools are those of the registrar HONEST witho
 VICTIM, and with others at the address INVENTED. Ten times a second all followers, registrars as well, are
 told that it is the home of the former, and that they have left.
 
-The last three tell lies about all that the other registrars own, ten times a second. `takeover`: it has taken
+Each KIND is a lie about all that the other registrars own, ten times a second. `takeover`: it has taken
 all of them over, and lists none of it. `steal`: it is the home of each element, sentinels too, and each has
-left. `ghosts`: five more elements in the pool HANDLE, at the address INVENTED and port 6666, that another
-registrar is home of.
+left. `steal-address`: it is the home of each element of the pool HANDLE, which is at the address INVENTED and
+port 6666. `ghosts`: five more elements in the pool HANDLE, at that address and port, that another registrar
+is home of.
 
 Each writes "sent N to FOLLOWERS" once a second.
 """
@@ -258,6 +259,13 @@ async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *ho
             ]
             liar.push([(UpdateAction.ADD, pool, element) for pool, element in stolen])
             liar.push([(UpdateAction.DELETE, pool, element) for pool, element in stolen])
+        elif kind == "steal-address":
+            moved = [
+                replace(_ghost(element, identifier, invented), home_registrar=liar.identifier)
+                for (pool, identifier), element in liar.victims.items()
+                if pool == handle.encode()
+            ]
+            liar.push([(UpdateAction.ADD, handle.encode(), element) for element in moved])
         else:
             of_pool = [element for (pool, _), element in liar.victims.items() if pool == handle.encode()]
             identifiers = itertools.islice(ghosts, _GHOSTS_AT_ONCE if of_pool else 0)

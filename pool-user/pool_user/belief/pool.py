@@ -13,6 +13,7 @@ from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
 from pool_user.belief.identities import LEFT, Identities, Places, Vanished
 from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
+from pool_user.belief.moves import Moves
 from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.registrars.standing import Court
@@ -65,6 +66,7 @@ class PoolBelief:
         self._identities = Identities(handle)
         self._places = Places()
         """Where the `_wanted` are."""
+        self._moves = Moves()
         self._vanished = Vanished()
         self._reasons: dict[int, str] = {}
         """Why those held back would be out."""
@@ -235,8 +237,12 @@ class PoolBelief:
 
     def probed(self, member: Member, reachable: bool) -> None:
         """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
-        about a member whose home registrar is lost. About a vanished member it alone counts."""
+        about a member whose home registrar is lost. It alone counts about members that vanished, or that are
+        told elsewhere."""
         if self._vanished.probed(member, reachable):
+            self.is_dirty = True
+        elif self._moves.probed(member, reachable):
+            self._touched.add(member.identifier)
             self.is_dirty = True
         else:
             self.is_dirty |= self._reachability.probed(member, reachable)
@@ -269,14 +275,20 @@ class PoolBelief:
             self._history.next_deadline_s,
             self._orphans.next_deadline_s,
             self._vanished.next_deadline_s,
+            self._moves.next_deadline_s,
         )
         return min((time_s for time_s in times if time_s is not None), default=None)
 
     @property
+    def is_probing(self) -> bool:
+        """Whether some member is to be probed although registrars vouch for the pool."""
+        return bool(self.view.suspected or self.view.vanished or self.view.moving)
+
+    @property
     def probe_targets(self) -> tuple[Member, ...]:
         """The members of a pool that is stale, verified, or has somebody whose home registrar is lost (the
-        others are the witnesses), the unreachable too; else the vanished only."""
-        found = dict(self._vanished.members)
+        others are the witnesses), the unreachable too; else the vanished, and those told elsewhere, only."""
+        found = {**self._vanished.members, **self._moves.members}
         if self._is_probed(self.view.stale_since_s) or self.view.suspected:
             found = self._members | found
         return tuple(found[identifier] for identifier in sorted(found))
@@ -293,6 +305,8 @@ class PoolBelief:
         self._now = now
         judged = self._judge(court, now)
         self._admit(judged, court, now)
+        if doubled := self._moves.doubled(self._places):
+            self._admit(doubled, court, now)
         members, out = dict(self._wanted), dict(self._out)
         self._contest(members, court, followed, now)
         events = self._hold_back(members, court, now)
@@ -306,6 +320,7 @@ class PoolBelief:
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
         )
         reasons = self._why_out(judged, out)
+        events += self._moves.events(self.handle, now)
         events += happened(self.handle, self.view, self._shown, members, judged, out, reasons, now)
         self._history.note(before, self._members, reasons, self._homes, now)
         self._homes.keep(self._members)
@@ -321,6 +336,7 @@ class PoolBelief:
             unreachable=unreachable,
             suspected=suspected,
             vanished=tuple(sorted(self._vanished.members)),
+            moving=tuple(sorted(self._moves.members)),
         )
         self._shown = members
         self.view = self.view if view == self.view else view
@@ -339,7 +355,7 @@ class PoolBelief:
             judged = set(self._decisions).union(*(listing.claims for listing in self._listings.values()))
         else:
             expired = {identifier for identifier, at_s in self._expires_s.items() if at_s <= now}
-            judged = self._touched | self._open | expired
+            judged = self._touched | self._open | expired | self._moves.due(now)
         self._judged_by = court
         self._touched.clear()
         decisions = decide(self._listings, court, self._members, judged)
@@ -362,6 +378,8 @@ class PoolBelief:
                 self._places.remove(member)
             self._out.pop(identifier, None)
             decision = self._decisions.get(identifier)
+            if decision is None or not decision.is_in:
+                self._moves.forget(identifier)
             if decision is None:
                 self._expires_s.pop(identifier, None)
                 continue
@@ -378,6 +396,11 @@ class PoolBelief:
                     self._homes.confirm(identifier, element.home_registrar, self._listings, court, now)
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
+                if self.rules.keys:
+                    self._moves.forget(identifier)
+                else:
+                    is_gone = identifier in self._reachability.unreachable
+                    member = self._moves.placed(member, None if is_gone else before, now)
                 wanted = before if before is not None and before == member else member
                 self._wanted[identifier] = wanted
                 self._places.add(wanted)

@@ -39,6 +39,9 @@ RECENT_S = 10.0
 """Members that were in within this time are the last good ones of a pool that became empty."""
 BLINK_S = 1.0
 """A member that comes back within this time keeps its `since_s`, as if it had never left."""
+MOVED_AFTER_S = 1.0
+"""How long a member that is told elsewhere under the same identifier stays at its old place unless that
+answers the probe: three probes that time out."""
 VANISHED_AFTER_S = 0.2
 """How long a member of a keyed pool that vanished is out, though it answers the probe: its sidecar's word
 that it leaves may be on its way."""

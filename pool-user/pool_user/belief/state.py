@@ -270,7 +270,7 @@ class Belief:
         pools = [
             (handle, pool)
             for handle, pool in self._pools.items()
-            if stale or pool.rules.verified or pool.view.suspected or pool.view.vanished
+            if stale or pool.rules.verified or pool.is_probing
         ]
         return {handle: targets for handle, pool in pools if (targets := pool.probe_targets)}
 

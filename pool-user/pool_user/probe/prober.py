@@ -119,16 +119,18 @@ class Prober:
 
     def _take_targets(self, now: float) -> None:
         views = self._belief.views(now)
+        wanted = self._belief.probe_targets(now)
+        doubted = {handle: {*views[handle].vanished, *views[handle].moving} for handle in wanted}
         targets = [
             Target(
                 handle,
                 member,
                 self._pools[handle].plan,
                 self._pools[handle].group,
-                is_suspected=member.identifier in (*views[handle].suspected, *views[handle].vanished),
-                is_vanished=member.identifier in views[handle].vanished,
+                is_suspected=member.identifier in doubted[handle].union(views[handle].suspected),
+                is_vanished=member.identifier in doubted[handle],
             )
-            for handle, members in self._belief.probe_targets(now).items()
+            for handle, members in wanted.items()
             if handle in self._pools
             for member in members
         ]

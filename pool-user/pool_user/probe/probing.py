@@ -94,7 +94,7 @@ class Target:
     group: str = ""
     is_suspected: bool = False
     is_vanished: bool = False
-    """No registrar lists it: it counts as unreachable until it answers, and needs no witness to fall
+    """No registrar lists it there: it counts as unreachable until it answers, and needs no witness to fall
     again."""
 
     @property

@@ -1,0 +1,124 @@
+"""Members that registrars tell at another place under the same identifier, in a pool without keys.
+
+A registrar that lies says so of servers that live, and so does a host that takes identifiers. A sidecar says
+so, too, when its server has another address after a restart. The old place tells them apart:
+
+- It answers the backend's own probe: the member stays there, and the other place is refused.
+- It does not answer within MOVED_AFTER_S, or stops to: the member is at the other place.
+- The server there is in under another identifier: its sidecar took a fresh one. Nothing is left to defend.
+
+In a keyed pool an identifier proves its place, and no other place counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pool_user.belief.admission import REFUSED, TOLD_EVERY_S
+from pool_user.belief.identities import Places, place_of
+from pool_user.belief.rules import MOVED_AFTER_S
+from pool_user.views import BeliefEvent, Member
+
+
+@dataclass(slots=True)
+class _Move:
+    """`member` is at the old place, `other` at the one that was told last, `since_s` when that began."""
+
+    member: Member
+    other: Member
+    since_s: float
+    answers: bool = False
+    is_over: bool = False
+
+    def is_due(self, now: float) -> bool:
+        """Whether nothing answered at the old place in time."""
+        return not self.is_over and not self.answers and now >= self.since_s + MOVED_AFTER_S
+
+
+class Moves:
+    """The members of one pool that stay at their old place for now, and are probed there."""
+
+    def __init__(self) -> None:
+        self._moves: dict[int, _Move] = {}
+        self._told_s = self._now = float("-inf")
+
+    def placed(self, other: Member, before: Member | None, now: float) -> Member:
+        """Return the member that counts: `other`, as the registrars tell it, or the member of `before`."""
+        self._now = now
+        move = self._moves.get(other.identifier)
+        if before is None or _is_at(other, before):
+            self._moves.pop(other.identifier, None)
+            return other
+        if move is None or place_of(move.member) != place_of(before):
+            move = self._moves[other.identifier] = _Move(before, other, now)
+        move.other = other
+        move.is_over |= move.is_due(now)
+        return other if move.is_over else move.member
+
+    def forget(self, identifier: int) -> None:
+        """No registrar's word about this PE counts any more."""
+        self._moves.pop(identifier, None)
+
+    def probed(self, member: Member, answers: bool) -> bool:
+        """The probe came to a conclusion. Return whether it concerns a member that stays at its old place."""
+        move = self._moves.get(member.identifier)
+        if move is None or move.is_over or place_of(member) != place_of(move.member):
+            return False
+        move.answers = answers
+        move.is_over = not answers
+        return True
+
+    def due(self, now: float) -> set[int]:
+        """The members whose old place did not answer in time."""
+        self._now = now
+        return {identifier for identifier, move in self._moves.items() if move.is_due(now)}
+
+    def doubled(self, places: Places) -> set[int]:
+        """The members whose server is in under another identifier; they do not stay any more."""
+        found = {
+            identifier
+            for identifier, move in self._moves.items()
+            if not move.is_over and places.others(move.member)
+        }
+        for identifier in found:
+            self._moves[identifier].is_over = True
+        return found
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """Those that stay, at their old places, by identifier."""
+        return {identifier: move.member for identifier, move in self._moves.items() if not move.is_over}
+
+    def events(self, handle: str, now: float) -> Iterator[BeliefEvent]:
+        """Tell of one place that is refused, now and then: whoever sends these may send any number."""
+        refused = [move for move in self._moves.values() if move.answers and not move.is_over]
+        if not refused or now < self._told_s + TOLD_EVERY_S:
+            return
+        self._told_s = now
+        move = refused[-1]
+        words = (
+            f"{REFUSED}: {move.other.addresses[0]} port {move.other.port} under the identifier of "
+            f"{move.member.addresses[0]} port {move.member.port}, which still answers this name server. Does "
+            "a host take identifiers, or was a state directory copied?"
+        )
+        yield BeliefEvent(now, "refused", handle, move.member.identifier, words)
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When a member may be elsewhere by time alone."""
+        times = [
+            move.since_s + MOVED_AFTER_S
+            for move in self._moves.values()
+            if not move.is_over and not move.answers
+        ]
+        return min((time_s for time_s in times if time_s > self._now), default=None)
+
+
+def _is_at(other: Member, before: Member) -> bool:
+    """Whether no other place is told than those of before."""
+    return (
+        other.port == before.port
+        and other.protocol is before.protocol
+        and set(other.addresses) <= set(before.addresses)
+    )

@@ -1,0 +1,116 @@
+"""A member that registrars tell at another address under the same identifier, in a pool without keys."""
+
+from __future__ import annotations
+
+import pytest
+from pool_user.belief.rules import MOVED_AFTER_S
+
+from rserpool import PoolElement, Update
+from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push
+
+OLD, NEW = "10.0.0.1", "10.0.0.66"
+
+
+def told(home: int, address: str = NEW, port: int = 5060) -> PoolElement:
+    """PE 1 at another address."""
+    return pe(1, home, address, port)
+
+
+@pytest.fixture
+def play() -> Play:
+    """Two members that are in for long; the third registrar will lie."""
+    play = Play()
+    play.settle(0, 1, 2)
+    for index in range(3):
+        play.answer(index, pe(1, R1), pe(2, R2))
+    play.follow(0, 1, 2)
+    play.wait(20)
+    return play
+
+
+def shown(play: Play) -> list[str]:
+    return [str(member.addresses[0]) for member in play.view().members]
+
+
+def probe(play: Play, answers: bool) -> None:
+    """The probe of PE 1, at the place at which it is to be probed, comes to a conclusion."""
+    (member,) = [one for one in play.belief.probe_targets(play.now)[POOL] if one.identifier == 1]
+    play.belief.probed(POOL, member, answers, play.now)
+
+
+@pytest.mark.parametrize("home", [R1, R3], ids=["its home", "a registrar that lies"])
+def test_a_member_whose_old_address_answers_stays_there(play: Play, home: int) -> None:
+    index = 0 if home == R1 else 2
+    push(play, index, told(home))
+    assert shown(play) == [OLD, "10.0.0.2"]
+    assert play.view().moving == (1,)
+    probe(play, answers=True)
+    for _ in range(50):
+        push(play, index, told(home, port=6666))
+        play.wait(1)
+        assert shown(play) == [OLD, "10.0.0.2"]
+    words = [event.words for event in play.belief.take_events() if event.kind == "refused"]
+    assert 1 <= len(words) <= 6
+    assert f"{NEW} port 6666 under the identifier of {OLD} port 5060" in words[-1]
+
+
+def test_a_member_whose_old_address_does_not_answer_is_at_the_new_one(play: Play) -> None:
+    push(play, 0, told(R1))
+    play.view()
+    play.wait(MOVED_AFTER_S - 0.1)
+    assert shown(play) == [OLD, "10.0.0.2"]
+    play.wait(0.2)
+    assert shown(play) == [NEW, "10.0.0.2"]
+    assert play.view().moving == ()
+
+
+def test_a_member_that_stays_goes_to_the_new_address_when_the_old_one_falls(play: Play) -> None:
+    push(play, 0, told(R1))
+    probe(play, answers=True)
+    play.wait(5)
+    assert shown(play) == [OLD, "10.0.0.2"]
+    probe(play, answers=False)
+    assert shown(play) == [NEW, "10.0.0.2"]
+
+
+def test_a_member_that_the_probe_had_not_reached_moves_at_once(play: Play) -> None:
+    play.down(0)
+    play.view()
+    play.wait(1)
+    play.view()
+    probe(play, answers=False)
+    assert shown(play) == ["10.0.0.2"]
+    push(play, 1, told(R2))
+    assert shown(play) == [NEW, "10.0.0.2"]
+
+
+def test_a_server_that_took_a_fresh_identifier_ends_the_dispute(play: Play) -> None:
+    """A drain of it must not find the old identifier in its place."""
+    push(play, 2, told(R3))
+    probe(play, answers=True)
+    push(play, 0, pe(7, R1, OLD))
+    assert sorted(shown(play)) == [OLD, "10.0.0.2", NEW]
+    push(play, 0, pe(7, R1, OLD), gone=True)
+    assert OLD not in shown(play)
+
+
+def test_a_word_that_is_taken_back_leaves_nothing_behind(play: Play) -> None:
+    push(play, 2, told(R3))
+    push(play, 0, pe(1, R1))
+    assert shown(play) == [OLD, "10.0.0.2"]
+    assert play.view().moving == ()
+    assert POOL not in play.belief.probe_targets(play.now)
+
+
+def test_lies_and_deletions_in_turn_keep_nobody_out(play: Play) -> None:
+    """Ten times a second; the sidecar registers again after half a second."""
+    for turn in range(50):
+        push(play, 2, told(R3))
+        assert shown(play) == [OLD, "10.0.0.2"]
+        if turn == 1:
+            probe(play, answers=True)
+        play.belief.updated(2, Update(R3, POOL.encode(), told(R3), True, play.now))
+        assert shown(play) == [OLD, "10.0.0.2"]
+        if turn % 5 == 4:
+            push(play, 0, pe(1, R1))
+        play.wait(0.1)
