@@ -38,6 +38,7 @@ from rserpool import (
     ServerKey,
     Transport,
     backoff_s,
+    least_wanted,
 )
 
 DEREGISTRATION_TIMEOUT_MS = 500
@@ -752,7 +753,8 @@ class Registration:
         """Register, in a keyed pool, what says that this stay is over; wait for a registrar, but not for
         long.
 
-        It goes another way than the deregistration, and to another registrar where the home is silent.
+        It goes another way than the deregistration, and to another registrar where the home is silent. A
+        reader without the key takes it for a server: it is the last that such a reader should choose.
         """
         if self._key is None:
             return
@@ -764,7 +766,13 @@ class Registration:
             if event.kind is RegistrationEventKind.REGISTERED:
                 is_in.set()
 
-        client = self._client_for(replace(element, identifier=identifier), told)
+        farewell = replace(
+            element,
+            identifier=identifier,
+            life_ms=round(FAREWELL_S * 1000),
+            policy=least_wanted(element.policy),
+        )
+        client = self._client_for(farewell, told)
         try:
             client.start()
         except (RSerPoolError, OSError):

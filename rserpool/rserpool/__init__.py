@@ -88,6 +88,7 @@ from rserpool.policies import (
     UnknownPolicy,
     decode_policy,
     encode_policy,
+    least_wanted,
 )
 from rserpool.rspregistrar import (
     MAX_HANDLE,
@@ -190,6 +191,7 @@ __all__ = [
     "encode_policy",
     "enrp",
     "group_problem",
+    "least_wanted",
     "new_pool_key",
     "policies",
     "pool_key_line",

@@ -5,7 +5,7 @@ values survives the way to float and back. Weights, priorities and distances are
 """
 
 import struct
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import ClassVar
 
 from rserpool.errors import DecodeError, EncodeError
@@ -187,6 +187,29 @@ POLICIES: dict[int, type[KnownPolicy]] = {policy.TYPE: policy for policy in Know
 _FRACTIONS = {
     number: tuple(field.type is float for field in fields(policy)) for number, policy in POLICIES.items()
 }
+
+
+LEAST_WANTED_LOAD = 0.999
+"""Not 1: a registrar may leave out an element that its policy never chooses."""
+
+
+def least_wanted(policy: Policy) -> Policy:
+    """Return the policy of an element that nobody should choose, and that registrars list all the same.
+
+    It is of the same type: a registrar takes no other one into the pool. Round robin and random know no
+    preference.
+    """
+    match policy:
+        case WeightedRoundRobin():
+            return WeightedRoundRobin(0)
+        case WeightedRandom() | WeightedRandomDPF():
+            return replace(policy, weight=1)  # handle resolutions leave weight 0 out
+        case Priority():
+            return Priority(0)
+        case RoundRobin() | Random() | UnknownPolicy():
+            return policy
+        case _:
+            return replace(policy, load=LEAST_WANTED_LOAD)
 
 
 def encode_policy(policy: Policy) -> bytes:

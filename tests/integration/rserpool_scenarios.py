@@ -18,6 +18,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from rserpool.policies import (
+    Priority,
+    PriorityLeastUsed,
+    RandomizedLeastUsed,
+    WeightedRandom,
+    WeightedRoundRobin,
+)
+
 from rserpool import (
     AssociationUp,
     EndpointKeepAlive,
@@ -39,6 +47,7 @@ from rserpool import (
     SctpSocket,
     Transport,
     asap,
+    least_wanted,
 )
 from tests.support.stalls import Mark
 from tests.support.waiting import until_async
@@ -183,6 +192,28 @@ async def rejected(here: PoolAtRegistrars) -> None:
     assert "policy" in event.detail
     assert event.causes
     assert not other.is_registered
+
+
+async def least_wanted_elements(here: PoolAtRegistrars) -> None:
+    """An element that nobody should choose is listed with the others, behind them where the policy can."""
+    policies: list[Policy] = [
+        WeightedRoundRobin(5),
+        WeightedRandom(5),
+        Priority(5),
+        LeastUsed(0.5),
+        RandomizedLeastUsed(0.5),
+        PriorityLeastUsed(0.5, 0.1),
+    ]
+    for number, policy in enumerate(policies):
+        here.element(b"wanted-%d" % number, identifier=2, policy=policy)
+    for number in range(len(policies)):
+        await here.until_listed(b"wanted-%d" % number, {2})
+    for number, policy in enumerate(policies):
+        here.element(b"wanted-%d" % number, identifier=1, policy=least_wanted(policy))
+    for number, policy in enumerate(policies):
+        view = await here.until_listed(b"wanted-%d" % number, {1, 2})
+        if isinstance(policy, Priority | LeastUsed | PriorityLeastUsed):
+            assert all(members and members[0].identifier == 2 for members in view.values()), (policy, view)
 
 
 async def tools_find_it(here: PoolAtRegistrars) -> None:
@@ -433,6 +464,7 @@ SCENARIOS = {
         found_by_all,
         deregistered,
         rejected,
+        least_wanted_elements,
         tools_find_it,
         own_port,
         multihomed,

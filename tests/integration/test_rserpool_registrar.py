@@ -69,6 +69,10 @@ def test_our_codes_talk_to_a_registrar_in_each_harmless_scenario(
     shared.play(scenario, loop)
 
 
+def test_registrars_list_an_element_that_nobody_should_choose(shared: Played) -> None:
+    shared.play("least_wanted_elements")
+
+
 FAULTS = ("killed_registrar", "frozen_registrar", "woken_registrar", "taken_over", "pinned")
 IPV6 = "found_by_all"
 AT_ONCE = 3

@@ -19,6 +19,7 @@ from ppe_agent.registration import (
 
 from rserpool import (
     Cause,
+    LeastUsed,
     PoolElement,
     PoolKey,
     Protocol,
@@ -219,6 +220,7 @@ async def test_each_stay_in_a_keyed_pool_has_another_identifier_and_leaving_is_s
         stay, farewell = pool.stays
         assert stay.calls == ["start", "deregister", "close"]
         assert (farewell.element.identifier, farewell.calls) == (KEY.leaving(b"pool", first), ["start"])
+        assert (farewell.element.life_ms, farewell.element.policy) == (2000, LeastUsed(0.999))
         one.want(True)
         await settle()
         assert KEY.is_mine(b"pool", one.identifier)
