@@ -37,9 +37,9 @@ from pool_user import (
     reasons,
 )
 
+from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import Snapshot
 from rspdns.configuration import BackendConfig, differing
 from rspdns.departures import Departure, departures
 from rspdns.dnssec.store import DnssecStore
@@ -136,7 +136,7 @@ class Backend:
             max_stale_s=config.max_stale_s,
             hot=self._hot,
             on_published=self.events.published,
-            kernel=self.fastpath,
+            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
         )
         self._names = PoolNames(config.zones)
         self._signed = frozenset(self.store.signed_zones())
@@ -300,10 +300,10 @@ class Backend:
         self.keeper.changed(views)
         self.prober.changed()
 
-    def _swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
+    def _swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
         if self.fastpath is not None:  # first: its answers change at once, PowerDNS's with the purge
-            self.fastpath.publish(snapshot, self._signed, self.publisher.withdrawn)
-        self.connector.do(lambda: self.responder.swap(snapshot), purge)
+            self.fastpath.apply(change, self._signed)
+        self.connector.do(lambda: self.responder.swap(change), purge)
 
     def _looked_up(self, name: str) -> None:
         """Called in the answering thread."""
@@ -333,7 +333,7 @@ class Backend:
         self._signed = frozenset(signed)
         self._write_names()
         if self.fastpath is not None:
-            self.fastpath.publish(self.publisher.snapshot, self._signed, self.publisher.withdrawn)
+            self.fastpath.take(self.publisher.snapshot, self._signed)
         # PowerDNS keeps keys and metadata for 30 and 60 s.
         self.purger.purge({f"{zone}$"})
 

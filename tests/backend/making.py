@@ -9,7 +9,9 @@ from typing import Any
 from daemon_kit.config_file import parse
 from pool_user import BeliefEvent, Member, PoolView
 from rspdns.answers.building import build
+from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Found, Snapshot
+from rspdns.pdns.responder import Responder
 from rspdns.rrset import Record
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.file import parse_zone_file
@@ -71,7 +73,12 @@ def answered(
     seed: int = 1,
 ) -> Snapshot:
     own = [zones] if isinstance(zones, Zone) else zones
-    return build(own, of_pools, previous, now, serial, Random(seed))
+    return build(own, of_pools, previous, now, serial, Random(seed)).after
+
+
+def swap(responder: Responder, snapshot: Snapshot) -> Sequence[str]:
+    """Have it answer from this snapshot; return the names to purge first."""
+    return responder.swap(difference(responder.snapshot, snapshot))
 
 
 def records(snapshot: Snapshot, name: str, qtype: str) -> list[Record]:

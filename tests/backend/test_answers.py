@@ -170,8 +170,8 @@ def test_addresses_are_drawn_anew_after_each_ttl() -> None:
     pool, own, draw, snapshot = views(view(*(member(n) for n in (1, 2, 3)))), zone(), Random(43), None
     seen = set()
     for second in range(50):
-        snapshot = build([own], pool, snapshot, NOW + second, 1, draw)
-        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw)
+        snapshot = build([own], pool, snapshot, NOW + second, 1, draw).after
+        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw).after
         assert early.nodes is snapshot.nodes, "not before the TTL is over"
         seen.add(tuple(contents(snapshot, AS, "A")))
     assert len(seen) == 3
@@ -181,7 +181,7 @@ def test_addresses_are_drawn_anew_on_every_change() -> None:
     few = [member(n) for n in range(1, 9)]
     own, draw, snapshot, seen = zone(), Random(47), None, set()
     for turn in range(60):
-        snapshot = build([own], views(view(*few[: 8 - turn % 2])), snapshot, NOW, 1, draw)
+        snapshot = build([own], views(view(*few[: 8 - turn % 2])), snapshot, NOW, 1, draw).after
         seen.add(tuple(contents(snapshot, AS, "A")))
     assert len(seen) > 15
 
@@ -297,8 +297,8 @@ def test_nodes_shared_with_the_snapshot_before_equal_those_built_anew(
             protocol = Protocol.UDP if handle == "sip-udp" else Protocol.TCP
             members = [member(one, *found, port=port, protocol=protocol) for one, found, port in of_pool]
             told |= views(view(*sorted(members, key=lambda one: one.identifier), handle=handle))
-        snapshot = build([own], told, snapshot, now, 1, Random(1), asked_for=asked_for)
-        assert snapshot.nodes == build([own], told, None, now, 1, Random(1)).nodes
+        snapshot = build([own], told, snapshot, now, 1, Random(1), asked_for=asked_for).after
+        assert snapshot.nodes == build([own], told, None, now, 1, Random(1)).after.nodes
 
 
 TARGET = f"00000001.u.{AS}"

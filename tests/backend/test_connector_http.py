@@ -19,7 +19,7 @@ from rspdns.pdns.connector_http import HttpConnector, parse
 from rspdns.pdns.remote import RequestError
 from rspdns.pdns.responder import Responder
 
-from tests.backend.making import ZONE, answered, member, view, views, zone
+from tests.backend.making import ZONE, answered, member, swap, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 
@@ -39,7 +39,7 @@ class Asker:
 @pytest.fixture
 def responder(tmp_path: Path) -> Responder:
     made = Responder(store=DnssecStore(tmp_path))
-    made.swap(answered(zone(), views(view(member(1), member(2)))))
+    swap(made, answered(zone(), views(view(member(1), member(2)))))
     return made
 
 
@@ -82,7 +82,7 @@ async def test_an_unknown_name_is_an_answer_and_an_unknown_pool_a_failure(
     ask: Asker, responder: Responder
 ) -> None:
     assert await ask(f"/dns/lookup/nobody.{ZONE}./ANY") == (200, {"result": False})
-    responder.swap(answered(zone(), {}))
+    swap(responder, answered(zone(), {}))
     code, reply = await ask(f"/dns/lookup/{OWNER}./ANY")
     assert code == 503
     assert "result" not in reply

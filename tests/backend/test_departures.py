@@ -24,7 +24,7 @@ from rspdns.status import build
 from rspdns.status.model import ZoneStatus
 
 from rserpool import PoolElement, Protocol, Transport
-from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, swap, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 THREE = view(member(1), member(2), member(3, "10.0.9.3"))
@@ -200,7 +200,7 @@ TARGET = f"00000002.u.as.{ZONE}"
 
 def swapped(made: Responder, seen: Mapping[str, PoolView], before: Snapshot | None = None) -> Snapshot:
     snapshot = answered(OWN, seen, before)
-    made.swap(snapshot)
+    swap(made, snapshot)
     return snapshot
 
 

@@ -3,6 +3,7 @@
 from random import Random
 from types import MappingProxyType
 
+from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers, ZoneNumbers, zone_id
 from rspdns.dnssec.nsec import Chain
 from rspdns.pdns.domain_ids import MOST_COMPARED, DomainIds
@@ -32,11 +33,11 @@ def at(turn: int) -> Snapshot:
 
 def test_many_zones_have_their_own_numbers_for_each_content() -> None:
     ids, turns = DomainIds(), [at(turn) for turn in range(4)]
-    ids.note(Snapshot(), turns[0], SIGNED, now=0)
+    ids.note(difference(Snapshot(), turns[0]), SIGNED, now=0)
     asked: list[tuple[str, int, int]] = []
     for turn in range(3):
         asked += ((zone, turn, ids.of(zone)) for zone in SIGNED)
-        assert sorted(ids.note(turns[turn], turns[turn + 1], SIGNED, now=0)) == sorted(SIGNED)
+        assert sorted(ids.note(difference(turns[turn], turns[turn + 1]), SIGNED, now=0)) == sorted(SIGNED)
     for zone, turn, number in asked:
         past = ids.past(number, now=1)
         assert past is not None, zone
@@ -52,8 +53,8 @@ def test_numbers_after_a_restart_are_of_the_same_zones() -> None:
     """PowerDNS goes on with those of the former life until it learns of the new ones."""
     former, now, turns = DomainIds(), DomainIds(), [at(turn) for turn in range(3)]
     for ids, turn in ((former, 0), (now, 1)):
-        ids.note(Snapshot(), turns[turn], SIGNED if turn else SIGNED[::-1], now=0)
-    now.note(turns[1], turns[2], SIGNED, now=0)
+        ids.note(difference(Snapshot(), turns[turn]), SIGNED if turn else SIGNED[::-1], now=0)
+    now.note(difference(turns[1], turns[2]), SIGNED, now=0)
     for zone in SIGNED:
         found = now.zone(former.of(zone), turns[2], now=1)
         assert found is not None
@@ -78,7 +79,7 @@ def test_the_names_of_a_number_are_those_of_its_time() -> None:
         if draw.random() < 0.05:
             new = Snapshot()
         signed = [ZONE] if draw.random() < 0.9 else []
-        ids.note(old, new, signed, now := turn / 10)
+        ids.note(difference(old, new), signed, now := turn / 10)
         old = new
         if not signed or not new.zone_answers:
             continue
@@ -99,8 +100,8 @@ def test_a_large_zone_that_was_read_anew_is_not_compared_name_by_name() -> None:
     for names, moved in ((10, []), (MOST_COMPARED, [ZONE])):
         ids, text = DomainIds(), f"$GENERATE 1-{names} h$ A 10.0.0.1\n"
         first, again = (answered(made_zone(UDP, FIXED + text), views(view(member(1)))) for _ in range(2))
-        ids.note(Snapshot(), first, [ZONE], now=0)
+        ids.note(difference(Snapshot(), first), [ZONE], now=0)
         before = ids.of(ZONE)
-        assert ids.note(first, again, [ZONE], now=0) == moved
+        assert ids.note(difference(first, again), [ZONE], now=0) == moved
         assert (ids.of(ZONE) != before) == bool(moved)
         assert ids.past(before, now=1) is None or moved

@@ -105,7 +105,7 @@ class PlayedDaemon:
 async def connected(folder: Path, members: int = 2) -> AsyncIterator[tuple[PlayedDaemon, FastPath]]:
     daemon = PlayedDaemon(folder)
     link = FastPath(str(daemon.path), 1232, draw=Random(1))
-    link.publish(snapshot(members), ())
+    link.take(snapshot(members), ())
     link.start()
     try:
         await until_async(lambda: link.is_answering)
@@ -119,7 +119,7 @@ async def test_lease_is_given_when_all_answers_are_visible(tmp_path: Path) -> No
     daemon = PlayedDaemon(tmp_path)
     daemon.goes_on.clear()
     link = FastPath(str(daemon.path), 1232)
-    link.publish(snapshot(2), ())
+    link.take(snapshot(2), ())
     link.start()
     try:
         await asyncio.sleep(0.1)
@@ -137,7 +137,7 @@ async def test_change_is_told_before_the_variants_that_chance_draws(tmp_path: Pa
     async with connected(tmp_path, 20) as (daemon, link):
         await until_async(lambda: VARIANTS in daemon.puts)
         daemon.told.clear()
-        link.publish(snapshot(19), ())
+        link.take(snapshot(19), ())
         await until_async(lambda: VARIANTS in daemon.puts)
         first = [one.kind for one in daemon.told].index("C")
         assert 1 in daemon.puts[:first]
@@ -150,7 +150,7 @@ async def test_frozen_daemon_loses_the_lease_when_it_does_not_take_a_change(tmp_
         daemon.goes_on.clear()
         await asyncio.sleep(3 * COMMITTED_WITHIN_S)
         await until_async(lambda: daemon.has_lease)  # nothing changed: what it answers is right
-        link.publish(snapshot(1), ())
+        link.take(snapshot(1), ())
         await until_async(lambda: daemon.renewed_ns == 0)
         assert not link.is_answering
         await until_async(lambda: link.problem is not None)

@@ -7,8 +7,8 @@ from random import Random
 
 import dns.message
 import dns.rdatatype
+from rspdns.answers.building import build
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
-from rspdns.answers.withdrawals import withdrawals
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import (
     MOST_DEPTH,
@@ -42,7 +42,7 @@ def draw_all(answers: ReadyAnswers) -> dict[Question, tuple[Answer, ...]]:
     """Draw what is to be drawn; return what changed by that."""
     changed: dict[Question, tuple[Answer, ...]] = {}
     while not answers.is_drawn:
-        changed |= answers.draw()
+        changed |= answers.draw_next()
     return changed
 
 
@@ -212,7 +212,7 @@ def test_change_is_ready_before_chance_draws_anything() -> None:
     assert len(answers.take(of(19), ())[question]) == 1
     assert drawn == 0
     assert gone not in " ".join(shown(question, answers.all[question]))
-    answers.draw()
+    answers.draw_next()
     answers.take(of(18), ())  # in the midst of the draws: what was drawn of nineteen counts no more
     assert len(draw_all(answers)[question]) == VARIANTS
     assert "00000013.u" not in " ".join(shown(question, answers.all[question]))
@@ -333,194 +333,23 @@ def test_parts_of_a_status_are_one_message_and_others_come_between_them() -> Non
     assert messages.Reader().feed(data) == [("c", b"between"), ("s", b'{"a": 1}'), ("s", b"{}")]
 
 
-def said_by(question: Question, variants: Iterable[Answer]) -> set[str]:
-    """The last word of every record of any variant: targets in the answer, addresses beside it."""
-    sections = (section for one in variants for section in in_order(question, one))
-    return {record.rsplit(" ", 1)[-1] for section in sections for record in section}
-
-
-def test_servers_that_left_are_withdrawn_as_the_next_build_will_show_it() -> None:
-    rng = Random(1)
-    withdrawn = 0
-    for seed in range(60):
-        count = rng.choice((2, 3, 5, 20))
-        hosts = [member(one, f"10.0.0.{one}", f"2001:db8::{one}") for one in range(1, count + 1)]
-        before = answered(zone(), views(view(*hosts)), seed=seed)
-        answers = ReadyAnswers(Random(seed))
-        answers.take(before, ())
-        if seed % 2:
-            draw_all(answers)
-        staying = set(rng.sample(range(1, count + 1), rng.randint(1, count - 1)))
-        left = views(view(*(one for one in hosts if one.identifier in staying)))
-        if answers.withdraw(withdrawals(before, left)):  # all addresses of two that are shown may be gone
-            withdrawn += 1
-            alive = {str(address) for one in staying for address in hosts[one - 1].addresses}
-            alive |= {f"{one:08x}.u.{HOST}." for one in staying}
-            for qtype, name in (("SRV", OWNER), ("A", HOST), ("AAAA", HOST)):
-                question = Question(name, qtype)
-                said = said_by(question, answers.all[question])
-                assert said
-                assert said <= alive
-            after = answered(zone(), left, before, serial=2, seed=seed)
-            changed = answers.take(after, ())
-            if count <= 3:  # the build shows them all, too, and has no more to say of them
-                assert Question(OWNER, "SRV") not in changed
-            draw_all(answers)
-            assert answers.all.keys() == ready(after).keys()
-    assert withdrawn > 40
-
-
-def test_nothing_is_withdrawn_when_an_answer_would_become_empty() -> None:
-    two_pools = zone(UDP + TCP)
-    udp = view(member(1), member(2))
-    tcp = view(member(3, protocol=Protocol.TCP), handle="sip-tcp")
-    before = answered(two_pools, views(udp, tcp))
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    one_left = views(view(member(1)), tcp)
-    assert withdrawals(before, one_left)
-    for left in (
-        views(view(), tcp),  # the last ones of a pool
-        views(view(member(1)), view(handle="sip-tcp")),  # of another pool at the same moment
-        {"sip-tcp": tcp},  # a pool that nobody knows any more
-    ):
-        assert not withdrawals(before, left)
-    first_tier_only = answered(zone(), views(view(member(1, policy=LeastUsed(0.99)), member(2))))
-    answers.take(first_tier_only, ())
-    gone = withdrawals(first_tier_only, views(view(member(1, policy=LeastUsed(0.99)))))
-    assert gone
-    assert not answers.withdraw(gone)  # no A record would be left
-    assert str(member(2).addresses[0]) in str(shown(Question(HOST, "A"), answers.all[Question(HOST, "A")]))
-
-
-def test_what_is_hidden_stays_hidden_while_another_pool_loses_its_last_member() -> None:
-    two_pools = zone(UDP + TCP)
-    tcp = view(member(7, protocol=Protocol.TCP), handle="sip-tcp")
-    before = answered(two_pools, views(view(member(1), member(2), member(3)), tcp))
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-
-    def hidden() -> set[str]:
-        records = str(shown(Question(OWNER, "SRV"), answers.all[Question(OWNER, "SRV")]))
-        return {number for number in "123" if f" 0000000{number}." not in records}
-
-    assert hidden() == set()
-    first = withdrawals(before, views(view(member(1), member(3)), tcp))
-    answers.withdraw(first)
-    assert hidden() == {"2"}
-    emptied = view(handle="sip-tcp")
-    second = withdrawals(before, views(view(member(1)), emptied), first)
-    assert second == first, "the third waits for the moment at which all changes"
-    answers.withdraw(second)
-    assert hidden() == {"2"}
-    back = withdrawals(before, views(view(member(1), member(2)), emptied), second)
-    answers.withdraw(back)
-    assert back == ()
-    assert hidden() == set()
-
-
-def test_what_is_hidden_stays_hidden_when_an_answer_would_become_empty() -> None:
-    tiers = [member(1, policy=LeastUsed(0.99)), *(member(number) for number in (2, 3, 4))]
-    before = answered(zone(), views(view(*tiers)))
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-
-    def a_records() -> set[str]:
-        return shown(Question(HOST, "A"), answers.all[Question(HOST, "A")])
-
-    shown_first = a_records()
-    answers.withdraw(withdrawals(before, views(view(*tiers[:2], tiers[3]))))
-    answers.withdraw(withdrawals(before, views(view(*tiers[:3]))))
-    assert not answers.withdraw(withdrawals(before, views(view(tiers[0])))), "no A record would be left"
-    assert a_records() == shown_first - {str(tiers[3].addresses[0])}
-
-
-def test_a_server_that_has_moved_is_withdrawn_and_a_load_report_is_none() -> None:
-    before = answered(zone(), TWO)
-    assert not withdrawals(before, views(view(*TWO["sip-udp"].members)))
-    busier = member(2, policy=LeastUsed(0.5))
-    assert not withdrawals(before, views(view(TWO["sip-udp"].members[0], busier)))
-    elsewhere = views(view(TWO["sip-udp"].members[0], member(2, "10.0.0.9")))
-    (moved,) = withdrawals(before, elsewhere)
-    assert moved.targets == {(OWNER, "00000002")}
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    answers.withdraw([moved])
-    assert said_by(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1"}
-    (site,) = answered(zone(), elsewhere, before, serial=2).zone_answers[ZONE].sites
-    answers.take_sites([(ZONE, site)])
-    assert said_by(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1", "10.0.0.9"}
-    assert {"00000002.u.as.ims.example.net.", "10.0.0.9"} <= said_by(
-        Question(OWNER, "SRV"), answers.all[Question(OWNER, "SRV")]
-    )
-
-
-def test_the_address_of_a_server_that_stays_in_another_pool_is_shown_on() -> None:
-    two_pools = zone(UDP + TCP)
-    tcp = view(member(7, "10.0.0.2", protocol=Protocol.TCP), handle="sip-tcp")
-    before = answered(two_pools, views(view(member(1), member(2)), tcp))
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    answers.withdraw(withdrawals(before, views(view(member(1)), tcp)))
-    assert shown(Question(OWNER, "SRV"), answers.all[Question(OWNER, "SRV")]) == {
-        "0 1000 5060 00000001.u.as.ims.example.net."
-    }
-    assert shown(Question(HOST, "A"), answers.all[Question(HOST, "A")]) == {"10.0.0.1", "10.0.0.2"}
-
-
-def test_what_is_withdrawn_of_a_pool_that_waits_stays_hidden_when_its_site_is_made_anew() -> None:
-    two_pools = zone(UDP + TCP)
-    udp = view(member(1), member(2))
-    before = answered(two_pools, views(udp, view(member(7, protocol=Protocol.TCP), handle="sip-tcp")))
-    gone = withdrawals(before, {**before.views, "sip-udp": view(member(1))})
-    more = view(*(member(one, protocol=Protocol.TCP) for one in (7, 8)), handle="sip-tcp")
-    after = answered(two_pools, views(udp, more), before, serial=2)
-    for is_whole in (False, True):
-        answers = ReadyAnswers(Random(1))
-        answers.take(before, ())
-        answers.withdraw(gone)
-        if is_whole:
-            answers.take(after, (), gone)
-        else:
-            answers.take_sites([(ZONE, site) for site in after.zone_answers[ZONE].sites], gone)
-        draw_all(answers)
-        for question, mark in ((Question(OWNER, "SRV"), "00000002"), (Question(HOST, "A"), "10.0.0.2")):
-            assert mark not in str(said_by(question, answers.all[question]))
-        assert "00000008" in str(answers.all.keys())
-
-
-def test_a_server_that_is_back_before_the_build_is_shown_again() -> None:
-    hosts = [member(one) for one in range(1, 21)]
-    before = answered(zone(), views(view(*hosts)))
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    draw_all(answers)
-    question = Question(OWNER, "SRV")
-    answers.withdraw(withdrawals(before, views(view(*hosts[:-1]))))
-    answers.draw_again({OWNER})
-    draw_all(answers)
-    last = "00000014.u.as.ims.example.net."
-    assert last not in str(shown(question, answers.all[question]))
-    answers.take(before, (), withdrawals(before, views(view(*hosts[:-1]))))  # another pool was built
-    assert last not in str(shown(question, answers.all[question]))
-    answers.take(before, ())
-    draw_all(answers)
-    assert len(answers.all[question]) == VARIANTS
-    assert last in str(shown(question, answers.all[question]))
-
-
-def test_sites_are_ready_before_the_snapshot_that_has_them() -> None:
-    before = answered(zone(), TWO)
-    answers = ReadyAnswers(Random(1))
-    answers.take(before, ())
-    three = views(view(*TWO["sip-udp"].members, member(3)))
-    after = answered(zone(), three, before, serial=2)
-    (site,) = after.zone_answers[ZONE].sites
-    whole = ReadyAnswers(Random(1))
-    whole.take(after, ())
-    changed = answers.take_sites([(ZONE, site), ("other.example", site)])
-    assert Question("00000003.u.as.ims.example.net", "A") in changed
-    assert not answers.take(after, ())
-    assert {question: variants[0] for question, variants in answers.all.items()} == {
-        question: variants[0] for question, variants in whole.all.items()
-    }
+def test_changes_give_the_answers_of_the_snapshots_that_they_lead_to() -> None:
+    rng, inner = Random(1), "in." + ZONE
+    zones = [zone(UDP + TCP), zone(UDP.replace("as", "other"), name=inner)]
+    before, answers = Snapshot(), ReadyAnswers(Random(1))
+    for turn in range(60):
+        if turn % 20 == 19:
+            zones = [zone(UDP + TCP), *zones[1:]] if turn < 30 else zones[:1]
+        udp = view(*(member(number) for number in rng.sample(range(1, 9), rng.randint(0, 8))))
+        tcp = view(*(member(7, protocol=Protocol.TCP) for _ in range(turn % 2)), handle="sip-tcp")
+        change = build(zones, views(udp, tcp), before, NOW + turn, turn, rng)
+        signed = {inner} if turn % 7 == 0 else set[str]()
+        if turn % 7 < 2:
+            answers.take(before, signed)
+        answers.apply(change, signed)
+        whole = ReadyAnswers(Random(1))
+        whole.take(change.after, signed)
+        assert {question: variants[0] for question, variants in answers.all.items()} == {
+            question: variants[0] for question, variants in whole.all.items()
+        }
+        before = change.after

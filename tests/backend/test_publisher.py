@@ -9,11 +9,10 @@ from random import Random
 import pytest
 from pool_user import PoolView
 from rspdns.answers import publisher
-from rspdns.answers.building import ChangedSites
+from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Found, Snapshot
-from rspdns.answers.withdrawals import Withdrawal
 from rspdns.zones.zone import Zone
 
 from rserpool import LeastUsed
@@ -24,28 +23,13 @@ OWNER = f"_sip._udp.as.{ZONE}"
 WHOLE = f"{ZONE}$"
 
 
-class Kernel:
-    """Shows at once what it is told."""
-
-    def __init__(self, told: list[tuple[str, object]]) -> None:
-        self.is_answering = True
-        self._told = told
-
-    def withdraw(self, withdrawn: Collection[Withdrawal]) -> None:
-        self._told.append(("withdraw", {label for one in withdrawn for _, label in one.targets}))
-
-    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None:
-        self._told.append(("show", {site.name for _, site in sites}))
-
-
 class Scene:
-    def __init__(
-        self, folder: Path, *zones: Zone, hot: frozenset[str] = frozenset(), has_kernel: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, *zones: Zone, hot: frozenset[str] = frozenset()) -> None:
         self.told: list[tuple[str, object]] = []
         self.hot = hot
         self.now = 1000.0
         self.free_at_s = 0.0
+        self.is_seen_at_once = False
         self.first: tuple[str, ...] = ()
         self.purged_in_order: list[str] = []
         self.publisher = Publisher(
@@ -57,11 +41,11 @@ class Scene:
             hot=lambda: self.hot,
             clock=lambda: self.now,
             draw=Random(1),
-            kernel=Kernel(self.told) if has_kernel else None,
+            is_seen_at_once=lambda: self.is_seen_at_once,
         )
 
-    def swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
-        self.told.append(("swap", snapshot))
+    def swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
+        self.told.append(("swap", change.after))
         purge(self.first)
 
     def purge(self, names: Collection[str]) -> None:
@@ -96,45 +80,6 @@ async def test_answers_are_swapped_before_their_names_are_purged(tmp_path: Path)
     assert isinstance(snapshot.lookup(OWNER, "SRV"), Found)
     assert isinstance(names, set)
     assert {OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"} <= names
-    scene.publisher.close()
-
-
-async def test_the_kernel_hides_who_left_before_anything_is_built_and_shows_sites_before_the_snapshot(
-    tmp_path: Path,
-) -> None:
-    scene = Scene(tmp_path, has_kernel=True)
-    scene.publisher.start(views(view(member(1), member(2))))
-    scene.take()
-    scene.publisher.publish(views(view(member(1))))
-    told = scene.take()
-    assert [kind for kind, _ in told] == ["withdraw", "show", "swap", "purge"]
-    assert told[0][1] == {"00000002"}
-    assert told[1][1] == {f"as.{ZONE}"}
-    assert not scene.publisher.withdrawn
-    scene.publisher.publish(views(view(member(1), member(2))))
-    assert [kind for kind, _ in scene.take()] == ["show", "swap", "purge"]
-    scene.publisher.close()
-
-
-async def test_who_left_is_hidden_also_while_a_large_pool_waits_for_its_build(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(publisher, "LARGE", 2)
-    monkeypatch.setattr(publisher, "LARGE_WAITS_S", 100.0)
-    scene = Scene(tmp_path, has_kernel=True)
-    large = [member(one) for one in range(1, 5)]
-    scene.publisher.start(views(view(*large)))
-    scene.take()
-    labels = [f"{one:08x}" for one in range(1, 5)]
-    for kept in (3, 2, 1, 4, 3):
-        scene.publisher.publish(views(view(*large[:kept])))
-        told = dict(scene.take())
-        assert told["withdraw"] == set(labels[kept:])
-        assert "show" not in told
-    scene.now += 1000
-    scene.publisher.publish(views(view(*large[:2])))
-    assert [kind for kind, _ in scene.take()] == ["withdraw", "show", "swap", "purge"]
-    assert not scene.publisher.withdrawn
     scene.publisher.close()
 
 
@@ -237,9 +182,9 @@ async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
     builds = scene.publisher.builds
     real_swap = scene.publisher._swap
 
-    def slow_swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
+    def slow_swap(change: Change, purge: Callable[[Collection[str]], None]) -> None:
         scene.now += 0.05
-        real_swap(snapshot, purge)
+        real_swap(change, purge)
 
     scene.publisher._swap = slow_swap
     scene.publisher.publish(views(view(member(2))))
@@ -264,9 +209,9 @@ async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_re
     scene = Scene(tmp_path)
     plain_swap = scene.swap
 
-    def slow_swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
+    def slow_swap(change: Change, purge: Callable[[Collection[str]], None]) -> None:
         scene.now += 0.2
-        plain_swap(snapshot, purge)
+        plain_swap(change, purge)
 
     scene.publisher._swap = slow_swap
     both, one = views(view(member(1), member(2))), views(view(member(1)))

@@ -10,7 +10,7 @@ from rspdns.answers.snapshot import Snapshot, zone_id
 from rspdns.pdns.remote import METHODS
 from rspdns.pdns.responder import Responder
 
-from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, UDP, ZONE, answered, member, swap, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 LIVE = answered(zone(), views(view(member(1), member(2))), serial=7)
@@ -20,7 +20,7 @@ UNKNOWN = answered(zone(), {})
 def handle(request: object, snapshot: Snapshot) -> Any:
     """The reply to a request line of PowerDNS."""
     responder = Responder()
-    responder.swap(snapshot)
+    swap(responder, snapshot)
     reply = responder.respond(json.dumps(request).encode())
     assert isinstance(reply, bytes)
     return json.loads(reply)

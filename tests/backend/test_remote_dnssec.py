@@ -18,7 +18,7 @@ from rspdns.pdns.remote_dnssec import PARAMETERS_KEPT_S
 from rspdns.pdns.responder import KNOWN, Responder
 
 from rserpool import LeastUsed
-from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, UDP, ZONE, answered, member, swap, view, views, zone
 
 PRIVATE = base64.b64encode(bytes(range(32))).decode()
 CONTENT = f"Private-key-format: v1.2\nAlgorithm: 13 (ECDSAP256SHA256)\nPrivateKey: {PRIVATE}\n"
@@ -50,7 +50,7 @@ class Clock:
 @pytest.fixture
 async def ask(tmp_path: Path) -> AsyncIterator[Asker]:
     responder = Responder(store=DnssecStore(tmp_path))
-    responder.swap(TWO)
+    swap(responder, TWO)
     yield Asker(responder)
     assert responder.store
     responder.store.close()
@@ -151,7 +151,7 @@ async def test_a_dnssec_request_that_powerdns_would_never_send_is_a_failure_and_
 
 async def test_without_a_store_no_zone_is_signed() -> None:
     ask = Asker(Responder())
-    ask.responder.swap(TWO)
+    swap(ask.responder, TWO)
     for method in KNOWN - {"lookup", "getTSIGKeys"}:
         assert "result" in await ask(
             method, name=ZONE, kind="X", value=[], id=1, key=KEY, qname="x", qtype="A", zonename=ZONE,
@@ -253,7 +253,7 @@ class Question:
 @pytest.fixture
 async def signed(ask: Asker) -> Asker:
     await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
-    assert ask.responder.swap(TWO) == [ZONE], "PowerDNS learns the number of a zone that is signed now"
+    assert swap(ask.responder, TWO) == [ZONE], "PowerDNS learns the number of a zone that is signed now"
     return ask
 
 
@@ -265,7 +265,7 @@ async def test_a_question_is_answered_as_of_the_moment_in_which_it_began(signed:
     """One goes, three comes: a question that began before sees neither."""
     one, three = f"00000001.u.as.{ZONE}", f"00000003.u.as.{ZONE}"
     old = await Question.of(signed)
-    assert signed.responder.swap(members(2, 3)) == [ZONE], "the SOA is purged first"
+    assert swap(signed.responder, members(2, 3)) == [ZONE], "the SOA is purged first"
     new = await Question.of(signed)
     assert new.number != old.number
     assert await old.types(one) == {"A"}
@@ -282,12 +282,12 @@ async def test_a_type_that_comes_is_another_moment_and_a_weight_is_none(signed: 
     old = await Question.of(signed)
     assert await old.types(name) == {"A"}
     both = view(member(1), member(2, "10.0.0.2", "2001:db8::2"))
-    assert signed.responder.swap(answered(zone(), views(both))) == [ZONE]
+    assert swap(signed.responder, answered(zone(), views(both))) == [ZONE]
     new = await Question.of(signed)
     assert await old.types(name) == {"A"}
     assert await new.types(name) == {"A", "AAAA"}
     busy = view(member(1, policy=LeastUsed(0.5)), member(2, "10.0.0.2", "2001:db8::2"))
-    assert signed.responder.swap(answered(zone(), views(busy))) == []
+    assert swap(signed.responder, answered(zone(), views(busy))) == []
     assert (await Question.of(signed)).number == new.number
     assert any(" 500 " in record["content"] for record in await new.lookup(f"_sip._udp.as.{ZONE}"))
 
@@ -306,10 +306,10 @@ async def test_names_are_put_in_order_once_for_a_moment(
     monkeypatch.setattr(remote_dnssec, "Chain", Counted)
     old = await Question.of(signed)
     for load in (0.5, 0.6, 0.7):
-        signed.responder.swap(answered(zone(), views(view(member(1, policy=LeastUsed(load)), member(2)))))
+        swap(signed.responder, answered(zone(), views(view(member(1, policy=LeastUsed(load)), member(2)))))
         assert await (await Question.of(signed)).before("00000002.u.as") == "00000002.u.as"
     assert len(made) == 1
-    signed.responder.swap(members(1))
+    swap(signed.responder, members(1))
     assert await (await Question.of(signed)).before("00000002.u.as") == "00000001.u.as"
     assert await old.before("00000002.u.as") == "00000002.u.as"
     assert len(made) == 2
@@ -321,7 +321,7 @@ async def test_moments_are_forgotten(signed: Asker) -> None:
     in_turn = members(1), members(2)
     old = await Question.of(signed)
     for turn in range(5000):
-        signed.responder.swap(in_turn[turn % 2])
+        swap(signed.responder, in_turn[turn % 2])
         numbers.add((await Question.of(signed)).number)
         clock.now += 0.01
     assert len(numbers) <= 4096, "bounded"
@@ -336,10 +336,10 @@ async def test_zones_that_change_as_a_whole(signed: Asker) -> None:
     """A reload brings another name and takes a pool away."""
     old = await Question.of(signed)
     other = answered(zone("", FIXED + "\ninfo TXT text"), {})
-    assert signed.responder.swap(other) == [ZONE]
+    assert swap(signed.responder, other) == [ZONE]
     new = await Question.of(signed)
     assert [await one.before("info") for one in (old, new)] == ["00000002.u.as", "info"]
-    assert signed.responder.swap(Snapshot()) == []
+    assert swap(signed.responder, Snapshot()) == []
     assert await new.lookup(f"info.{ZONE}") is False
 
 
@@ -347,27 +347,27 @@ async def test_the_soa_is_of_now_where_powerdns_asks_for_it_by_the_number_of_its
     """It does so at the start of every question, and answers questions for the SOA by it."""
     now_and_then = [answered(zone(), views(view(member(who))), serial=7 + who) for who in (1, 2)]
     for turn in range(5000):
-        signed.responder.swap(now := now_and_then[turn % 2])
+        swap(signed.responder, now := now_and_then[turn % 2])
         (soa,) = (await signed("lookup", qname=ZONE, qtype="SOA", **{"zone-id": zone_id(ZONE)}))["result"]
         assert soa["content"] == now.zone_answers[ZONE].soa.content
         assert soa["domain_id"] != zone_id(ZONE)
 
 
 async def test_the_soa_of_an_unsigned_zone_keeps_its_number(ask: Asker) -> None:
-    assert ask.responder.swap(members(1)) == []
+    assert swap(ask.responder, members(1)) == []
     assert (await Question.of(ask)).number == zone_id(ZONE)
     assert await ask("lookup", qname=f"00000009.u.as.{ZONE}.", qtype="ANY") == {"result": False}
 
 
 @pytest.mark.parametrize("number", [None, "1", [], 2**70, -1, 1.5])
 async def test_numbers_that_are_none(signed: Asker, number: Any) -> None:
-    signed.responder.swap(members(1))
+    swap(signed.responder, members(1))
     odd = Question(signed, number)
     assert await odd.types(f"00000001.u.as.{ZONE}") == {"A"}
     assert (await signed("getBeforeAndAfterNamesAbsolute", id=number, qname="x")) == {"result": False}
 
 
 async def test_nothing_is_denied_where_nobody_knows(ask: Asker) -> None:
-    ask.responder.swap(answered(zone(UDP), {}))
+    swap(ask.responder, answered(zone(UDP), {}))
     reply = await ask("getBeforeAndAfterNamesAbsolute", id=zone_id(ZONE), qname="00000003.u.as")
     assert "result" not in reply

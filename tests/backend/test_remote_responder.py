@@ -9,7 +9,7 @@ from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.pdns.responder import MAX_LINES, Responder
 
-from tests.backend.making import ZONE, answered, member, view, views, zone
+from tests.backend.making import ZONE, answered, member, swap, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 ZONES = zone()
@@ -18,7 +18,7 @@ ONE = answered(ZONES, views(view(member(1))))
 
 def responder(snapshot: Snapshot = ONE) -> Responder:
     made = Responder()
-    made.swap(snapshot)
+    swap(made, snapshot)
     return made
 
 
@@ -54,9 +54,9 @@ def test_an_empty_reply_is_kept_as_long_as_its_name_stays_as_it_is() -> None:
     made = responder()
     asked = (f"as.{ZONE}", "AAAA")
     assert ask(made, *asked) == ask(made, *asked) == {"result": False}
-    made.swap(answered(ZONES, views(view(member(1, "2001:db8::1"))), ONE))
+    swap(made, answered(ZONES, views(view(member(1, "2001:db8::1"))), ONE))
     assert ask(made, *asked)["result"][0]["content"] == "2001:db8::1"
-    made.swap(answered(ZONES, {}))
+    swap(made, answered(ZONES, {}))
     assert "result" not in ask(made, *asked)
 
 
@@ -64,19 +64,19 @@ def test_a_swap_is_seen_at_once_and_keeps_what_did_not_change() -> None:
     made = responder()
     assert targets(ask(made)) == {"00000001"}
     fixed = respond(made, line(f"ns1.{ZONE}"))
-    made.swap(answered(ZONES, views(view(member(2))), ONE))
+    swap(made, answered(ZONES, views(view(member(2))), ONE))
     assert targets(ask(made)) == {"00000002"}
     assert respond(made, line(f"ns1.{ZONE}")) is fixed
-    made.swap(answered(ZONES, {}))
+    swap(made, answered(ZONES, {}))
     assert "result" not in ask(made)
-    made.swap(Snapshot())
+    swap(made, Snapshot())
     assert ask(made)["result"] is False
 
 
 def test_the_soa_moves_with_its_serial() -> None:
     made = responder()
     before = ask(made, ZONE, "SOA")["result"]
-    made.swap(answered(ZONES, views(view(member(2))), ONE, serial=9))
+    swap(made, answered(ZONES, views(view(member(2))), ONE, serial=9))
     assert ask(made, ZONE, "SOA")["result"] != before
 
 
@@ -85,10 +85,11 @@ def test_strangers_questions_do_not_fill_the_memory() -> None:
     for number in range(5000):
         respond(made, line(f"{number}.{ZONE}."))
         respond(made, line(OWNER, f"TYPE{number}"))
-        made.swap(
+        swap(
+            made,
             answered(ZONES, views(view(member(number + 1, "10.0.0.1"))))
             if number % 500 == 0
-            else made.snapshot
+            else made.snapshot,
         )
         respond(made, line(f"{number + 1:08x}.u.as.{ZONE}"))
     assert len(made._kept) < 1200
@@ -122,13 +123,13 @@ def test_kept_replies_equal_those_of_a_new_responder(
             assert respond(made, request) == respond(responder(made.snapshot), request)
         else:
             seen = {} if step is None else views(view(*map(member, sorted(step))))
-            made.swap(answered(ZONES, seen, made.snapshot, serial=turn + 2))
+            swap(made, answered(ZONES, seen, made.snapshot, serial=turn + 2))
 
 
 def test_names_are_told_and_requests_counted() -> None:
     told: list[str] = []
     made = Responder(told.append)
-    made.swap(ONE)
+    swap(made, ONE)
     ask(made, OWNER.upper() + ".")
     ask(made, f"nobody.{ZONE}.")
     ask(made, "", "", "getAllDomains")

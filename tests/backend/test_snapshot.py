@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_user import PoolView
 from rspdns.answers.building import build
-from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot, changed_names
+from rspdns.answers.change import difference
+from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot
 from rspdns.rrset import Node
 
 from rserpool import LeastUsed
@@ -26,8 +27,8 @@ def test_a_member_that_leaves_changes_srv_addresses_and_its_target() -> None:
     own = zone()
     one = answered(own, views(view(member(1), member(2))))
     two = answered(own, views(view(member(1))), one, serial=2)
-    assert changed_names(one, two) == {OWNER, AS, TARGETS[2]}
-    assert changed_names(two, one) == {OWNER, AS, TARGETS[2]}
+    assert difference(one, two).names() == {OWNER, AS, TARGETS[2]}
+    assert difference(two, one).names() == {OWNER, AS, TARGETS[2]}
 
 
 def test_a_target_that_moves_changes_the_srv_name_too() -> None:
@@ -35,35 +36,35 @@ def test_a_target_that_moves_changes_the_srv_name_too() -> None:
     own = zone()
     one = answered(own, views(view(member(1), member(2), member(3))))
     two = answered(own, views(view(member(1), member(2), member(3, "10.9.9.9"))), one, serial=2)
-    assert {OWNER, TARGETS[3]} <= changed_names(one, two) <= {OWNER, TARGETS[3], AS}
+    assert {OWNER, TARGETS[3]} <= difference(one, two).names() <= {OWNER, TARGETS[3], AS}
 
 
 def test_a_weight_changes_srv_alone() -> None:
     own = zone()
     one = answered(own, views(view(member(1), member(2))))
     two = answered(own, views(view(member(1), member(2, policy=LeastUsed(0.5)))), one, NOW + 5, serial=2)
-    assert changed_names(one, two) == {OWNER}
+    assert difference(one, two).names() == {OWNER}
 
 
 def test_the_last_member_takes_naptr_along_and_the_first_brings_it() -> None:
     own = zone()
     full, empty = answered(own, views(view(member(1)))), answered(own, views(view()))
-    assert changed_names(full, empty) == changed_names(empty, full) == {OWNER, AS, TARGETS[1]}
+    assert difference(full, empty).names() == difference(empty, full).names() == {OWNER, AS, TARGETS[1]}
 
 
 def test_failing_names_are_changed_names() -> None:
     own = zone()
     unknown, known = answered(own, {}), answered(own, views(view(member(1))))
-    assert {OWNER, AS, TARGETS[1]} <= changed_names(unknown, known)
+    assert {OWNER, AS, TARGETS[1]} <= difference(unknown, known).names()
 
 
 def test_zones_that_come_and_go_change_all_their_names() -> None:
     own, other = zone(), zone(name="example.org")
     one, both = answered(own, views(view(member(1)))), answered([own, other], views(view(member(1))))
     expected = {"example.org", "ns1.example.org", "as.example.org", "_sip._udp.as.example.org"}
-    assert expected <= changed_names(one, both) == changed_names(both, one)
-    assert not any(name.endswith("example.net") for name in changed_names(one, both))
-    assert changed_names(Snapshot(), one) >= {ZONE, OWNER, AS, TARGETS[1]}
+    assert expected <= difference(one, both).names() == difference(both, one).names()
+    assert not any(name.endswith("example.net") for name in difference(one, both).names())
+    assert difference(Snapshot(), one).names() >= {ZONE, OWNER, AS, TARGETS[1]}
 
 
 def test_names_of_an_edited_zone_file_change_with_the_services_that_name_them() -> None:
@@ -74,14 +75,14 @@ def test_names_of_an_edited_zone_file_change_with_the_services_that_name_them() 
     one = answered(zone(fixed=before), seen)
     two = answered(zone(fixed=after), seen, one, serial=2)
     edited = {service, f"ldap.{ZONE}", f"gone.{ZONE}", f"come.{ZONE}"}
-    assert changed_names(one, two) == changed_names(two, one) == edited
+    assert difference(one, two).names() == difference(two, one).names() == edited
 
 
 def test_nothing_changed_nothing_is_new() -> None:
     own = zone()
     one = answered(own, views(view(member(1))))
     two = answered(own, views(view(member(1))), one, NOW + 1, serial=2)
-    assert changed_names(one, two) == set()
+    assert difference(one, two).names() == set()
     assert two.nodes is one.nodes
     assert two.zones()[0].serial == 1
 
@@ -91,7 +92,7 @@ def test_change_in_the_same_mapping_of_views_is_seen() -> None:
     one = answered(own, seen)
     seen |= views(view(member(1)))
     two = answered(own, seen, one, serial=2)
-    assert OWNER in changed_names(one, two)
+    assert OWNER in difference(one, two).names()
     assert len(contents(two, OWNER, "SRV")) == 1
 
 
@@ -100,7 +101,7 @@ def test_a_change_that_no_answer_shows_does_not_move_the_serial() -> None:
     one = answered(own, views(view(member(1, policy=LeastUsed(0.50)))))
     two = answered(own, views(view(member(1, policy=LeastUsed(0.51)))), one, NOW + 5, serial=2)
     assert two.zones()[0].serial == 1
-    assert changed_names(one, two) == set()
+    assert difference(one, two).names() == set()
 
 
 def test_unchanged_pools_and_zones_are_shared() -> None:
@@ -146,11 +147,11 @@ def test_addresses_that_nobody_asks_for_are_not_drawn_again() -> None:
     members = tuple(member(number) for number in range(1, 6))
     pools = views(view(*members), view(*members, handle="other"))
     first = answered(own, pools)
-    later = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset({"other"}))
+    later = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset({"other"})).after
     assert contents(later, AS, "A") == contents(first, AS, "A")
     assert contents(later, f"other.{ZONE}", "A") != contents(first, f"other.{ZONE}", "A")
     assert later.rebuild_at_s == NOW + 61
-    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset())
+    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset()).after
     assert idle.nodes is first.nodes
     assert idle.rebuild_at_s == float("inf")
 
@@ -236,7 +237,7 @@ def test_a_patched_snapshot_is_what_a_fresh_one_would_be(
             for n in before.nodes.get(ZONE, {}).keys() | snapshot.nodes[ZONE].keys()
             if shown(before, n) != shown(snapshot, n)
         }
-        assert differing <= changed_names(before, snapshot)
+        assert differing <= difference(before, snapshot).names()
 
 
 def contents_of(snapshot: Snapshot, name: str) -> object:

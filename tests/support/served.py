@@ -18,9 +18,9 @@ from typing import Any
 
 import uvloop
 from pool_user import PoolView
+from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import Snapshot
 from rspdns.dnssec.store import DnssecStore
 from rspdns.fastpath import FastPath
 from rspdns.pdns import name_table
@@ -119,7 +119,7 @@ class ScriptedBackend:
             max_stale_s=3600,
             hot=frozenset,
             draw=random.Random(1),
-            kernel=self.fastpath,
+            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
         )
         self.publisher.start(views)
         await self.connector.start()
@@ -128,10 +128,10 @@ class ScriptedBackend:
             self.fastpath.start()
         self.purger.start()
 
-    def _swap(self, snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
+    def _swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
         if self.fastpath is not None:
-            self.fastpath.publish(snapshot, self.store.signed_zones(), self.publisher.withdrawn)
-        purge(self.responder.swap(snapshot))
+            self.fastpath.apply(change, self.store.signed_zones())
+        purge(self.responder.swap(change))
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
         self.views = views
@@ -147,9 +147,7 @@ class ScriptedBackend:
     def _signing_changed(self, zone: str) -> None:
         self._write_names()
         if self.fastpath is not None:
-            self.fastpath.publish(
-                self.publisher.snapshot, self.store.signed_zones(), self.publisher.withdrawn
-            )
+            self.fastpath.take(self.publisher.snapshot, self.store.signed_zones())
         self.purger.purge({f"{zone}$"})
 
     def _write_names(self) -> None:

@@ -6,18 +6,17 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from operator import is_not
+from operator import attrgetter, is_not
 
 from pool_user import PoolView
 
+from rspdns.answers.change import Change, difference
 from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes
-from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers, moved_sites
+from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
 from rspdns.rrset import Node
 from rspdns.zones.zone import Site, Zone, live_names
 
-ChangedSites = Sequence[tuple[str, SiteAnswers]]
-"""Sites that were made anew, each with the name of its zone."""
 REDRAW_S = 1
 """Records chosen by chance are drawn again after the TTL, but not more often than this, in seconds."""
 
@@ -33,8 +32,7 @@ def build(
     max_stale_s: float = 3600.0,
     asked_for: frozenset[str] | None = None,
     only_changes: bool = False,
-    show: Callable[[ChangedSites], None] | None = None,
-) -> Snapshot:
+) -> Change:
     """Answer everything anew, sharing with `previous` what did not change.
 
     A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
@@ -42,8 +40,7 @@ def build(
     (None: all): for the others chance need not choose anew every TTL.
 
     `only_changes`: what time alone calls for is left for the next time, unless the zones are others; so a
-    change waits for nothing else. `show` is told the sites of changed pools when nothing else is made anew,
-    before the snapshot is put together.
+    change waits for nothing else.
 
     Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
     chance draws again, what is too old is served no more.
@@ -53,7 +50,7 @@ def build(
     changed = changed_pools(before.views, views)
     is_nothing_else_due = now < before.rebuild_at_s and moment.asks_for_no_more_than(before)
     if (only_changes or is_nothing_else_due) and _are_same(zones, before):
-        return _with_changes(zones, changed, before, moment, serial, show)
+        return difference(before, _with_changes(zones, changed, before, moment, serial))
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
     answers: dict[str, ZoneAnswers] = {}
     due = [float("inf")]
@@ -73,9 +70,9 @@ def build(
             sites.append(new)
             due.append(moment.due_at_s(site, new))
         was = before.zone_answers.get(zone.name)
-        is_same = was is not None and was.fixed is zone.fixed and not moved_sites(was.sites, sites)
+        is_same = was is not None and was.fixed is zone.fixed and _show_the_same(was.sites, sites)
         answers[zone.name] = _zone(zone, tuple(sites), was.serial if was and is_same else serial)
-    return Snapshot(
+    after = Snapshot(
         answers,
         _all_nodes(answers, before),
         min(due),
@@ -85,6 +82,7 @@ def build(
         before.numbers.following(answers),
         tuple(zones),
     )
+    return difference(before, after)
 
 
 def _with_changes(
@@ -93,7 +91,6 @@ def _with_changes(
     before: Snapshot,
     moment: _Moment,
     serial: int,
-    show: Callable[[ChangedSites], None] | None,
 ) -> Snapshot:
     """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
     made: list[tuple[Zone, dict[int, SiteAnswers]]] = []
@@ -102,8 +99,6 @@ def _with_changes(
             old_sites, ttl_s = before.zone_answers[zone.name].sites, zone.config.live_ttl_s
             sites = {index: moment.site(zone.sites[index], old_sites[index], ttl_s) for index in indexes}
             made.append((zone, sites))
-    if show is not None and made:
-        show([(zone.name, site) for zone, sites in made for site in sites.values()])
     answers, nodes = dict(before.zone_answers), before.nodes
     due = [before.rebuild_at_s]
     for zone, sites in made:
@@ -264,6 +259,14 @@ def _all_nodes(answers: Mapping[str, ZoneAnswers], before: Snapshot) -> Mapping[
 def _nodes(zone: ZoneAnswers, before: Snapshot) -> Mapping[str, Node]:
     old = before.zone_answers.get(zone.name)
     is_same = old is zone or (
-        old is not None and old.fixed is zone.fixed and not moved_sites(old.sites, zone.sites)
+        old is not None and old.fixed is zone.fixed and _show_the_same(old.sites, zone.sites)
     )
     return before.nodes[zone.name] if is_same else zone.table()
+
+
+_NODES = attrgetter("nodes")
+
+
+def _show_the_same(before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]) -> bool:
+    """Whether the nodes of all sites of a zone are the very same."""
+    return not any(map(is_not, map(_NODES, before), map(_NODES, after)))

@@ -15,10 +15,10 @@ from typing import Protocol as Interface
 
 from pool_user import PoolView
 
-from rspdns.answers.building import ChangedSites, build, changed_pools
+from rspdns.answers.building import build, changed_pools
+from rspdns.answers.change import Change
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import Snapshot, changed_names
-from rspdns.answers.withdrawals import Withdrawal, withdrawals
+from rspdns.answers.snapshot import Snapshot
 from rspdns.zones.zone import Zone
 
 TIMED_EVERY_S = 0.1
@@ -47,31 +47,21 @@ class Purges(Interface):
     def free_at_s(self) -> float: ...  # noqa: D102 - `Purger` says it
 
 
-class SeenAtOnce(Interface):
-    """What the publisher needs of `rspdns.fastpath.FastPath`, whose changes are visible without a purge."""
-
-    @property
-    def is_answering(self) -> bool: ...  # noqa: D102 - `FastPath` says it
-    def withdraw(self, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102 - `FastPath` says it
-    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal]) -> None: ...  # noqa: D102
-
-
 class Publisher:
-    """Publishes `zones`. `swap` takes each new snapshot, and calls its second argument once it is answered,
-    with the names to purge first: only then the changes are purged.
+    """Publishes `zones`. `swap` takes each change, and calls its second argument once the new snapshot is
+    answered, with the names to purge first: only then the changes are purged.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
     `on_published` is told, after each build, the names that are to be purged.
 
-    `kernel` shows a change without a purge: while it answers, a build does not wait for its purge. It is told
-    before the build who left since the last one, and of the changed sites before the rest is built.
+    `is_seen_at_once` tells whether the kernel shows a change without a purge: then no build waits for one.
     """
 
     def __init__(
         self,
         zones: Sequence[Zone],
         serials: SerialNumbers,
-        swap: Callable[[Snapshot, Callable[[Collection[str]], None]], None],
+        swap: Callable[[Change, Callable[[Collection[str]], None]], None],
         purger: Purges,
         *,
         max_stale_s: float,
@@ -79,16 +69,14 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
         on_published: Callable[[set[str]], None] = lambda names: None,
-        kernel: SeenAtOnce | None = None,
+        is_seen_at_once: Callable[[], bool] = lambda: False,
     ) -> None:
         self.snapshot = Snapshot()
-        self.withdrawn: tuple[Withdrawal, ...] = ()
-        """What left since the snapshot was built."""
         self.builds = 0
         self.built_at_s: float | None = None
         """When the snapshot was built (monotonic)."""
         self._on_published = on_published
-        self._kernel = kernel
+        self._is_seen_at_once = is_seen_at_once
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
         self._ready_s: dict[str, float] = {}
@@ -125,23 +113,14 @@ class Publisher:
         would see it earlier.
         """
         self._views = views
-        is_seen_at_once = self._kernel is not None and self._kernel.is_answering
-        if is_seen_at_once:
-            self._withdraw()
         if self._ready_at_s is None:
             self._ready_at_s = self._rested_at_s
-            if not is_seen_at_once:
+            if not self._is_seen_at_once():
                 self._ready_at_s = max(self._ready_at_s, self._purger.free_at_s)
         if self._clock() < self._ready_at_s:
             self._set_timer(self._ready_at_s)
         else:
             self._build()
-
-    def _withdraw(self) -> None:
-        """Hide who left since the last build, and only them."""
-        before, self.withdrawn = self.withdrawn, withdrawals(self.snapshot, self._views, self.withdrawn)
-        if self._kernel is not None and before != self.withdrawn:
-            self._kernel.withdraw(self.withdrawn)
 
     def looked_up(self, handles: Iterable[str]) -> None:
         """Somebody looks these pools up: chance draws for them again, also when nothing else changes."""
@@ -183,7 +162,7 @@ class Publisher:
         began_s = self._clock()
         old, serial, hot = self.snapshot, self._serials.following, self._hot()
         views, resume_at_s = self._views_of(began_s)
-        new = build(
+        change = build(
             self._zones,
             views,
             old,
@@ -193,21 +172,21 @@ class Publisher:
             max_stale_s=self._max_stale_s,
             asked_for=hot,
             only_changes=began_s < self._whole_at_s,
-            show=lambda sites: self._show(sites, views),
         )
+        new = change.after
         self.builds += 1
-        moved = {name for name, zone in new.zone_answers.items() if zone.serial == serial}
+        zones = (zone.after for zone in change.zones.values())
+        moved = {zone.name for zone in zones if zone is not None and zone.serial == serial}
         if moved:
             self._serials.use(serial)
         self.snapshot = new
-        self.withdrawn = () if views is self._views else withdrawals(new, self._views)
         whole = self._whole_zones(new)
         names = {f"{zone}$" for zone in whole}
         apexes: set[str] = set()
         if self.builds > 1:
-            names |= changed_names(old, new, whole)
+            names |= change.names(whole)
             apexes = moved - whole
-        self._swap(new, lambda first: self._purge(new, first, names, apexes))
+        self._swap(change, lambda first: self._purge(new, first, names, apexes))
         ended_s = self._clock()
         self.built_at_s = ended_s
         self._rested_at_s = 2 * ended_s - began_s
@@ -253,16 +232,6 @@ class Publisher:
         if left:
             after_s = DEPARTED_KEPT_S + PURGE_DEPARTED_S
             asyncio.get_running_loop().call_later(after_s, self._purger.purge, left)
-
-    def _show(self, sites: ChangedSites, built: Mapping[str, PoolView]) -> None:
-        """Have the kernel show these sites, made of the views `built`; who left pools that wait is hidden."""
-        if self._kernel is None:
-            return
-        waiting: tuple[Withdrawal, ...] = ()
-        if built is not self._views:
-            now = {handle: view for handle, view in self._views.items() if built.get(handle) is not view}
-            waiting = withdrawals(self.snapshot, {**self.snapshot.views, **now})
-        self._kernel.show(sites, waiting)
 
     def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
         """The views to build from, and when to build again: those of large pools that were built a moment ago

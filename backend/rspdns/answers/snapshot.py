@@ -11,11 +11,8 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
-from operator import is_not
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pool_user import PoolView
@@ -276,102 +273,3 @@ class Snapshot:
             return ()
         rest = (record for _, node in answers.nodes() for record in node.records if record.type != SOA)
         return (answers.soa, *rest)
-
-
-def changed_names(old: Snapshot, new: Snapshot, whole: Collection[str] = ()) -> set[str]:
-    """The names whose answers differ: those to purge from PowerDNS's caches.
-
-    An SRV name counts as changed when one of its targets did, because its packets carry the targets'
-    addresses. The SOA's serial does not count: it moves with every change. The zones in `whole` are purged as
-    a whole: of these only the names of pools are told, since a zone file may have 100,000 others.
-    """
-    names: set[str] = set()
-    for zone in old.zone_answers.keys() | new.zone_answers.keys():
-        before, after = old.zone_answers.get(zone), new.zone_answers.get(zone)
-        if before is after:
-            continue
-        if zone in whole:
-            sites = [site for one in (before, after) if one is not None for site in one.sites]
-            names |= _changed(_of_sites(before), _of_sites(after), _services(sites))
-            continue
-        if before is None or after is None:
-            names.update(name for name, _ in (before or after or _NO_ZONE).nodes())
-            continue
-        if _without_serial(before.soa) != _without_serial(after.soa):
-            names.add(zone)
-        names |= _changed(*different_parts(before, after), _different_services(before, after))
-    return names
-
-
-def moved_sites(
-    before: Sequence[SiteAnswers], after: Sequence[SiteAnswers]
-) -> list[tuple[SiteAnswers, SiteAnswers]]:
-    """The sites of the same zone, before and after, whose nodes are not the very same."""
-    different = compress(zip(before, after, strict=True), map(is_not, before, after))
-    return [(one, other) for one, other in different if one.nodes is not other.nodes]
-
-
-def different_parts(
-    before: ZoneAnswers, after: ZoneAnswers
-) -> tuple[list[Mapping[str, Node]], list[Mapping[str, Node]]]:
-    """The nodes of those parts of two zones that are not the very same."""
-    if before.fixed is after.fixed and len(before.sites) == len(after.sites):
-        pairs = moved_sites(before.sites, after.sites)
-        return [one.nodes for one, _ in pairs], [other.nodes for _, other in pairs]
-    return (
-        [before.fixed, *(site.nodes for site in before.sites)],
-        [after.fixed, *(site.nodes for site in after.sites)],
-    )
-
-
-def _different_services(before: ZoneAnswers, after: ZoneAnswers) -> set[str]:
-    """Of what `different_parts()` returns, the names that may have SRV records."""
-    if before.fixed is after.fixed and len(before.sites) == len(after.sites):
-        return _services(site for pair in moved_sites(before.sites, after.sites) for site in pair)
-    sites = _services((*before.sites, *after.sites))
-    return sites.union(before.fixed_services, after.fixed_services)
-
-
-def _of_sites(zone: ZoneAnswers | None) -> list[Mapping[str, Node]]:
-    return [site.nodes for site in zone.sites] if zone is not None else []
-
-
-def _services(sites: Iterable[SiteAnswers]) -> set[str]:
-    """The names of sites that may have SRV records."""
-    return {name for site in sites for name in site.services}
-
-
-def _changed(
-    before: list[Mapping[str, Node]], after: list[Mapping[str, Node]], services: Collection[str]
-) -> set[str]:
-    """The names whose nodes differ, and those of the `services` whose SRV records name one of them.
-
-    The nodes are compared by identity first, without Python's own loop: there may be 100,000.
-    """
-    old, new = _merged(before), _merged(after)
-    others = compress(new, map(is_not, new.values(), map(old.get, new)))
-    names = {name for name in others if new[name] != old.get(name)} | (old.keys() - new.keys())
-    found = (nodes[name] for nodes in (old, new) for name in services if name in nodes)
-    return names | {
-        record.name
-        for node in found
-        for record in node.records
-        if record.type == "SRV" and record.content.rpartition(" ")[2] in names
-    }
-
-
-def _merged(parts: Sequence[Mapping[str, Node]]) -> Mapping[str, Node]:
-    if len(parts) == 1:
-        return parts[0]
-    merged: dict[str, Node] = {}
-    for part in parts:
-        merged.update(part)
-    return merged
-
-
-def _without_serial(soa: Record) -> tuple[int, list[str]]:
-    fields = soa.content.split()
-    return soa.ttl, fields[:2] + fields[3:]
-
-
-_NO_ZONE = ZoneAnswers("", 0, Record("", SOA, "", 0), MappingProxyType({}), ())

@@ -24,9 +24,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import orjson
 from daemon_kit.logs import get_logger
 
-from rspdns.answers.building import ChangedSites
+from rspdns.answers.change import Change
 from rspdns.answers.snapshot import Snapshot
-from rspdns.answers.withdrawals import Withdrawal
 from rspdns.fastpath import messages
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
@@ -175,21 +174,13 @@ class FastPath:
                 gone | {zone: depth for zone, depth in self._depths.items() if before.get(zone) != depth}
             )
 
-    def publish(
-        self, snapshot: Snapshot, signed: Collection[str], withdrawn: Collection[Withdrawal] = ()
-    ) -> None:
-        """These are the answers from now on, without what is withdrawn: what differs is on its way when this
-        returns."""
-        self._tell_changed(self._ready.take(snapshot, signed, withdrawn))
+    def apply(self, change: Change, signed: Collection[str]) -> None:
+        """Answer as this change says, but for `signed` zones: on its way when this returns."""
+        self._tell_changed(self._ready.apply(change, signed))
 
-    def withdraw(self, withdrawn: Collection[Withdrawal]) -> None:
-        """Of what was published last, this is not shown: on its way when this returns."""
-        self._tell_changed(self._ready.withdraw(withdrawn))
-
-    def show(self, sites: ChangedSites, withdrawn: Collection[Withdrawal] = ()) -> None:
-        """These sites changed; the snapshot that has them follows. `withdrawn` is not shown. On its way when
-        this returns."""
-        self._tell_changed(self._ready.take_sites(sites, withdrawn))
+    def take(self, snapshot: Snapshot, signed: Collection[str]) -> None:
+        """Answer as this snapshot says, but for `signed` zones, which may be others than before."""
+        self._tell_changed(self._ready.take(snapshot, signed))
 
     def _tell_changed(self, changed: Mapping[Question, tuple[Answer, ...]]) -> None:
         if changed and self._is_welcome:
@@ -206,7 +197,7 @@ class FastPath:
         began_s = time.monotonic()
         drawn: dict[Question, tuple[Answer, ...]] = {}
         while not self._ready.is_drawn and time.monotonic() - began_s < DRAWN_AT_ONCE_S:
-            drawn |= self._ready.draw()
+            drawn |= self._ready.draw_next()
         if drawn and self._is_welcome:
             self._tell(drawn)
         self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))

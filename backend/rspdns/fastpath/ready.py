@@ -15,18 +15,16 @@ import random
 import socket
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from itertools import compress
-from operator import is_not
 from typing import NamedTuple
 
 import dns.exception
 import dns.name
 import dns.rdata
 
-from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot, ZoneAnswers
-from rspdns.answers.withdrawals import Withdrawal
+from rspdns.answers.change import Change
+from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, name_size
 from rspdns.names import is_below
 from rspdns.rrset import Node, Record
@@ -236,22 +234,6 @@ def in_another_order(name: str, answer: Answer, first: int, chance: random.Rando
     )
 
 
-def without(name: str, answer: Answer, is_gone: Callable[[bytes], bool]) -> Answer | None:
-    """The answer without the records of its first section that are gone, and without the addresses of their
-    targets; None if nothing is left. `name` is that of the question."""
-    blocks = _blocks(answer.records)
-    kept = [block for block in blocks[: answer.answers] if not is_gone(block[1])]
-    if not kept:
-        return None
-    ranges = [(offset, offset + len(block)) for offset, block in kept]
-    additional = [
-        block
-        for block in blocks[answer.answers :]
-        if any(start <= _points_to(name, block[1]) < end for start, end in ranges)
-    ]
-    return _of_blocks(name, kept, additional)
-
-
 def _of_blocks(
     name: str, answers: Sequence[tuple[int, bytes]], additional: Sequence[tuple[int, bytes]]
 ) -> Answer:
@@ -309,8 +291,6 @@ class ReadyAnswers:
 
     def __init__(self, draw: random.Random) -> None:
         self._chance = draw
-        self._zones: Mapping[str, ZoneAnswers] = {}
-        """Those that the answers were made of: unsigned ones."""
         self._sites: dict[_Key, SiteAnswers] = {}
         """What the answers were made of."""
         self._answers: dict[_Key, Answers] = {}
@@ -318,8 +298,6 @@ class ReadyAnswers:
         """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
         self._chosen: dict[_Key, frozenset[Question]] = {}
         """The questions of each site whose variants show different records; the others' differ in order."""
-        self._withdrawn: dict[_Key, Withdrawal] = {}
-        """What the answers of a site no longer show although the latest snapshot has it."""
 
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
@@ -336,111 +314,58 @@ class ReadyAnswers:
         """Whether all variants are there."""
         return not self._undrawn
 
-    def take(
-        self, snapshot: Snapshot, signed: Collection[str], withdrawn: Collection[Withdrawal] = ()
-    ) -> Answers:
-        """The answers of this snapshot that differ from those of the one before; empty: none any more.
+    def take(self, snapshot: Snapshot, signed: Collection[str]) -> Answers:
+        """Return the answers of this snapshot that differ from those of before; empty: none any more.
 
-        `signed` zones have none: PowerDNS signs. What changed, or is shown by chance, has one variant at
-        first, that of the snapshot; `draw()` makes the others. `withdrawn` is not shown.
+        `signed` zones have none: PowerDNS signs. A site that changed, or is shown by chance, has one variant
+        at first, that of the snapshot; `draw_next()` makes the others.
         """
-        wanted = {(one.zone, one.site): one for one in withdrawn}
-        zones = {name: zone for name, zone in snapshot.zone_answers.items() if name not in signed}
-        same_zones = zones.keys() == self._zones.keys()
-        parts: list[Answers] = []
-        for name, zone in zones.items():
-            for site in _sites_to_look_at(self._zones[name] if same_zones else None, zone):
-                # A name of a zone inside this one is that zone's to answer.
-                is_ours = snapshot.zone_of(site.name) == name
-                key = name, site.name
-                parts.append(self._take_site(key, site, wanted.get(key)) if is_ours else self._drop(key))
-        if not _have_the_same_sites(self._zones, zones):
-            known = {(name, site.name) for name, zone in zones.items() for site in zone.sites}
-            parts += [self._drop(key) for key in self._answers.keys() - known]
-        self._zones = zones
-        return _together((*parts, self.withdraw(withdrawn)))
-
-    def take_sites(
-        self, sites: Iterable[tuple[str, SiteAnswers]], withdrawn: Collection[Withdrawal] = ()
-    ) -> Answers:
-        """The answers of these sites, each with its zone, that differ from before. Only for sites that are
-        known, when all else is the same in the next snapshot. `withdrawn` is not shown."""
-        wanted = {(one.zone, one.site): one for one in withdrawn}
-        keys = (((zone, site.name), site) for zone, site in sites)
+        sites = {
+            (name, site.name): site
+            for name, zone in snapshot.zone_answers.items()
+            if name not in signed
+            for site in zone.sites
+            if _is_answered_by(name, site, snapshot)
+        }
+        gone = self._answers.keys() - sites.keys()
         return _together(
-            [self._take_site(key, site, wanted.get(key)) for key, site in keys if key in self._sites]
+            [*(self._take_site(key, site) for key, site in sites.items()), *(self._drop(key) for key in gone)]
         )
 
-    def _take_site(self, key: _Key, site: SiteAnswers, withdrawn: Withdrawal | None) -> Answers:
+    def apply(self, change: Change, signed: Collection[str]) -> Answers:
+        """Return the answers that this change makes different (`take`): `change.before` was taken before."""
+        if any(zone.sites is None for zone in change.zones.values()):
+            return self.take(change.after, signed)
+        return _together(
+            [
+                self._take_site((name, site.name), site)
+                for name, zone in change.zones.items()
+                if name not in signed
+                for _, site in zone.sites or ()
+                if _is_answered_by(name, site, change.after)
+            ]
+        )
+
+    def _take_site(self, key: _Key, site: SiteAnswers) -> Answers:
         """Of one site, see `take()`."""
         made_of = self._sites.get(key)
         if made_of is not None and _are_the_same(made_of, site):
             return {}
-        answers = self._first_answers(key, site)
-        if withdrawn is not None:
-            without = _without_targets(site, answers, withdrawn)
-            if without is not None:
-                self._note_withdrawn(key, withdrawn)
-                answers = without
-        return self._replace(key, answers)
+        return self._replace(key, self._first_answers(key, site))
 
     def _replace(self, key: _Key, answers: Answers) -> Answers:
         """What differs from before when these are the answers of the site."""
         old = self._answers.get(key, {})
         self._answers[key] = answers
-        changed = {one: answer for one, answer in answers.items() if old.get(one) != answer}
+        changed = {
+            question: variants for question, variants in answers.items() if old.get(question) != variants
+        }
         return {**dict.fromkeys(old.keys() - answers.keys(), ()), **changed}
 
     def _drop(self, key: _Key) -> Answers:
         """The site has no answers here any more."""
         self._forget(key)
         return dict.fromkeys(self._answers.pop(key, ()), ())
-
-    def withdraw(self, withdrawn: Collection[Withdrawal]) -> Answers:
-        """Show these targets no more, and again those that were withdrawn before and are not now; return the
-        answers that changed.
-
-        Nothing more is withdrawn if an answer would become empty: what comes instead is not known yet, and
-        all answers are to change at one moment.
-        """
-        wanted = {key: one for one in withdrawn if (key := (one.zone, one.site)) in self._sites}
-        shown: dict[_Key, Answers] = {}
-        as_before: dict[_Key, Withdrawal] = {}
-        for key, before in tuple(self._withdrawn.items()):
-            now = wanted[key].targets if key in wanted else frozenset[tuple[str, str]]()
-            if not before.targets <= now:
-                shown[key] = self._first_answers(key, self._sites[key])
-                as_before[key] = before._replace(targets=before.targets & now)
-        back = dict(shown)
-        for key, one in wanted.items():
-            if self._withdrawn.get(key) == one:
-                continue
-            answers = _without_targets(self._sites[key], shown.get(key, self._answers[key]), one)
-            if answers is None:
-                shown = back | self._without(back, as_before)
-                break
-            shown[key] = answers
-        else:
-            for key, one in wanted.items():
-                self._note_withdrawn(key, one)
-        return _together([self._replace(key, answers) for key, answers in shown.items()])
-
-    def _without(
-        self, shown: Mapping[_Key, Answers], withdrawn: Mapping[_Key, Withdrawal]
-    ) -> dict[_Key, Answers]:
-        """These answers without what is withdrawn, of those in which something is left."""
-        found = {}
-        for key, one in withdrawn.items():
-            answers = _without_targets(self._sites[key], shown[key], one) if one.targets else None
-            if answers is not None:
-                found[key] = answers
-                self._note_withdrawn(key, one)
-        return found
-
-    def _note_withdrawn(self, key: _Key, withdrawn: Withdrawal) -> None:
-        """Chance chooses no more among members of the site until it is made anew."""
-        self._withdrawn[key] = withdrawn
-        self._undrawn.pop(key, None)
 
     def _first_answers(self, key: _Key, site: SiteAnswers) -> Answers:
         """What a site shows now. Variants of it that were drawn before count no more; other orders do."""
@@ -459,9 +384,8 @@ class ReadyAnswers:
         self._sites.pop(key, None)
         self._undrawn.pop(key, None)
         self._chosen.pop(key, None)
-        self._withdrawn.pop(key, None)
 
-    def draw(self) -> Answers:
+    def draw_next(self) -> Answers:
         """Draw one more variant of a site; at the end, return those of its answers that changed."""
         if not self._undrawn:
             return {}
@@ -482,9 +406,7 @@ class ReadyAnswers:
             )
             for question, those in variants.items()
         }
-        self._answers[key] = new
-        left: Answers = dict.fromkeys(old.keys() - new.keys(), ())
-        return {**left, **{one: answer for one, answer in new.items() if old.get(one) != answer}}
+        return self._replace(key, new)
 
     def _in_orders(
         self, question: Question, drawn: tuple[Answer, ...], old: tuple[Answer, ...]
@@ -505,9 +427,9 @@ class ReadyAnswers:
         return (first, *(in_another_order(name, first, position, self._chance) for position in positions))
 
     def draw_again(self, names: Collection[str]) -> None:
-        """Have `draw()` choose anew where chance chose the answers about one of these names."""
+        """Have `draw_next()` choose anew where chance chose the answers about one of these names."""
         for key, chosen in self._chosen.items():
-            if key not in self._withdrawn and any(question.name in names for question in chosen):
+            if any(question.name in names for question in chosen):
                 self._undrawn.setdefault(key, [])
 
 
@@ -517,55 +439,6 @@ def _together(parts: Sequence[Answers]) -> Answers:
         return parts[0]
     left = {question: variants for part in parts for question, variants in part.items() if not variants}
     return left | {question: variants for part in parts for question, variants in part.items() if variants}
-
-
-def _without_targets(site: SiteAnswers, answers: Answers, withdrawn: Withdrawal) -> Answers | None:
-    """A site's answers without these targets; None if one of them would then show nothing."""
-    found: dict[Question, tuple[Answer, ...]] = {}
-    gone: set[bytes] = set()
-    for state in site.states:
-        labels = [label for owner, label in withdrawn.targets if owner == state.pool.owner]
-        if labels:
-            question = Question(state.pool.owner, "SRV")
-            targets = {wire_name(state.pool.target(label)) for label in labels}
-            found[question] = _not_showing(answers, question, targets, _SRV_FIXED.size)
-            members = (state.members[label] for label in labels if label in state.members)
-            gone.update(address.packed for member in members for address in member.addresses)
-    for qtype in ("A", "AAAA"):
-        question = Question(site.name, qtype)
-        shown = {one for one in gone if any(one in variant.records for variant in answers.get(question, ()))}
-        if shown:
-            shown -= _staying(site, withdrawn)
-            found[question] = _not_showing(answers, question, shown, 0)
-    asked = {question: variants for question, variants in found.items() if question in answers}
-    return {**answers, **asked} if all(asked.values()) else None
-
-
-def _staying(site: SiteAnswers, withdrawn: Withdrawal) -> set[bytes]:
-    """The addresses of the members that did not leave: a server may be in two pools."""
-    return {
-        address.packed
-        for state in site.states
-        for label, member in state.members.items()
-        if (state.pool.owner, label) not in withdrawn.targets
-        for address in member.addresses
-    }
-
-
-def _not_showing(
-    answers: Answers, question: Question, gone: Collection[bytes], at: int
-) -> tuple[Answer, ...]:
-    """The variants of an answer that show none of those gone, which stand in a record's data from `at` on.
-    Where all show one, it is the first without it. Empty if nothing is left."""
-    variants = answers.get(question, ())
-    if not gone:
-        return variants
-    kept = tuple(one for one in variants if not any(wire in one.records for wire in gone))
-    if kept or not variants:
-        return kept
-    start = len(_POINTER_TO_QUESTION) + _FIXED.size + at
-    cut = without(question.name, variants[0], lambda block: block[start:] in gone)
-    return () if cut is None else (cut,)
 
 
 def _same_records(old: tuple[Answer, ...], first: Answer) -> tuple[Answer, ...]:
@@ -594,21 +467,12 @@ def _variants(drawn: Sequence[Mapping[Question, Answer]]) -> Answers:
     }
 
 
-def _sites_to_look_at(before: ZoneAnswers | None, after: ZoneAnswers) -> Iterable[SiteAnswers]:
-    """The sites that may differ: where nothing says that they are the same."""
-    if before is None or before.fixed is not after.fixed or len(before.sites) != len(after.sites):
-        return after.sites
-    return () if before is after else compress(after.sites, map(is_not, before.sites, after.sites))
+def _is_answered_by(zone: str, site: SiteAnswers, snapshot: Snapshot) -> bool:
+    """Whether the site's names are the zone's: those of a zone inside it are that zone's to answer."""
+    return snapshot.zone_of(site.name) == zone
 
 
 def _are_the_same(one: SiteAnswers, other: SiteAnswers) -> bool:
     """Whether both show the same now, and when chance chooses again. A member that was not shown changes the
     latter alone."""
     return one.nodes is other.nodes and one.redraw is other.redraw
-
-
-def _have_the_same_sites(before: Mapping[str, ZoneAnswers], after: Mapping[str, ZoneAnswers]) -> bool:
-    return before.keys() == after.keys() and all(
-        before[name].fixed is zone.fixed and len(before[name].sites) == len(zone.sites)
-        for name, zone in after.items()
-    )

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rspdns.answers.snapshot import LIMIT, Snapshot, ZoneAnswers, ZoneNumbers, different_parts, zone_id
+from rspdns.answers.change import Change, ZoneChange
+from rspdns.answers.snapshot import LIMIT, Snapshot, ZoneAnswers, ZoneNumbers, zone_id
 from rspdns.rrset import Node
 
 KEPT_S = 5.0
@@ -81,8 +82,9 @@ class DomainIds:
         answers = current.zone_answers.get(name) if name is not None else None
         return answers and self._began.get(answers.name, answers)
 
-    def note(self, old: Snapshot, new: Snapshot, signed: Iterable[str], now: float) -> list[str]:
-        """The answers changed from `old` to `new`: return the `signed` zones that have a new number."""
+    def note(self, change: Change, signed: Iterable[str], now: float) -> list[str]:
+        """Return the `signed` zones that have a new number after this change."""
+        old, new = change.before, change.after
         self._listed = new.numbers
         while self._past and self._past[first := next(iter(self._past))].until_s < now:
             del self._past[first]
@@ -98,7 +100,7 @@ class DomainIds:
             if name not in self._present:
                 self._add(name)
             elif before is not None and name in self._began:
-                if before is after or not _differ(before, after):
+                if name not in change.zones or not _differ(change.zones[name]):
                     continue
                 self._renew(before, old.most_labels, now)
             self._began[name] = after
@@ -129,17 +131,14 @@ def _snapshot(zone: ZoneAnswers, most_labels: int) -> Snapshot:
     return Snapshot(MappingProxyType({zone.name: zone}), by_zone, most_labels=most_labels)
 
 
-def _differ(before: ZoneAnswers, after: ZoneAnswers) -> bool:
+def _differ(change: ZoneChange) -> bool:
     """Whether names or types came or went, so that proofs differ.
 
     A large zone that was read anew is taken to differ: nothing is answered while names are compared.
     """
-    if before.fixed is not after.fixed and len(after.fixed) > MOST_COMPARED:
+    if change.sites is None and change.after is not None and len(change.after.fixed) > MOST_COMPARED:
         return True
-    old, new = (
-        {name: node for part in parts for name, node in part.items()}
-        for parts in different_parts(before, after)
-    )
+    old, new = ({name: node for part in parts for name, node in part.items()} for parts in change.parts())
     return old.keys() != new.keys() or any(
         node is not new[name] and _shape(node) != _shape(new[name]) for name, node in old.items()
     )

@@ -19,8 +19,9 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import orjson
 from daemon_kit.logs import get_logger
 
+from rspdns.answers.change import Change
 from rspdns.answers.publisher import DEPARTED_KEPT_S
-from rspdns.answers.snapshot import ANY, NXDOMAIN, Snapshot, moved_sites
+from rspdns.answers.snapshot import ANY, NXDOMAIN, Snapshot
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import remote, remote_dnssec
 from rspdns.pdns.domain_ids import DomainIds
@@ -38,18 +39,15 @@ class Departed:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def note(self, old: Snapshot, new: Snapshot, signed: Collection[str], now: float) -> None:
-        """The answers changed from `old` to `new`."""
+    def note(self, change: Change, signed: Collection[str], now: float) -> None:
+        """Keep the names that left with this change."""
         while self._nodes and self._nodes[first := next(iter(self._nodes))][1] < now:
             del self._nodes[first]
-        for name, after in new.zone_answers.items():
-            before = old.zone_answers.get(name)
-            if before is None or before is after or name in signed or len(before.sites) != len(after.sites):
-                continue
-            for was, is_now in moved_sites(before.sites, after.sites):
-                for left in was.nodes.keys() - is_now.nodes.keys():
-                    self._nodes.pop((name, left), None)
-                    self._nodes[name, left] = was.nodes[left], now + DEPARTED_KEPT_S
+        for zone, of_zone in change.zones.items():
+            for before, after in () if zone in signed else of_zone.moved_sites:
+                for name in before.nodes.keys() - after.nodes.keys():
+                    self._nodes.pop((zone, name), None)
+                    self._nodes[zone, name] = before.nodes[name], now + DEPARTED_KEPT_S
 
     def node(self, zone: str | None, name: str, now: float) -> Node | None:
         """The node of a name that left its zone within `DEPARTED_KEPT_S`."""
@@ -98,14 +96,14 @@ class Responder:
         self._departed = Departed()
         self._log = get_logger("remote")
 
-    def swap(self, snapshot: Snapshot) -> Sequence[str]:
-        """Answer from this snapshot from now on. Return the names to purge before what changed."""
+    def swap(self, change: Change) -> Sequence[str]:
+        """Answer from the snapshot after this change. Return the names to purge before what changed."""
         signed = self.store.signed_zones() if self.store is not None else ()
-        moved = self._ids.note(self.snapshot, snapshot, signed, self.clock())
-        self._departed.note(self.snapshot, snapshot, signed, self.clock())
-        if moved or snapshot.numbers is not self.snapshot.numbers:
+        moved = self._ids.note(change, signed, self.clock())
+        self._departed.note(change, signed, self.clock())
+        if moved or change.after.numbers is not change.before.numbers:
             self._asked.clear()  # of this moment, which is an earlier one now; of zones that are others now
-        self.snapshot = snapshot
+        self.snapshot = change.after
         return moved
 
     def respond(self, line: bytes) -> bytes | Awaitable[bytes]:

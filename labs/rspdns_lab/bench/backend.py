@@ -20,9 +20,9 @@ from pathlib import Path
 
 import uvloop
 from pool_user import Member, PoolView
+from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import Snapshot
 from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.dnssec.store import DnssecStore
 from rspdns.fastpath import FastPath
@@ -70,10 +70,10 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         )
         link.set_zones(config.zones)
 
-    def swap(snapshot: Snapshot, purge: Callable[[Collection[str]], None]) -> None:
+    def swap(change: Change, purge: Callable[[Collection[str]], None]) -> None:
         if link is not None:
-            link.publish(snapshot, store.signed_zones(), publisher.withdrawn)
-        purge(responder.swap(snapshot))
+            link.apply(change, store.signed_zones())
+        purge(responder.swap(change))
 
     publisher = Publisher(
         config.zones,
@@ -81,7 +81,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         swap,
         purger,
         max_stale_s=config.max_stale_s,
-        kernel=link,
+        is_seen_at_once=lambda: link is not None and link.is_answering,
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
     name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)

@@ -1,0 +1,139 @@
+"""The difference of two snapshots. The build finds it once, for the purge, the replies and the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from operator import is_not
+
+from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
+from rspdns.rrset import Node, Record
+
+Nodes = Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneChange:
+    """A zone whose answers may differ. A new zone has no `before`, one that is served no more no `after`."""
+
+    before: ZoneAnswers | None
+    after: ZoneAnswers | None
+    sites: Sequence[tuple[SiteAnswers, SiteAnswers]] | None
+    """The sites that were made anew, before and after. None: the zone came, went or was read anew, and any of
+    its names may differ."""
+
+    @property
+    def moved_sites(self) -> Sequence[tuple[SiteAnswers, SiteAnswers]]:
+        """Of `sites` those whose nodes are not the very same; none if any name may differ."""
+        return [(old, new) for old, new in self.sites or () if old.nodes is not new.nodes]
+
+    def parts(self) -> tuple[Sequence[Nodes], Sequence[Nodes]]:
+        """Return the nodes of those parts of the zone, before and after, that are not the very same."""
+        if self.sites is not None:
+            return [old.nodes for old, _ in self.moved_sites], [new.nodes for _, new in self.moved_sites]
+        return _all_parts(self.before), _all_parts(self.after)
+
+    def names(self, *, is_purged_whole: bool = False) -> set[str]:
+        """Return the names whose answers differ: those to purge from PowerDNS's caches.
+
+        An SRV name counts as changed when one of its targets did, because its packets carry the targets'
+        addresses. The SOA's serial does not count: it moves with every change. If the zone `is_purged_whole`,
+        only the names of pools are returned, since a zone file may have 100,000 others.
+        """
+        zones = [zone for zone in (self.before, self.after) if zone is not None]
+        if is_purged_whole:
+            sites = [site for zone in zones for site in zone.sites]
+            return _changed(_of_sites(self.before), _of_sites(self.after), _services(sites))
+        if self.before is None or self.after is None:
+            return {name for zone in zones for name, _ in zone.nodes()}
+        has_other_soa = _without_serial(self.before.soa) != _without_serial(self.after.soa)
+        apex = {self.after.name} if has_other_soa else set[str]()
+        return apex | _changed(*self.parts(), self._services(self.before, self.after))
+
+    def _services(self, before: ZoneAnswers, after: ZoneAnswers) -> set[str]:
+        """Of what `parts()` returns, the names that may have SRV records."""
+        if self.sites is not None:
+            return _services(site for pair in self.moved_sites for site in pair)
+        sites = _services((*before.sites, *after.sites))
+        return sites.union(before.fixed_services, after.fixed_services)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The step from one snapshot to the next; `zones` has those zones whose answers are not the very same."""
+
+    before: Snapshot
+    after: Snapshot
+    zones: Mapping[str, ZoneChange]
+
+    def names(self, purged_whole: Collection[str] = ()) -> set[str]:
+        """Return the names whose answers differ in all zones (`ZoneChange.names`)."""
+        return {
+            name
+            for zone, change in self.zones.items()
+            for name in change.names(is_purged_whole=zone in purged_whole)
+        }
+
+
+def difference(before: Snapshot, after: Snapshot) -> Change:
+    """Return what differs between two snapshots; parts that they share are told by identity."""
+    old, new = before.zone_answers, after.zone_answers
+    zones = {name: ZoneChange(zone, None, None) for name, zone in old.items() if name not in new}
+    for name, zone in new.items():
+        was = old.get(name)
+        if was is not zone:
+            zones[name] = ZoneChange(was, zone, None if was is None else remade_sites(was, zone))
+    return Change(before, after, zones)
+
+
+def remade_sites(before: ZoneAnswers, after: ZoneAnswers) -> Sequence[tuple[SiteAnswers, SiteAnswers]] | None:
+    """Return the sites of a zone that were made anew, before and after; None if the zone was read anew."""
+    if before.fixed is not after.fixed or len(before.sites) != len(after.sites):
+        return None
+    different = map(is_not, before.sites, after.sites)
+    return list(compress(zip(before.sites, after.sites, strict=True), different))
+
+
+def _all_parts(zone: ZoneAnswers | None) -> list[Nodes]:
+    return [zone.fixed, *_of_sites(zone)] if zone is not None else []
+
+
+def _of_sites(zone: ZoneAnswers | None) -> list[Nodes]:
+    return [site.nodes for site in zone.sites] if zone is not None else []
+
+
+def _services(sites: Iterable[SiteAnswers]) -> set[str]:
+    """The names of sites that may have SRV records."""
+    return {name for site in sites for name in site.services}
+
+
+def _changed(before: Sequence[Nodes], after: Sequence[Nodes], services: Collection[str]) -> set[str]:
+    """The names whose nodes differ, and those of the `services` whose SRV records name one of them.
+
+    The nodes are compared by identity first, without Python's own loop: there may be 100,000.
+    """
+    old, new = _merged(before), _merged(after)
+    others = compress(new, map(is_not, new.values(), map(old.get, new)))
+    names = {name for name in others if new[name] != old.get(name)} | (old.keys() - new.keys())
+    found = (nodes[name] for nodes in (old, new) for name in services if name in nodes)
+    return names | {
+        record.name
+        for node in found
+        for record in node.records
+        if record.type == "SRV" and record.content.rpartition(" ")[2] in names
+    }
+
+
+def _merged(parts: Sequence[Nodes]) -> Nodes:
+    if len(parts) == 1:
+        return parts[0]
+    merged: dict[str, Node] = {}
+    for part in parts:
+        merged.update(part)
+    return merged
+
+
+def _without_serial(soa: Record) -> tuple[int, list[str]]:
+    fields = soa.content.split()
+    return soa.ttl, fields[:2] + fields[3:]
