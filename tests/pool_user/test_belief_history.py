@@ -64,6 +64,22 @@ def test_member_of_a_moment_does_not_replace_the_last_good_ones() -> None:
     assert recent(play) == [1, 2]
 
 
+def test_last_good_ones_of_days_ago_do_not_come_back() -> None:
+    """Somebody was in for long since, and left more than 10 s before the pool became empty."""
+    play = playing(1)
+    play.answer(0)
+    assert recent(play) == [1]
+    play.wait(1)
+    play.answer(0, pe(2, R1))
+    play.wait(3 * 86400)
+    for number in range(3, 6):
+        play.answer(0, pe(number, R1))
+        play.wait(4)
+    play.answer(0)
+    assert play.members() == []
+    assert recent(play) == [3, 4, 5]
+
+
 def test_member_that_no_home_confirmed_is_none_of_the_last_good_ones() -> None:
     play = Play()
     play.settle(0)

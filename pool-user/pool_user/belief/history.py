@@ -39,7 +39,8 @@ class History:
     stay out.
 
     Only members count that their home registrar confirmed. Those that were in for LAST_GOOD_AFTER_S come
-    before all others, those of a former time too: a PE that registers for a moment replaces nobody.
+    before all others. A PE that registers for a moment in a pool that is empty replaces nobody: the last good
+    ones stay until the pool had members for LAST_GOOD_AFTER_S.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,8 @@ class History:
         self._out_since_s: dict[int, tuple[str, float]] = {}
         self.recent: tuple[Member, ...] = ()
         """The last good ones of the last time that the pool was empty; they matter while it is."""
+        self._in_since_s = float("-inf")
+        """Since when the pool has members, or had some at last."""
 
     def since_s(
         self, identifier: int, addresses: TransportAddresses, before: Mapping[int, Member], now: float
@@ -78,11 +81,13 @@ class History:
             del self._left[min(self._left, key=lambda one: self._left[one].was_in_s)]
         for identifier in after.keys() & self._left.keys():
             del self._left[identifier]
+        if after and not before:
+            self._in_since_s = now
         if before and not after:
             lately = [one for one in self._left.values() if one.is_confirmed and now - one.left_s <= RECENT_S]
-            old = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
-            if old or not self.recent:
-                recent = (left.member for left in old or lately)
+            good = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
+            if not self.recent or now >= self._in_since_s + LAST_GOOD_AFTER_S:
+                recent = (left.member for left in good or lately)
                 self.recent = tuple(sorted(recent, key=lambda member: member.identifier))
 
     def out(
