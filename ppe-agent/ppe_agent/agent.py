@@ -89,7 +89,8 @@ class Agent:
             self._servers.make()
         self._relay: RelayEnd | None = None
         if config.relay is not None:
-            self._relay = RelayEnd(config.relay.port, config.relay.networks, limits=config.relay.limits)
+            relay = config.relay
+            self._relay = RelayEnd(relay.port, relay.networks, relay.client_networks, limits=relay.limits)
         self._loop_watch = LoopWatch()
         self._reloading = Reloading(self._reload, self._log, (NoLocalAddress,))
         self._control = ControlServer(
@@ -112,7 +113,7 @@ class Agent:
             if self._relay is not None:
                 self._relay.start()
                 opened.push_async_callback(self._relay.close)
-                self._relay.servers = self._servers.relayed()
+                self._relay.serve(self._servers.relayed(self._config))
             await self._run_parts(stop)
 
     async def _run_parts(self, stop: asyncio.Event) -> None:
@@ -153,7 +154,7 @@ class Agent:
         try:
             self._servers.set_registrars(registrars)
             if self._relay is not None:
-                self._relay.servers = self._servers.relayed()
+                self._relay.serve(self._servers.relayed(self._config))
         except FatalError as error:
             self._parts.fail(error)
 
@@ -173,10 +174,12 @@ class Agent:
         if self._path is not None:
             config = load_configuration(self._path)
             check_fixed(self._config, config, _FIXED)
+            if self._relay is not None:
+                self._relay.check(self._servers.relayed(config))
             await self._servers.reload(config)
             self._config = config
             if self._relay is not None:
-                self._relay.servers = self._servers.relayed()
+                self._relay.serve(self._servers.relayed(self._config))
         return {"servers": [server.name for server in self._config.servers]}
 
     # Commands

@@ -68,6 +68,7 @@ def check(config: Path) -> None:
     Each load source is asked once, and a command run, by the user who checks. Of the service's own file root
     asks as the user of the service.
     """
+    from ppe_agent.client_addresses import cautions
     from ppe_agent.load_trial import loads_now
 
     loaded = load_configuration(config)
@@ -91,9 +92,12 @@ def check(config: Path) -> None:
             click.echo(f"warning: {one.name}: load from {one.source}: {one.problem}", err=True)
         else:
             click.echo(f"{one.name}: load from {one.source}: {one.load:.2f} now")
+    warnings = [] if loaded.relay is None else list(cautions(loaded.relay.client_networks))
+    for warning in warnings:
+        click.echo(f"warning: [relay] clients: {warning}", err=True)
     for doubt in doubts:
         click.echo(f"{doubt}; no error if the sidecar runs as another user: run this check as that user")
-    failed = sum(one.load is None for one in loads)
+    failed = sum(one.load is None for one in loads) + len(warnings)
     click.echo(f"{config}: no errors" + (f", {counted(failed, 'warning')}" if failed else ""))
 
 

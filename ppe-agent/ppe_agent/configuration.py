@@ -26,6 +26,7 @@ from pydantic import (
 from ppe_agent import consistency
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards, is_reachable
 from ppe_agent.checks.configuration import CheckConfig, DampingConfig
+from ppe_agent.client_addresses import DEFAULT_NETWORKS
 from ppe_agent.config_types import (
     POLICY_KEYS,
     POLICY_KINDS,
@@ -289,6 +290,10 @@ class RelayConfig(StrictModel):
     """The networks in which the ppu-agents are. Associations from elsewhere are ended."""
     port: Port = DATA_CHANNEL_PORT
     """The SCTP port, on all addresses of this host."""
+    clients: tuple[Annotated[str, AfterValidator(_network)], ...] = DEFAULT_NETWORKS
+    """Servers see each client at an address of these networks: one of IPv4, one of IPv6. No host has such an
+    address, and the servers must trust none. Each is routed to this host, where it is needed:
+    `ip route add local 198.18.0.0/15 dev lo`."""
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """TCP connections at a time, of all ppu-agents. Further ones are reset."""
     max_clients: Annotated[int, Field(ge=1, le=100_000)] = 4000
@@ -307,6 +312,11 @@ class RelayConfig(StrictModel):
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
         """`accept`, parsed."""
         return tuple(ip_network(text) for text in self.accept)
+
+    @property
+    def client_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """`clients`, parsed."""
+        return tuple(ip_network(text) for text in self.clients)
 
 
 class AgentConfig(StrictModel):

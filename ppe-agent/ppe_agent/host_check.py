@@ -18,10 +18,11 @@ from daemon_kit.files import trusting
 from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
-from ppe_agent.addresses import NoLocalAddress
+from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SnmpConfig, SystemdConfig
 from ppe_agent.checks.snmp import PROGRAM
-from ppe_agent.configuration import AgentConfig, ServerConfig, registered_addresses
+from ppe_agent.client_addresses import problem_of
+from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
 from ppe_agent.state import StateDirectory
 from rserpool import Protocol
 
@@ -55,6 +56,7 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
         problem = f"a unix socket's path has {MAX_PATH_BYTES} bytes at most: {config.control.path}"
         yield Lack(("control", "path"), problem)
     yield from _addresses(config)
+    yield from _clients(config)
     for i, server in enumerate(config.servers):
         yield from _key(("as", i, "key"), server, config)
         for j, check in enumerate(server.check):
@@ -125,6 +127,20 @@ def _addresses(config: AgentConfig) -> Iterator[Lack]:
                 f"name the registrars by {of_server} addresses, or take another address"
             )
             yield Lack(("as", i, "address"), problem)
+
+
+def _clients(config: AgentConfig) -> Iterator[Lack]:
+    """Look whether servers can answer the clients of ppu-agents."""
+    if config.relay is None:
+        return
+    servers: list[Address] = []
+    for server in config.servers:
+        if server.relay and (config.registrars or server.address != "auto"):
+            with contextlib.suppress(NoLocalAddress):
+                servers += addresses_of(server, *config.registrars[:1])[:1]
+    problem = problem_of(config.relay.client_networks, servers)
+    if problem is not None:
+        yield Lack(("relay", "clients"), problem)
 
 
 def _kept(config: AgentConfig) -> Iterator[Lack]:

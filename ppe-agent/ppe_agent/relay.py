@@ -2,16 +2,18 @@
 
 What comes embedded in SCTP is handed to the server over TCP and UDP, and its answers go back the same way.
 Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay] accept`
-are taken. Connections, senders of datagrams and buffered bytes are bounded, of all and of each host.
+are taken. Connections, senders of datagrams and buffered bytes are bounded, of all and of each host. A
+server sees each client at an address of `[relay] clients`: no client looks like a program of this host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections import Counter, OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
@@ -19,6 +21,7 @@ from typing import Any, Final
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
+from ppe_agent.client_addresses import client_socket, problem_of
 from ppe_agent.status_model import RelayStatus
 from rserpool import (
     MAX_DATAGRAM_BYTES,
@@ -48,6 +51,8 @@ MOST_OF_ONE_HOST: Final = 8
 """Associations: one for each of our addresses. Of more the oldest ends: a killed agent may have left one."""
 CONNECT_TIMEOUT_S: Final = 1.5
 _READS_IN_A_ROW: Final = 64
+_ASSOCIATION_APART: Final = 40_503
+"""Flows of two ppu-agents have other addresses, mostly: those of one association begin so far behind."""
 
 
 @dataclass(slots=True)
@@ -82,10 +87,12 @@ class _Counts:
 
 @dataclass
 class RelayEnd:
-    """Listens for data channels at an SCTP port. `servers` may be replaced at any time."""
+    """Listens for data channels at an SCTP port. `servers` may be replaced at any time, by `serve`."""
 
     port: int
     accept: Networks
+    clients: Networks
+    """The servers see each client at an address of these."""
     servers: Servers = field(default_factory=dict)
     limits: RelayLimits = RelayLimits()
     counts: _Counts = field(default_factory=_Counts)
@@ -113,6 +120,17 @@ class RelayEnd:
             raise FatalError(f"[relay] can't listen at SCTP port {self.port}: {problem.strerror}") from None
         self.port = self._channels.endpoint.port
         self._tidy()
+
+    def check(self, servers: Servers) -> None:
+        """Raise FatalError when these servers could not answer clients."""
+        problem = problem_of(self.clients, servers.values())
+        if problem is not None:
+            raise FatalError(f"[relay] clients: {problem}")
+
+    def serve(self, servers: Servers) -> None:
+        """Reach these servers from now on. Raises FatalError when they could not answer."""
+        self.check(servers)
+        self.servers = servers
 
     async def close(self) -> None:
         """End everything; safe to repeat."""
@@ -191,7 +209,11 @@ class RelayEnd:
         self.counts.connections += 1
         self._connections[host] += 1
         passing = channels.begin(association, message.flow)
-        task = asyncio.create_task(_connect(passing, (str(address), message.port), self.limits.idle_s))
+        server = (address, message.port)
+        number = message.flow + _ASSOCIATION_APART * association
+        made = functools.partial(client_socket, self.clients, socket.SOCK_STREAM, server, number, 0)
+        connecting = _connect(passing, made, (str(address), message.port), self.limits.idle_s)
+        task = asyncio.create_task(connecting)
         self._tasks.add(task)
         task.add_done_callback(lambda task: self._done(task, host))
 
@@ -244,21 +266,12 @@ class RelayEnd:
     def _open(self, key: _Key, server: Address) -> socket.socket:
         """A socket for one client's datagrams. Raises OSError.
 
-        SIP answers go to the port that the request names (RFC 3261, section 18.2.2): the client's. So over
-        IPv4 the socket has that port, at a loopback address of its own; the flow's number is both.
+        SIP answers go to the port that the request names (RFC 3261, section 18.2.2): the client's. So the
+        socket has that port, at an address of its own; the flow's number says both.
         """
         association, flow, port = key
-        family = socket.AF_INET if server.version == 4 else socket.AF_INET6
-        made = socket.socket(family, socket.SOCK_DGRAM)
-        try:
-            made.setblocking(False)
-            if family == socket.AF_INET:
-                with contextlib.suppress(OSError):  # taken: another port serves all but such SIP
-                    made.bind((_loopback(association, flow), flow & 0xFFFF))
-            made.connect((str(server), port))
-        except OSError:
-            made.close()
-            raise
+        number = (flow >> 16) + _ASSOCIATION_APART * association
+        made = client_socket(self.clients, socket.SOCK_DGRAM, (server, port), number, flow & 0xFFFF)
         asyncio.get_running_loop().add_reader(made, self._answered, key, made)
         return made
 
@@ -281,15 +294,23 @@ class RelayEnd:
             self._channels.send(association, message)
 
 
-def _loopback(association: int, flow: int) -> str:
-    return f"127.{64 + (flow >> 24 & 63)}.{flow >> 16 & 255}.{1 + association % 254}"
-
-
-async def _connect(passing: Passing, server: tuple[str, int], idle_s: float) -> None:
+async def _connect(
+    passing: Passing, made: Callable[[], socket.socket], server: tuple[str, int], idle_s: float
+) -> None:
     try:
-        async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(*server)
-    except (OSError, TimeoutError):
+        client = made()
+    except OSError:
         passing.refuse()
         return
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            await asyncio.get_running_loop().sock_connect(client, server)
+            reader, writer = await asyncio.open_connection(sock=client)
+    except (OSError, TimeoutError):
+        client.close()
+        passing.refuse()
+        return
+    except asyncio.CancelledError:
+        client.close()
+        raise
     await passing.run(reader, writer, idle_s)

@@ -78,11 +78,11 @@ class Servers:
             self._spawn,
         )
 
-    def relayed(self) -> dict[tuple[Protocol, int], Address]:
+    def relayed(self, config: AgentConfig) -> dict[tuple[Protocol, int], Address]:
         """Where the servers with `relay = true` are, by transport and port; the first of the file counts."""
-        registrars = self._config.registrars or self.registrars
+        registrars = config.registrars or self.registrars
         found: dict[tuple[Protocol, int], Address] = {}
-        for server in self._config.servers:
+        for server in config.servers:
             if server.relay and (registrars or server.address != "auto"):
                 (address, *_) = addresses_of(server, *registrars[:1])
                 found.setdefault((Protocol[server.transport.upper()], server.port), address)

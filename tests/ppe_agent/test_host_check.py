@@ -2,14 +2,15 @@
 
 import os
 import re
-from ipaddress import ip_address
+import sys
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.addresses import is_on_this_host
-from ppe_agent import cli, configuration, host_check
+from ppe_agent import cli, client_addresses, configuration, host_check
 from ppe_agent.addresses import NoLocalAddress, address_towards
 
 from tests.ppe_agent.whole_agent import write
@@ -52,6 +53,43 @@ def test_address_that_no_registrar_will_take_is_an_error_with_its_line(tmp_path:
     assert f"agent.toml:{lines[: lines.index('address = ')].count(chr(10)) + 1}: as[0].address" in said
     assert "never joins" not in told(re.sub("registrars = .*", 'registrars = ["127.0.0.1", "::1"]', lines))
     assert "never joins" not in told(text)
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        (
+            "198.51.100.0/24",
+            "servers can't answer clients in 198.51.100.0/24, since no route leads it to this",
+        ),
+        ("2001:db8::/48", "has no IPv4 network, which a server with relay = true needs"),
+    ],
+)
+def test_servers_that_could_not_answer_relayed_clients_are_an_error(
+    tmp_path: Path, clients: str, words: str
+) -> None:
+    write(tmp_path, 5060)
+    path = tmp_path / "agent.toml"
+    relay = f'[relay]\naccept = ["10.1.0.0/16"]\nclients = ["{clients}"]\n'
+    text = path.read_text().replace("\nport = ", "\nrelay = true\nport = ")
+    path.write_text(text.replace("[[as]]", f"{relay}[[as]]", 1))
+    said = CliRunner().invoke(cli.main, ["check", "-c", str(path)]).stderr
+    assert f"relay.clients: {words}" in said
+
+
+def test_loopback_and_the_networks_of_this_host_are_no_place_for_relayed_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    routes = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n"
+    address = "{:08X}".format(int.from_bytes(ip_address("198.18.4.0").packed, sys.byteorder))
+    mask = "{:08X}".format(int.from_bytes(ip_address("255.255.255.0").packed, sys.byteorder))
+    (tmp_path / "route").write_text(f"{routes}eth7 {address} 00000000 0001 0 0 0 {mask} 0 0 0\n")
+    monkeypatch.setattr(client_addresses, "_IPV4_ROUTES", tmp_path / "route")
+    networks = [ip_network("127.64.0.0/10"), ip_network("198.18.0.0/15")]
+    first, second = client_addresses.cautions(networks)
+    assert first.startswith("127.64.0.0/10 is loopback: a server that trusts its own host trusts")
+    assert second.startswith("198.18.0.0/15 collides with the route to 198.18.4.0/24 by eth7")
+    assert list(client_addresses.cautions([ip_network("2001:2::/48")])) == []
 
 
 @pytest.mark.parametrize(

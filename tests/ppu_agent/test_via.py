@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -28,12 +29,12 @@ import socket, sys, threading
 def serve(connection):
     with connection:
         while data := connection.recv(65536):
-            connection.sendall(data)
+            connection.sendall(connection.getpeername()[0].encode() if data == b"who am I?" else data)
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
 while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 """
-"""A TCP server that sends back what it gets."""
+"""A TCP server that sends back what it gets, and tells who asks for it where it comes from."""
 
 
 GREEDY = """
@@ -130,6 +131,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ViaClient]:
     with own_namespace() as there, own_namespace() as host:
         # Before anything else: sctpd reads the interfaces once.
         there.ip("link", "add", "second", "type", "veth", "peer", "name", "second", "netns", host.name)
+        there.route_clients()
         for namespace, address in ((there, "10.99.2.1"), (host, "10.99.2.2")):
             namespace.ip("addr", "add", f"{address}/24", "dev", "second")
             namespace.ip("link", "set", "second", "up")
@@ -152,6 +154,12 @@ def test_datagrams_and_connections_reach_the_servers_embedded_in_sctp(whole: Via
     relay = whole.chain.sidecar.status()["relay"]
     assert relay["connections_count"] >= 1
     assert relay["datagrams_count"] >= 1
+    # No server that trusts its own host takes a client for a program there.
+    outside = ip_network("198.18.0.0/15")
+    assert ip_address(whole.echoed(b"who am I?").decode()) in outside
+    senders = whole.chain.namespace.run("ss", "--udp", "--all", "--numeric", "dst", ADDRESS).stdout
+    sources = {line.split()[3].rpartition(":")[0] for line in senders.splitlines()[1:]}
+    assert any(ip_address(source) in outside for source in sources), senders
 
 
 def test_flow_survives_the_loss_of_one_of_two_networks(whole: ViaClient) -> None:

@@ -117,6 +117,7 @@ def in_the_guest(results: Path) -> None:
             for namespace, last in ((there, 1), (here, 2)):
                 namespace.ip("address", "add", f"10.98.{number}.{last}/24", "dev", name)
                 namespace.ip("link", "set", name, "up")
+        there.route_clients()
         sidecar = Sidecar(there, Path(folder), ["10.98.1.2"])
         servers = [
             server_text("udp", "sip-udp", "udp", UDP.port, "sip-options"),

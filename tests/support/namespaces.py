@@ -39,6 +39,10 @@ class Namespace:
         prefix = [f"{address}/64", "nodad"] if ":" in address else [f"{address}/24"]
         self.ip("address", "add", *prefix, "dev", "eth0")
 
+    def route_clients(self) -> None:
+        """Have servers in here answer the clients of ppu-agents: `[relay] clients` of a sidecar."""
+        self.ip("route", "add", "local", "198.18.0.0/15", "dev", "lo")
+
     def pids(self) -> list[int]:
         """Return every process in here."""
         listed = subprocess.run(

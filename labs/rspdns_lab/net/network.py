@@ -27,6 +27,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from rspdns_lab.ending import uninterrupted
 from rspdns_lab.errors import LabError
 
+RELAYED_CLIENTS: Final = "198.18.0.0/15"
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _CLONE_NEWNET: Final = 0x40000000
@@ -276,6 +277,12 @@ def keep_apart(host: Host, others: Sequence[Host]) -> None:
 def join_again(host: Host) -> None:
     """Take `keep_apart` back; without one nothing happens."""
     _nft(host, "table inet apart\ndelete table inet apart\n")
+
+
+def route_clients(host: Host) -> None:
+    """Have servers of a host answer the clients of ppu-agents: `[relay] clients` of its sidecar."""
+    route = ["ip", "route", "add", "local", RELAYED_CLIENTS, "dev", "lo"]
+    subprocess.run(["nsenter", f"--net={host.path}", "--", *route], check=True)
 
 
 def _nft(host: Host, text: str) -> str:

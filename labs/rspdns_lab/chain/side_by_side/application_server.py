@@ -14,7 +14,7 @@ from registrar_config import SCTPD_OPTIONS
 from rspdns_lab.chain import texts
 from rspdns_lab.chain.plan import LOADS, SIP_PORT
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host
+from rspdns_lab.net.network import Host, route_clients
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
 
@@ -35,6 +35,8 @@ class ApplicationServer:
         (folder / "agent.toml").write_text(
             texts.agent_toml(host.name, host.address, registrars, folder, tcp=tcp)
         )
+        if tcp:
+            route_clients(host)
         (folder / "state").mkdir()
         command = ["sipp", "-sf", str(_SCENARIO), "-i", host.address, "-p", str(SIP_PORT)]
         command += ["-s", host.name, "-nostdin"]
