@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from rserpool import POLICIES, KnownPolicy, Policy, UnknownPolicy
+from rserpool import POLICIES, POLICY_KINDS, Policy, UnknownPolicy, policy_name
 
 Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
 Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
@@ -83,13 +83,6 @@ Command = Annotated[tuple[str, ...], AfterValidator(check_command), BeforeValida
 """The program and its arguments; it is run without a shell."""
 
 
-def _name(kind: type[KnownPolicy]) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
-
-
-POLICY_KINDS: Final[dict[str, type[KnownPolicy]]] = {_name(kind): kind for kind in POLICIES.values()}
-"""Every policy that rspregistrar knows, by its name in the configuration."""
-
 POLICY_KEYS: Final = tuple(
     sorted({field.name for kind in POLICIES.values() for field in fields(kind)} - {"load"})
 )
@@ -118,4 +111,4 @@ def name_of(policy: Policy) -> str:
     """Return the policy's name as agent.toml writes it, or its number when it has none."""
     if isinstance(policy, UnknownPolicy):
         return f"0x{policy.type:08x}"
-    return _name(type(policy))
+    return policy_name(type(policy))

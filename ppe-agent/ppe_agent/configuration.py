@@ -29,7 +29,6 @@ from ppe_agent.checks.configuration import CheckConfig, DampingConfig
 from ppe_agent.client_addresses import DEFAULT_NETWORKS
 from ppe_agent.config_types import (
     POLICY_KEYS,
-    POLICY_KINDS,
     Number,
     Port,
     Share,
@@ -43,6 +42,7 @@ from ppe_agent.relay import RelayLimits
 from rserpool import (
     DATA_CHANNEL_PORT,
     MAX_HANDLE,
+    POLICY_KINDS,
     Policy,
     Protocol,
     RegistrarAddress,

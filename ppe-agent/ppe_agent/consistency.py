@@ -13,8 +13,8 @@ from daemon_kit.config_file import duplicates, find
 from pydantic import TypeAdapter, ValidationError
 
 from ppe_agent.addresses import Address, NoLocalAddress, address_towards
-from ppe_agent.config_types import POLICY_KEYS, POLICY_KINDS, Port, has_load, keys_of
-from rserpool import RegistrarAddress
+from ppe_agent.config_types import POLICY_KEYS, Port, has_load, keys_of
+from rserpool import POLICY_KINDS, RegistrarAddress
 
 MULTICAST = "multicast"
 """In place of a list of registrars: those that announce themselves."""

@@ -26,7 +26,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char fixed_rules[] = "registrar 10.0.0.0\nfollower 10.0.0.1\nelement 10.0.0.2 handles a,sip-* most 2 reports 3\n"
-				  "element 10.0.0.3 handles * addresses 10.0.0.0/8\nuser 10.0.0.4\nlife 60\n";
+				  "element 10.0.0.3 handles * addresses 10.0.0.0/8\nuser 10.0.0.4\npool sip-* policy 1 transport udp\nlife 60\nend\n";
 
 static void check_passed(const struct rules *rules, const struct peer *peer, uint32_t ppid, const uint8_t *bytes, size_t length)
 {

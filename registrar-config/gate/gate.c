@@ -23,6 +23,8 @@ const char *const verdict_names[VERDICTS] = {
 	"not-element",
 	"handle-not-allowed",
 	"address-not-allowed",
+	"policy",
+	"transport",
 	"life",
 	"too-many",
 	"not-its-own",
@@ -316,6 +318,24 @@ static bool has_addresses(const struct rule *rule, const struct transport *trans
 	return true;
 }
 
+/* A pool that was empty is what its first element is, and rspregistrar then refuses all that differ. */
+static enum verdict judge_kind(const struct gate *gate, const struct element *element)
+{
+	size_t i;
+
+	for (i = 0; i < gate->rules->pool_count; i++) {
+		const struct pool *pool = &gate->rules->pools[i];
+
+		if (!pool_has_handle(pool, element->handle, element->handle_length))
+			continue;
+		if (pool->policy && pool->policy != element->policy)
+			return POLICY;
+		if (pool->protocol && (pool->protocol != element->user.protocol || pool->use != element->user.use))
+			return TRANSPORT;
+	}
+	return PASSED;
+}
+
 static enum verdict judge_registration(struct gate *gate, uint64_t now_ms, const struct peer *peer, const struct element *element)
 {
 	enum verdict verdict = HANDLE_NOT_ALLOWED;
@@ -335,6 +355,8 @@ static enum verdict judge_registration(struct gate *gate, uint64_t now_ms, const
 			verdict = ADDRESS_NOT_ALLOWED;
 		}
 	}
+	if (verdict == PASSED)
+		verdict = judge_kind(gate, element);
 	if (verdict != PASSED)
 		return verdict;
 	if (element->life_ms > gate->rules->life_ms)

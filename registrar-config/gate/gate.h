@@ -16,6 +16,8 @@ enum verdict {
 	NOT_ELEMENT, /* the host registers nothing */
 	HANDLE_NOT_ALLOWED,
 	ADDRESS_NOT_ALLOWED,
+	POLICY, /* another one than the pool's */
+	TRANSPORT, /* another one than the pool's */
 	LIFE, /* longer than the rules let it be */
 	TOO_MANY, /* registrations of this host */
 	NOT_ITS_OWN, /* the identifier is another host's pool element */

@@ -5,9 +5,6 @@
 enum {
 	PARAMETER_IPV4 = 0x0001,
 	PARAMETER_IPV6 = 0x0002,
-	PARAMETER_SCTP = 0x0004,
-	PARAMETER_TCP = 0x0005,
-	PARAMETER_UDP = 0x0006,
 	PARAMETER_POLICY = 0x0008,
 	PARAMETER_HANDLE = 0x0009,
 	PARAMETER_ELEMENT = 0x000a,
@@ -97,13 +94,15 @@ static enum form read_handle(struct bytes *bytes, struct element *element)
 
 static enum form read_transport(struct bytes *bytes, struct transport *transport, bool must_be_sctp)
 {
-	const bool is_sctp = is_next(bytes, PARAMETER_SCTP);
-	const uint16_t type = is_sctp ? PARAMETER_SCTP : is_next(bytes, PARAMETER_TCP) ? PARAMETER_TCP : PARAMETER_UDP;
+	const bool is_sctp = is_next(bytes, TRANSPORT_SCTP);
+	const uint16_t type = is_sctp ? TRANSPORT_SCTP : is_next(bytes, TRANSPORT_TCP) ? TRANSPORT_TCP : TRANSPORT_UDP;
 	const uint8_t *port;
 	struct bytes value, address;
 
 	if ((must_be_sctp && !is_sctp) || !take_parameter(bytes, type, &value) || !take(&value, 4, &port))
 		return FORM_MALFORMED;
+	transport->protocol = type;
+	transport->use = read_u16(port + 2);
 	transport->count = 0;
 	while (value.left) {
 		if (transport->count == MAX_TRANSPORT_ADDRESSES)
@@ -133,6 +132,7 @@ static enum form read_element(struct bytes *bytes, struct element *element, bool
 		return form;
 	if (!take_parameter(&value, PARAMETER_POLICY, &policy) || policy.left < 4 || policy.left > MOST_POLICY)
 		return FORM_MALFORMED;
+	element->policy = read_u32(policy.at);
 	element->asap.count = 0;
 	if (is_enrp && value.left) { /* some updates that delete have none */
 		form = read_transport(&value, &element->asap, true);

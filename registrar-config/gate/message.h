@@ -34,6 +34,8 @@ enum {
 #define UPDATE_DELETE 1
 
 struct transport {
+	uint16_t protocol; /* the type of its parameter */
+	uint16_t use; /* 1: for data and control channel */
 	struct address addresses[MAX_TRANSPORT_ADDRESSES];
 	size_t count;
 };
@@ -41,7 +43,7 @@ struct transport {
 struct element {
 	const uint8_t *handle;
 	size_t handle_length;
-	uint32_t identifier, home, life_ms;
+	uint32_t identifier, home, life_ms, policy;
 	struct transport user, asap; /* asap: none in ASAP */
 };
 

@@ -136,7 +136,7 @@ static void look_at_rules(void)
 	if (rules) {
 		state.seen = found;
 		gate_set_rules(state.gate, rules);
-		tell("rules %zu\n", rules->count);
+		tell("rules %zu\n", rules->count + rules->pool_count);
 	} else {
 		tell("wrong %s\n", problem);
 	}
@@ -181,7 +181,7 @@ __attribute__((constructor)) static void start(void)
 		state.tell_fd = atoi(fd);
 		fcntl(state.tell_fd, F_SETFL, O_NONBLOCK);
 	}
-	tell("ready %d %zu\n", (int)getpid(), rules->count);
+	tell("ready %d %zu\n", (int)getpid(), rules->count + rules->pool_count);
 }
 
 /* Addresses */

@@ -16,6 +16,7 @@ struct reader {
 	char *problem;
 	size_t problem_bytes;
 	int line;
+	bool has_ended;
 };
 
 __attribute__((format(printf, 2, 3))) static bool wrong(struct reader *reader, const char *format, ...)
@@ -34,9 +35,10 @@ static bool read_number(struct reader *reader, const char *key, const char *text
 			unsigned long most, unsigned long *number)
 {
 	char *end;
+	const int base = text && strncmp(text, "0x", 2) == 0 ? 16 : 10;
 
 	errno = 0;
-	*number = text && *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
+	*number = text && *text >= '0' && *text <= '9' ? strtoul(text, &end, base) : 0;
 	if (!text || *text < '0' || *text > '9' || *end != '\0' || errno || *number < least || *number > most)
 		return wrong(reader, "%s needs a number from %lu to %lu", key, least, most);
 	return true;
@@ -80,19 +82,19 @@ static bool read_pattern(struct reader *reader, const char *text, struct pattern
 	return true;
 }
 
-static bool read_handles(struct reader *reader, struct rule *rule, char *list)
+static bool read_handles(struct reader *reader, struct pattern **handles, size_t *count, char *list)
 {
 	char *item, *rest = list;
 
-	rule->handles = calloc(MAX_ITEMS, sizeof(*rule->handles));
-	if (!rule->handles)
+	*handles = calloc(MAX_ITEMS, sizeof(**handles));
+	if (!*handles)
 		return wrong(reader, "no memory");
 	while ((item = strsep(&rest, ","))) {
-		if (rule->handle_count == MAX_ITEMS)
+		if (*count == MAX_ITEMS)
 			return wrong(reader, "more than %d handles", MAX_ITEMS);
-		if (!read_pattern(reader, item, &rule->handles[rule->handle_count]))
+		if (!read_pattern(reader, item, &(*handles)[*count]))
 			return false;
-		rule->handle_count++;
+		(*count)++;
 	}
 	return true;
 }
@@ -142,7 +144,7 @@ static bool read_keys(struct reader *reader, struct rule *rule, char **rest)
 				return false;
 			rule->most = (unsigned)number;
 		} else if (is_element && strcmp(key, "handles") == 0 && value && !rule->handles) {
-			if (!read_handles(reader, rule, value))
+			if (!read_handles(reader, &rule->handles, &rule->handle_count, value))
 				return false;
 		} else if (is_element && strcmp(key, "addresses") == 0 && value && !rule->addresses) {
 			if (!read_addresses(reader, rule, value))
@@ -152,6 +154,61 @@ static bool read_keys(struct reader *reader, struct rule *rule, char **rest)
 		}
 	}
 	return rule->role != ROLE_ELEMENT || rule->handles || wrong(reader, "an element needs handles");
+}
+
+static bool read_transport(struct reader *reader, struct pool *pool, const char *text)
+{
+	static const struct {
+		const char *word;
+		uint16_t protocol;
+		uint16_t use;
+	} transports[] = {
+		{ "udp", TRANSPORT_UDP, 0 },
+		{ "tcp", TRANSPORT_TCP, 0 },
+		{ "sctp", TRANSPORT_SCTP, 0 },
+		{ "tcp+control", TRANSPORT_TCP, 1 },
+		{ "sctp+control", TRANSPORT_SCTP, 1 },
+	};
+	size_t i;
+
+	for (i = 0; i < sizeof(transports) / sizeof(*transports); i++) {
+		if (strcmp(text, transports[i].word) != 0)
+			continue;
+		pool->protocol = transports[i].protocol;
+		pool->use = transports[i].use;
+		return true;
+	}
+	return wrong(reader, "\"%.80s\" is not udp, tcp, sctp, tcp+control or sctp+control", text);
+}
+
+static bool read_pool(struct reader *reader, char **rest)
+{
+	struct rules *rules = reader->rules;
+	struct pool *pool = &rules->pools[rules->pool_count];
+	unsigned long number;
+	char *key, *value = next_word(rest);
+
+	if (rules->pool_count == MAX_RULES)
+		return wrong(reader, "more than %d pools", MAX_RULES);
+	rules->pool_count++;
+	if (!value)
+		return wrong(reader, "a pool needs handles");
+	if (!read_handles(reader, &pool->handles, &pool->handle_count, value))
+		return false;
+	while ((key = next_word(rest))) {
+		value = next_word(rest);
+		if (strcmp(key, "policy") == 0 && !pool->policy) {
+			if (!read_number(reader, key, value, 1, UINT32_MAX, &number))
+				return false;
+			pool->policy = (uint32_t)number;
+		} else if (strcmp(key, "transport") == 0 && value && !pool->protocol) {
+			if (!read_transport(reader, pool, value))
+				return false;
+		} else {
+			return wrong(reader, "\"%.80s\" is unknown here, there twice, or without a value", key);
+		}
+	}
+	return pool->policy || pool->protocol || wrong(reader, "a pool needs policy or transport");
 }
 
 static bool read_line(struct reader *reader, char *line)
@@ -170,6 +227,14 @@ static bool read_line(struct reader *reader, char *line)
 	word = next_word(&line);
 	if (!word)
 		return true;
+	if (reader->has_ended)
+		return wrong(reader, "`end` stands in the last line only");
+	if (strcmp(word, "end") == 0) {
+		reader->has_ended = true;
+		return next_word(&line) == NULL || wrong(reader, "end has no value");
+	}
+	if (strcmp(word, "pool") == 0)
+		return read_pool(reader, &line);
 	if (strcmp(word, "life") == 0) {
 		if (!read_number(reader, word, next_word(&line), 1, LONGEST_LIFE_S, &number))
 			return false;
@@ -180,7 +245,7 @@ static bool read_line(struct reader *reader, char *line)
 		if (strcmp(word, roles[i].word) == 0)
 			break;
 	if (i == sizeof(roles) / sizeof(*roles))
-		return wrong(reader, "\"%.80s\" is not registrar, follower, user, element or life", word);
+		return wrong(reader, "\"%.80s\" is not registrar, follower, user, element, pool, life or end", word);
 	if (rules->count == MAX_RULES)
 		return wrong(reader, "more than %d rules", MAX_RULES);
 	rule = &rules->all[rules->count++];
@@ -200,9 +265,11 @@ struct rules *rules_read(char *text, char *problem, size_t problem_bytes)
 	size_t i;
 
 	reader.rules = calloc(1, sizeof(*reader.rules));
-	if (reader.rules)
+	if (reader.rules) {
 		reader.rules->all = calloc(MAX_RULES, sizeof(*reader.rules->all));
-	if (!reader.rules || !reader.rules->all) {
+		reader.rules->pools = calloc(MAX_RULES, sizeof(*reader.rules->pools));
+	}
+	if (!reader.rules || !reader.rules->all || !reader.rules->pools) {
 		wrong(&reader, "no memory");
 		rules_free(reader.rules);
 		return NULL;
@@ -215,9 +282,14 @@ struct rules *rules_read(char *text, char *problem, size_t problem_bytes)
 			return NULL;
 		}
 	}
+	if (!reader.has_ended) {
+		wrong(&reader, "the file has no last line `end`: it is not whole, or still being copied");
+		rules_free(reader.rules);
+		return NULL;
+	}
 	for (i = 0; i < reader.rules->count; i++)
 		has_registrar = has_registrar || reader.rules->all[i].role == ROLE_REGISTRAR;
-	if (!has_registrar) { /* an empty file, half of it, another file */
+	if (!has_registrar) { /* another file */
 		wrong(&reader, "the file ends here and names no registrar");
 		rules_free(reader.rules);
 		return NULL;
@@ -235,6 +307,9 @@ void rules_free(struct rules *rules)
 		free(rules->all[i].handles);
 		free(rules->all[i].addresses);
 	}
+	for (i = 0; i < rules->pool_count; i++)
+		free(rules->pools[i].handles);
+	free(rules->pools);
 	free(rules->all);
 	free(rules);
 }
@@ -258,12 +333,12 @@ static bool is_sentinel(const uint8_t *bytes, size_t length)
 	return length >= prefix && memcmp(bytes, SENTINEL_PREFIX, prefix) == 0;
 }
 
-bool rule_has_handle(const struct rule *rule, const uint8_t *handle, size_t length)
+static bool has_handle(const struct pattern *patterns, size_t count, const uint8_t *handle, size_t length)
 {
 	size_t i;
 
-	for (i = 0; i < rule->handle_count; i++) {
-		const struct pattern *pattern = &rule->handles[i];
+	for (i = 0; i < count; i++) {
+		const struct pattern *pattern = &patterns[i];
 
 		if (is_sentinel(handle, length) && !is_sentinel(pattern->bytes, pattern->length))
 			continue;
@@ -272,6 +347,16 @@ bool rule_has_handle(const struct rule *rule, const uint8_t *handle, size_t leng
 			return true;
 	}
 	return false;
+}
+
+bool rule_has_handle(const struct rule *rule, const uint8_t *handle, size_t length)
+{
+	return has_handle(rule->handles, rule->handle_count, handle, length);
+}
+
+bool pool_has_handle(const struct pool *pool, const uint8_t *handle, size_t length)
+{
+	return has_handle(pool->handles, pool->handle_count, handle, length);
 }
 
 bool rule_has_address(const struct rule *rule, const struct address *address)

@@ -2,8 +2,13 @@
 #pragma once
 #include "address.h"
 
+/* Types of parameters. */
+#define TRANSPORT_SCTP 4
+#define TRANSPORT_TCP 5
+#define TRANSPORT_UDP 6
+
 #define MAX_HANDLE 32
-#define MAX_RULES 4096
+#define MAX_RULES 4096 /* and so many of pools */
 #define MAX_ITEMS 64 /* handles, or networks, of one rule */
 #define MAX_RULES_BYTES (1 << 20)
 #define SENTINEL_PREFIX "rspdns-sentinel-"
@@ -33,9 +38,20 @@ struct rule {
 	unsigned most; /* registrations of each host */
 };
 
+/* All elements of a pool have to be of one kind: rspregistrar refuses those that differ from the pool's first. */
+struct pool {
+	struct pattern *handles;
+	size_t handle_count;
+	uint32_t policy; /* its type; 0: any */
+	uint16_t protocol; /* the type of the transport parameter; 0: any */
+	uint16_t use; /* 1: for data and control channel, 0: for data */
+};
+
 struct rules {
 	struct rule *all;
 	size_t count;
+	struct pool *pools;
+	size_t pool_count;
 	uint32_t life_ms; /* the longest registration life */
 };
 
@@ -45,4 +61,5 @@ void rules_free(struct rules *rules);
 /* What the host is, as bits. */
 unsigned rules_roles(const struct rules *rules, const struct address *host);
 bool rule_has_handle(const struct rule *rule, const uint8_t *handle, size_t length);
+bool pool_has_handle(const struct pool *pool, const uint8_t *handle, size_t length);
 bool rule_has_address(const struct rule *rule, const struct address *address);

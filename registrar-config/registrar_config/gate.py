@@ -19,8 +19,8 @@ from daemon_kit.control import ControlServer
 from daemon_kit.errors import FatalError
 from structlog.typing import FilteringBoundLogger
 
-from registrar_config.inventory import AgentEntry, ClientEntry, Inventory
-from rserpool import sentinel_handle
+from registrar_config.inventory import AgentEntry, ClientEntry, Inventory, PoolEntry
+from rserpool import POLICY_KINDS, sentinel_handle
 
 LIBRARY: Final = Path(__file__).with_name("lib") / "librspdns-gate.so"
 NOT_BUILT: Final = f"the gate, {LIBRARY}, is not built: make -C registrar-config (Debian: libsctp-dev)"
@@ -54,16 +54,24 @@ def gate_rules(inventory: Inventory, own: str) -> str:
         lines += [f"{role} {network}{_reports(backend)}" for network in backend.addresses]
     for agent in inventory.agent:
         lines += _of_agent(agent)
+    lines += map(_of_pool, inventory.pool)
     text = "\n".join(dict.fromkeys(lines))
     return (
         f"# Who may say what to registrar {own}.\n"
         "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
-        f"# A running registrar reads it within a second.\n{text}\n"
+        f"# A running registrar reads it within a second, when it is whole.\n{text}\nend\n"
     )
 
 
+def _of_pool(pool: PoolEntry) -> str:
+    policy = f" policy 0x{POLICY_KINDS[pool.policy].TYPE:08x}" if pool.policy else ""
+    transport = f" transport {pool.transport}" if pool.transport else ""
+    said = f"  # {pool.policy}" if pool.policy else ""
+    return f"pool {_escaped(*pool.handles)}{policy}{transport}{said}"
+
+
 def _of_agent(agent: AgentEntry) -> Iterator[str]:
-    handles = ",".join(_escaped(handle) for handle in agent.handles)
+    handles = _escaped(*agent.handles)
     addresses = ",".join(agent.addresses)
     for network in agent.addresses:
         yield (
@@ -76,10 +84,14 @@ def _reports(client: ClientEntry) -> str:
     return f" reports {client.reports_per_s}" if client.reports_per_s else ""
 
 
-def _escaped(handle: str) -> str:
-    """Return a handle, or the beginning of handles with "*" behind it, as the rules file has it."""
-    stem, star = (handle[:-1], "*") if handle.endswith("*") else (handle, "")
-    return "".join(chr(byte) if byte in _LETTERS else f"%{byte:02X}" for byte in stem.encode()) + star
+def _escaped(*handles: str) -> str:
+    """Return handles, or beginnings of handles with "*" behind them, as the rules file has them."""
+
+    def escaped(handle: str) -> str:
+        stem, star = (handle[:-1], "*") if handle.endswith("*") else (handle, "")
+        return "".join(chr(byte) if byte in _LETTERS else f"%{byte:02X}" for byte in stem.encode()) + star
+
+    return ",".join(map(escaped, handles))
 
 
 def check_rules(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import StrictModel, duplicates, find, load
 from daemon_kit.errors import FatalError
+from daemon_kit.model_keys import none_of
 from pydantic import AfterValidator, Field
 
 from registrar_config.options import (
@@ -31,7 +32,7 @@ from registrar_config.sizing import (
     shortest_reregistration_ms,
     size,
 )
-from rserpool import SENTINEL_POOL_PREFIX, UnsafeMessageError, check_handle
+from rserpool import POLICY_KINDS, SENTINEL_POOL_PREFIX, UnsafeMessageError, check_handle
 
 TWO_REGISTRARS = (
     "two registrars are worse than one or three: a takeover completes only when a third registrar "
@@ -87,6 +88,12 @@ def _handle(text: str) -> str:
     return text
 
 
+def _policy(text: str) -> str:
+    if text not in POLICY_KINDS:
+        raise ValueError(none_of(text, POLICY_KINDS))
+    return text
+
+
 Name = Annotated[str, AfterValidator(_name)]
 
 
@@ -133,6 +140,21 @@ class AgentEntry(ClientEntry):
     """SCTP ports that everyone may reach: of servers that speak SCTP, and 4630 for `[relay]`."""
 
 
+class PoolEntry(StrictModel):
+    """Pools whose members are all of one kind. rspregistrar refuses members that differ from the first one;
+    with this entry the gate takes no first member that differs."""
+
+    handles: Annotated[
+        tuple[Annotated[str, AfterValidator(_handle)], ...], Field(min_length=1, max_length=64)
+    ]
+    """The pools; "sip-*": all that begin so. If several entries name a pool, all of them count."""
+    policy: Annotated[str, AfterValidator(_policy)] | None = None
+    """As in agent.toml, `least-used` there by default. Default here: any."""
+    transport: Literal["udp", "tcp", "sctp", "tcp+control", "sctp+control"] | None = None
+    """As in agent.toml; "+control" is said by members without a ppe-agent whose control channel shares the
+    transport. Default: any."""
+
+
 class BackendEntry(ClientEntry):
     """Hosts of name servers, with a DNS backend each."""
 
@@ -152,6 +174,9 @@ class Inventory(StrictModel):
 
     registrar: Annotated[tuple[RegistrarEntry, ...], Field(min_length=1, max_length=99)]
     agent: tuple[AgentEntry, ...] = ()
+    pool: tuple[PoolEntry, ...] = ()
+    """Policy and transport of pools. Without them a host that may join a pool can enter it with others, while
+    it is empty, and so keep everybody else out."""
     backend: tuple[BackendEntry, ...] = ()
     """Hosts of name servers, with a DNS backend each."""
     client: tuple[PoolUserEntry, ...] = ()
@@ -184,6 +209,9 @@ class Inventory(StrictModel):
             if version != versions[0][1]:
                 yield location, "the registrars must all have IPv4 addresses, or all IPv6 ones"
         yield from _announce_problems(document)
+        for location, entry in find(document, ("pool", "*")):
+            if isinstance(entry, dict) and not entry.keys() & {"policy", "transport"}:
+                yield location, "needs policy or transport, or both"
 
     @property
     def followers(self) -> tuple[BackendEntry, ...]:
@@ -216,6 +244,12 @@ class Inventory(StrictModel):
                     f"agent {agent.name!r} may join every pool; name its pools: handles = [...], or one host "
                     "that is taken over can put itself into all of them"
                 )
+        if loose := self._loose_handles():
+            yield (
+                f"no [[pool]] gives policy and transport of {', '.join(map(repr, loose))}: a host that may "
+                "join such a pool can enter it with others, while it is empty; all other servers are then "
+                "refused"
+            )
         sizing = self.sizing
         if sizing is None:
             most = most_elements(len(self.registrar), self.agent_reregistration_ms)
@@ -249,6 +283,20 @@ class Inventory(StrictModel):
                 "registrars share a machine: each needs a processor core of its own for so many servers, and "
                 "they all end with it"
             )
+
+    def _loose_handles(self) -> list[str]:
+        """Return the handles of agents, "*" left out, that no `pool` covers whole."""
+
+        def is_covered(handle: str, key: str) -> bool:
+            return any(
+                handle == pattern or (pattern.endswith("*") and handle.startswith(pattern[:-1]))
+                for pool in self.pool
+                if getattr(pool, key) is not None
+                for pattern in pool.handles
+            )
+
+        named = dict.fromkeys(handle for agent in self.agent for handle in agent.handles if handle != "*")
+        return [one for one in named if not (is_covered(one, "policy") and is_covered(one, "transport"))]
 
     @property
     def registrars(self) -> dict[str, RegistrarSettings]:

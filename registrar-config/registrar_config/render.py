@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 from daemon_kit.commands import end_with
+from daemon_kit.files import replace_file
 
 from registrar_config.gate import gate_rules
 from registrar_config.in_force import missing, registrars_here
@@ -146,7 +147,7 @@ def render_inventory(inventory: Path, output: Path, force: bool) -> None:
             for file, text in files.items():
                 path = output / name / file
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                replace_file(path, text.encode(), mode=0o644)
             click.echo(f"{output / name}: {', '.join(files)}")
         for doubt in loaded.doubts():
             click.echo(f"warning: {inventory}: {doubt}", err=True)

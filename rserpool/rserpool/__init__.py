@@ -81,6 +81,7 @@ from rserpool.machine.registrar_choice import (
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 from rserpool.policies import (
     POLICIES,
+    POLICY_KINDS,
     KnownPolicy,
     LeastUsed,
     Policy,
@@ -89,6 +90,7 @@ from rserpool.policies import (
     decode_policy,
     encode_policy,
     least_wanted,
+    policy_name,
 )
 from rserpool.rspregistrar import (
     MAX_HANDLE,
@@ -111,6 +113,7 @@ __all__ = [
     "MAX_POOL_ELEMENTS",
     "MOST_RESOLVED",
     "POLICIES",
+    "POLICY_KINDS",
     "REJECTED_CEILING_S",
     "REJECTED_FIRST_S",
     "REPORTS_THAT_REMOVE",
@@ -194,6 +197,7 @@ __all__ = [
     "least_wanted",
     "new_pool_key",
     "policies",
+    "policy_name",
     "pool_key_line",
     "prove",
     "read_pool_keys",

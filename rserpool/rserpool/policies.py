@@ -4,6 +4,7 @@ Loads, degradations and penalty factors are floats 0..1; on the wire they are 0.
 values survives the way to float and back. Weights, priorities and distances are integers 0..0xffffffff.
 """
 
+import re
 import struct
 from dataclasses import astuple, dataclass, fields, replace
 from typing import ClassVar
@@ -182,6 +183,15 @@ Policy = KnownPolicy | UnknownPolicy
 
 POLICIES: dict[int, type[KnownPolicy]] = {policy.TYPE: policy for policy in KnownPolicy.__args__}
 """Every known policy by its type number."""
+
+
+def policy_name(kind: type[KnownPolicy]) -> str:
+    """Return a policy's name as configuration files write it: least-used."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+POLICY_KINDS: dict[str, type[KnownPolicy]] = {policy_name(kind): kind for kind in POLICIES.values()}
+"""Every known policy by its name in configuration files."""
 
 # Per type: which of the 32-bit fields are fractions. A field is one exactly when it is a float.
 _FRACTIONS = {

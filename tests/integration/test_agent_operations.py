@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ppe_agent.config_types import POLICY_KINDS, keys_of
+from ppe_agent.config_types import keys_of
 from prometheus_client.parser import text_string_to_metric_families
 
+from rserpool import POLICY_KINDS
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import Chain
 from tests.support.namespaces import Namespace, kill, own_namespace

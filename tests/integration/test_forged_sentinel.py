@@ -17,6 +17,7 @@ GATE = f"""\
 registrar {ADDRESS}
 element {ADDRESS} handles rspdns-sentinel-*
 element {STRANGER} handles *
+end
 """
 
 

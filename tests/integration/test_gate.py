@@ -1,22 +1,24 @@
 """The gate in front of rspregistrar: what one admitted host can do without it, and can't with it."""
 
 import contextlib
-import json
+import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
 
 import pytest
 from daemon_kit.control import request
 from registrar_config import Endpoint, RegistrarSettings, arguments
 from rserpool.policies import WeightedRoundRobin
 
-from rserpool import LeastUsed, asap, enrp
+from rserpool import LeastUsed, PoolElement, Protocol, Transport, asap, enrp
 from tests.support import attacks
+from tests.support.asker import Asker
 from tests.support.members import Members
-from tests.support.namespaces import REPOSITORY, Namespace, kill, own_namespace
+from tests.support.namespaces import Namespace, own_namespace
 from tests.support.waiting import until
 
 REGISTRAR, SERVER, OTHER_REGISTRAR, FOLLOWER, NEIGHBOUR, ADMITTED = (
@@ -33,98 +35,114 @@ element {REGISTRAR} handles rspdns-sentinel-1
 element {SERVER} handles pool*
 element {NEIGHBOUR} handles pool*
 element {ADMITTED} handles own addresses {ADMITTED},{CLAIMED} most 3
+pool pool-policy,pool-transport policy 0x40000001 transport udp
+end
 """
+RULE_COUNT = 8
+ATTACK_S = 1.5
+"""How long the gate has to hold out against each attack."""
 PEER_ID, FORGER_ID = 0x2222, 0x66
 
 
-@dataclass
 class Site:
     """A registrar's host, and one host with the addresses of all that speak to it."""
 
-    near: Namespace
-    far: Namespace
-    folder: Path
-    log: Path
-    control: Path | None = None
-    servers: int = 0
+    def __init__(self, near: Namespace, far: Namespace, folder: Path, control: Path | None = None) -> None:
+        near.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", far.name)
+        for namespace, addresses in ((near, (REGISTRAR,)), (far, OTHERS)):
+            namespace.ip("link", "set", "eth0", "up")
+            for address in addresses:
+                namespace.ip("address", "add", f"{address}/24", "dev", "eth0")
+        far.ip("address", "add", f"{CLAIMED}/32", "dev", "lo")  # there is no route to it
+        self.near = near
+        self.folder = folder
+        self.log = folder / "registrar.log"
+        self.control = control
+        self.attacker = attacks.Attacker(far, folder)
+        self._asker = Asker(near, folder, f"{REGISTRAR}:3863")
+        self._members = Members(far, folder, SERVER, [f"{REGISTRAR}:3863"])
+        self._ports = itertools.count(5060)
 
     def listed(self, handle: str) -> dict[int, int]:
         """Home registrars by PE identifier, as the registrar answers now."""
-        return {one["identifier"]: one["home"] for one in self._ask(handle)}
+        return {one["identifier"]: one["home"] for one in self._asker.pool_elements(handle)}
 
     def addresses(self, handle: str) -> list[str]:
         """Addresses of the elements, as the registrar answers now."""
-        return [one["address"] for one in self._ask(handle)]
-
-    def _ask(self, handle: str) -> list[dict[str, Any]]:
-        ask = str(REPOSITORY / "tests/support/ask_registrar.py")
-        asked = self.near.run(sys.executable, ask, REGISTRAR, handle, sctp=True)
-        found: list[dict[str, Any]] = json.loads(asked.stdout)["pool_elements"] if asked.stdout else []
-        return found
+        return [one["address"] for one in self._asker.pool_elements(handle)]
 
     def is_dead(self) -> bool:
-        """Whether rspregistrar has ended at least once."""
-        return "registrar_died" in self.log.read_text() or not any(
+        """Whether rspregistrar has ended at least once since its log began."""
+        log = self.log.read_text() if self.log.exists() else ""
+        return "registrar_died" in log or not any(
             Path(f"/proc/{pid}/comm").read_text() == "rspregistrar\n" for pid in self.near.pids()
         )
 
-    def members(self, identifier: int, handle: str) -> Members:
+    def begin_server(self, identifier: int, handle: str) -> None:
         """Begin to register a pool element of the server's host."""
-        self.servers += 1
-        members = Members(self.far, self.folder, SERVER, [f"{REGISTRAR}:3863"], name=f"server-{self.servers}")
-        members.add(identifier, handle, 5060 + self.servers)
-        return members
+        self._members.add(identifier, handle, next(self._ports))
 
     def server(self, identifier: int, handle: str) -> None:
         """Register a pool element of the server's host, and wait until it is listed."""
-        self.members(identifier, handle)
+        self.begin_server(identifier, handle)
         until(lambda: identifier in self.listed(handle), told=self.log)
 
-    def attack(self, source: str | list[str], target: tuple[str, int], *messages: bytes) -> None:
-        attacks.attack(self.far, source, target, messages)
+    def attack(self, source: str, target: tuple[str, int], *messages: bytes) -> None:
+        self.attacker.attack(source, target, *messages)
 
     def under(
-        self, source: str, target: tuple[str, int], messages: Sequence[bytes], harmed: Callable[[], bool]
+        self,
+        source: str | list[str],
+        target: tuple[str, int],
+        messages: Sequence[bytes],
+        harmed: Callable[[], bool],
     ) -> bool:
-        """Whether these messages, sent again and again, do harm soon, or before the gate drops some."""
-        before = self.dropped() if self.control else {}
-        attack = attacks.begin_attack(self.far, source, target, messages, 60)
-        with contextlib.suppress(AssertionError):
-            until(lambda: harmed() or (self.control and self.dropped() != before), 10)
-        found = harmed()
-        assert attack.poll() is None, attack.communicate()
-        kill(attack)
+        """Whether these messages, sent again and again, do harm: soon without the gate, ever behind it."""
+        attack = self.attacker.begin(source, target, messages)
+        found = is_ever(harmed) if self.control else comes(harmed)
+        attack.kill()
         return found
 
     def dropped(self) -> dict[tuple[str, str], int]:
-        """What the gate tells of itself: dropped messages by reason and host."""
-        assert self.control
-        status = request(self.control, "status")["gate"]
+        """What the gate tells of itself: dropped messages by reason and host; empty without a gate."""
+        status = request(self.control, "status")["gate"] if self.control else {"dropped": []}
         return {(one["reason"], one["host"]): one["messages"] for one in status["dropped"]}
 
     def until_dropped(self, reason: str, host: str, at_least: int = 1) -> None:
         until(lambda: self.dropped().get((reason, host), 0) >= at_least, told=self.log)
 
 
-def joined(near: Namespace, far: Namespace) -> None:
-    near.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", far.name)
-    for namespace, addresses in ((near, (REGISTRAR,)), (far, OTHERS)):
-        namespace.ip("link", "set", "eth0", "up")
-        for address in addresses:
-            namespace.ip("address", "add", f"{address}/24", "dev", "eth0")
-    far.ip("address", "add", f"{CLAIMED}/32", "dev", "lo")  # there is no route to it
+def is_ever(condition: Callable[[], bool]) -> bool:
+    """Whether the condition holds at any time of an attack."""
+    end_s = time.monotonic() + ATTACK_S
+    while not (found := condition()) and time.monotonic() < end_s:
+        time.sleep(0.02)
+    return found
+
+
+def comes(condition: Callable[[], bool]) -> bool:
+    """Whether the condition holds soon."""
+    with contextlib.suppress(AssertionError):
+        until(condition, 10)
+        return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with own_namespace() as near, own_namespace() as far:
+        yield Site(near, far, tmp_path_factory.mktemp("bare"))
 
 
 @pytest.fixture
-def bare(namespaces: Callable[[], Namespace], tmp_path: Path) -> Site:
-    """rspregistrar as it is, which heeds reports."""
-    near, far = namespaces(), namespaces()
-    joined(near, far)
-    asap, port = Endpoint.parse(REGISTRAR, 3863), Endpoint.parse(REGISTRAR, 9901)
-    log = tmp_path / "registrar.log"
-    settings = RegistrarSettings(asap, port, takes_reports=True)
-    near.start(*arguments(settings), sctp=True, log=log)
-    return Site(near, far, tmp_path, log)
+def bare(bare_site: Site) -> Site:
+    """rspregistrar as it is, which heeds reports; started again after an attack that ended it."""
+    if bare_site.is_dead():
+        asap, port = Endpoint.parse(REGISTRAR, 3863), Endpoint.parse(REGISTRAR, 9901)
+        settings = RegistrarSettings(asap, port, takes_reports=True)
+        bare_site.near.start(*arguments(settings), sctp=True, log=bare_site.log)
+        until(lambda: not bare_site.is_dead(), told=bare_site.log)
+    return bare_site
 
 
 @pytest.fixture(scope="module")
@@ -132,17 +150,21 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """rspregistrar behind the gate, for all attacks one after the other: none may harm it."""
     folder = tmp_path_factory.mktemp("gated")
     with own_namespace() as near, own_namespace() as far:
-        joined(near, far)
         (folder / "rules").write_text(RULES)
-        log, control = folder / "registrar.log", folder / "control.sock"
+        site = Site(near, far, folder, folder / "control.sock")
         near.start(
             *(sys.executable, "-P", "-m", "registrar_config", "run", "--no-sentinel", "--number=1"),
-            *(f"--address={REGISTRAR}", f"--gate={folder / 'rules'}", f"--control={control}", "--log-json"),
+            *(
+                f"--address={REGISTRAR}",
+                f"--gate={folder / 'rules'}",
+                f"--control={site.control}",
+                "--log-json",
+            ),
             sctp=True,
-            log=log,
+            log=site.log,
         )
-        until(lambda: "gate_loaded" in log.read_text(), told=log)
-        yield Site(near, far, folder, log, control)
+        until(lambda: "gate_loaded" in site.log.read_text(), told=site.log)
+        yield site
 
 
 # The attacks: each returns whether it did harm
@@ -154,19 +176,27 @@ def reports(site: Site) -> bool:
     return site.under(ADMITTED, ASAP, messages, lambda: 0x1 not in site.listed("pool-reports"))
 
 
+def keeps_others_out(site: Site, handle: str, registered: PoolElement) -> bool:
+    """A host that may join a pool does so while it is empty, in a way that keeps out everybody else."""
+    own, others = registered.identifier, registered.identifier + 1
+    attack = site.attacker.begin(NEIGHBOUR, ASAP, attacks.registration(handle.encode(), registered))
+    entered = (is_ever if site.control else comes)(lambda: own in site.listed(handle))
+    site.begin_server(others, handle)
+    joined = (comes if site.control else is_ever)(lambda: others in site.listed(handle))
+    attack.kill()
+    return entered or not joined
+
+
 def another_policy(site: Site) -> bool:
-    """A pool that is empty is entered with another policy, which then keeps out everybody else."""
-    own = attacks.element(0x666, ADMITTED, policy=WeightedRoundRobin(7))
-    message = attacks.registration(b"pool-policy", own)
-    attack = attacks.begin_attack(site.far, ADMITTED, ASAP, message, 20)
-    until(lambda: 0x666 in site.listed("pool-policy") or (site.control and site.dropped()), told=site.log)
-    members = site.members(0x2, "pool-policy")
-    with contextlib.suppress(AssertionError):
-        until(lambda: 0x2 in site.listed("pool-policy"), 1.5)
-    harmed = 0x2 not in site.listed("pool-policy")
-    members.kill()
-    kill(attack)
-    return harmed
+    return keeps_others_out(
+        site, "pool-policy", attacks.element(0x20, NEIGHBOUR, policy=WeightedRoundRobin(7))
+    )
+
+
+def another_transport(site: Site) -> bool:
+    transport = Transport(Protocol.TCP, 5060, (IPv4Address(NEIGHBOUR),))
+    own = replace(attacks.element(0x30, NEIGHBOUR, policy=LeastUsed(0.0)), user_transport=transport)
+    return keeps_others_out(site, "pool-transport", own)
 
 
 def deletion_by_follower(site: Site) -> bool:
@@ -209,13 +239,7 @@ def presence_of_another(site: Site) -> bool:
 
 def claimed_address(site: Site) -> bool:
     message = attacks.registration(b"own", attacks.element(0x7, CLAIMED))
-    attack = attacks.begin_attack(site.far, [ADMITTED, CLAIMED], ASAP, message, 20)
-    with contextlib.suppress(AssertionError):
-        until(lambda: site.listed("own"), 1.5)
-    harmed = 0x7 in site.listed("own")
-    assert attack.poll() is None, attack.communicate()
-    kill(attack)
-    return harmed
+    return site.under([ADMITTED, CLAIMED], ASAP, message, lambda: 0x7 in site.listed("own"))
 
 
 def deregistration_by_neighbour(site: Site) -> bool:
@@ -251,7 +275,8 @@ def identifier_zero(site: Site) -> bool:
 
 ATTACKS: dict[Callable[[Site], bool], tuple[str, str] | None] = {
     reports: ("report", ADMITTED),
-    another_policy: ("handle-not-allowed", ADMITTED),
+    another_policy: ("policy", NEIGHBOUR),
+    another_transport: ("transport", NEIGHBOUR),
     deletion_by_follower: ("enrp-change", FOLLOWER),
     addition_by_follower: ("enrp-change", FOLLOWER),
     takeover_by_follower: ("enrp-change", FOLLOWER),
@@ -286,11 +311,15 @@ def test_gate_bounds_registrations_of_host_and_their_life(gated: Site) -> None:
     many = [attacks.registration(b"own", attacks.element(0x100 + n, ADMITTED)) for n in range(5)]
     endless = replace(attacks.element(0x200, ADMITTED), life_ms=2**31)
     messages = [message for one in many for message in one] + attacks.registration(b"own", endless)
-    attack = attacks.begin_attack(gated.far, ADMITTED, ASAP, messages, 60)
+    attack = gated.attacker.begin(ADMITTED, ASAP, messages)
     gated.until_dropped("too-many", ADMITTED)
     gated.until_dropped("life", ADMITTED)
     assert set(gated.listed("own")) == {0x100, 0x101, 0x102}
-    kill(attack)
+    attack.kill()
+
+
+def until_rules_read(gated: Site, rules: int) -> None:
+    until_logged(gated, f'"rules": {rules}, "event": "gate_rules_read"')
 
 
 def until_logged(gated: Site, text: str) -> None:
@@ -300,11 +329,11 @@ def until_logged(gated: Site, text: str) -> None:
 
 def test_gate_reads_changed_rules_and_keeps_those_of_before_when_they_are_wrong(gated: Site) -> None:
     rules = gated.folder / "rules"
-    rules.write_text(RULES + f"user {ADMITTED} reports x\n")
+    rules.write_text(RULES.replace("end\n", f"user {ADMITTED} reports x\nend\n"))
     until_logged(gated, "gate_rules_wrong")
     status = request(gated.control or "", "status")["gate"]
-    assert status["problem"] == "line 8: reports needs a number from 0 to 1000"
-    rules.write_text(RULES + f"user {ADMITTED} reports 1\n")
-    until_logged(gated, '"rules": 8, "event": "gate_rules_read"')
+    assert status["problem"] == f"line {RULE_COUNT + 1}: reports needs a number from 0 to 1000"
+    rules.write_text(RULES.replace("end\n", f"user {ADMITTED} reports 1\nend\n"))
+    until_rules_read(gated, RULE_COUNT + 1)
     rules.write_text(RULES)
-    until_logged(gated, '"rules": 7, "event": "gate_rules_read"')
+    until_rules_read(gated, RULE_COUNT)

@@ -21,6 +21,7 @@ GATE = f"""\
 registrar {ADDRESS}
 element {ADDRESS} handles rspdns-sentinel-*,* reports 100
 element {THERE} handles *
+end
 """
 VERIFIED = POOL.replace(f'"{ADDRESS}/32"', '"10.99.0.0/16"') + 'verify = "sip-options"\n'
 

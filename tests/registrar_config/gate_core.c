@@ -22,13 +22,17 @@ static struct rules *read_rules(const char *text, char *problem)
 	return rules;
 }
 
-static const char rules_text[] = "registrar 10.0.0.1\nelement 10.0.0.2 handles pool*,a%20b most 2 reports 2\nelement 10.0.0.3 handles *\nlife 60\n";
+static const char rules_text[] = "registrar 10.0.0.1\nelement 10.0.0.2 handles pool*,a%20b most 2 reports 2\nelement 10.0.0.3 handles *\npool kind* policy 1 transport udp\nlife 60\nend\n";
 
 static const char *const wrong_rules[] = {
 	"", "registrar", "registrar 10.0.0.1/8", "registrar 10.0.0.300", "registrar 10.0.0.1 most 3", "registrars 10.0.0.1", "element 10.0.0.1",
 	"element 10.0.0.1 handles a*b", "element 10.0.0.1 handles a,,b", "element 10.0.0.1 handles %2", "element 10.0.0.1 handles a handles b",
 	"element 10.0.0.1 handles 123456789012345678901234567890123", "element 10.0.0.1 handles a most 0", "registrar 10.0.0.1\nlife 0",
-	"registrar 10.0.0.1\nlife 1 2", "registrar 10.0.0.1 reports 1001", "registrar ::1/129", "user 10.0.0.1",
+	"registrar 10.0.0.1\nlife 1 2", "registrar 10.0.0.1 reports 1001", "registrar ::1/129", "user 10.0.0.1\nend",
+	"registrar 10.0.0.1", "registrar 10.0.0.1\nend 1", "registrar 10.0.0.1\nend\nend", "registrar 10.0.0.1\nend\nuser 10.0.0.1",
+	"registrar 10.0.0.1\npool a\nend", "registrar 10.0.0.1\npool\nend", "registrar 10.0.0.1\npool a policy 0\nend",
+	"registrar 10.0.0.1\npool a policy 0x100000000\nend", "registrar 10.0.0.1\npool a policy 1 policy 2\nend",
+	"registrar 10.0.0.1\npool a transport dccp\nend", "registrar 10.0.0.1\npool a transport\nend",
 };
 
 static size_t registration(uint8_t *to, const char *handle, uint32_t identifier, uint32_t life_ms, uint8_t protocol, int addresses, uint8_t host)
@@ -109,6 +113,17 @@ int main(void)
 	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "a b", 5, 30000, 6, 1, 3)) == ADDRESS_NOT_ALLOWED);
 	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "other", 5, 30000, 6, 1, 2)) == HANDLE_NOT_ALLOWED);
 	MUST(gate_judge(gate, 0, &second, PPID_ASAP, bytes, registration(bytes, "pool", 5, 60001, 6, 1, 2)) == LIFE);
+	/* A pool's elements are of one kind: policy, transport, and whether it has the control channel. */
+	length = registration(bytes, "kind", 5, 30000, 6, 1, 3);
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, length) == PASSED);
+	bytes[length - 1] = 2;
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, length) == POLICY);
+	bytes[length - 1] = 1;
+	bytes[length - 17] = 1;
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, length) == TRANSPORT);
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "kind", 5, 30000, 5, 1, 3)) == TRANSPORT);
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "kin", 6, 30000, 5, 1, 3)) == PASSED);
+	gate_forget(gate, third.association);
 	/* "*" takes no sentinel's handle. */
 	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "rspdns-sentinel-1", 5, 30000, 6, 1, 3)) == HANDLE_NOT_ALLOWED);
 
@@ -134,7 +149,7 @@ int main(void)
 	MUST(gate_judge(gate, 90500, &third, PPID_ASAP, bytes, 20) == REPORT);
 
 	/* Any number of hosts, one after the other: each gets its place, and gives it back. */
-	gate_set_rules(gate, read_rules("registrar 10.0.0.1\nelement 10.0.0.0/8 handles pool most 2\n", problem));
+	gate_set_rules(gate, read_rules("registrar 10.0.0.1\nelement 10.0.0.0/8 handles pool most 2\nend\n", problem));
 	for (i = 0; i < 10000; i++) {
 		struct peer many = { .association = 100 + i, .count = 1 };
 		const uint8_t address[] = { 10, 9, (uint8_t)(i >> 8), (uint8_t)i };

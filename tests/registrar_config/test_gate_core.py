@@ -37,6 +37,13 @@ name = "as"
 addresses = ["10.20.0.0/16", "10.30.0.1"]
 handles = ["a b*", "web"]
 registrations = 5
+[[pool]]
+handles = ["a b*"]
+policy = "least-used"
+[[pool]]
+handles = ["web", "a bc"]
+policy = "weighted-round-robin"
+transport = "sctp+control"
 [[backend]]
 name = "ns"
 addresses = ["10.0.0.21"]
@@ -56,6 +63,9 @@ follower 10.0.0.21 reports 2
 user 10.0.0.22
 element 10.20.0.0/16 handles a%20b*,web addresses 10.20.0.0/16,10.30.0.1 most 5
 element 10.30.0.1 handles a%20b*,web addresses 10.20.0.0/16,10.30.0.1 most 5
+pool a%20b* policy 0x40000001  # least-used
+pool web,a%20bc policy 0x00000002 transport sctp+control  # weighted-round-robin
+end
 """
 
 
@@ -67,11 +77,23 @@ def test_rules_of_an_inventory_are_right(tmp_path: Path) -> None:
     check_rules(tmp_path / "gate")
 
 
+def test_pools_that_anybody_could_make_anothers_are_told(tmp_path: Path) -> None:
+    (tmp_path / "inventory.toml").write_text(INVENTORY)
+    doubts = list(load_inventory(tmp_path / "inventory.toml").doubts())
+    assert any(one.startswith("no [[pool]] gives policy and transport of 'a b*':") for one in doubts)
+    whole = INVENTORY.replace('policy = "least-used"', 'policy = "least-used"\ntransport = "udp"')
+    (tmp_path / "inventory.toml").write_text(whole)
+    assert not any("[[pool]]" in one for one in load_inventory(tmp_path / "inventory.toml").doubts())
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
         (None, "No such file"),
-        ("", "names no registrar"),
+        ("", "has no last line `end`"),
+        ("end\n", "names no registrar"),
+        (RULES.removesuffix("nd\n"), "line 12: .e. is not registrar"),
+        (RULES[: RULES.rindex("pool")], "line 11: the file has no last line `end`: it is not whole"),
         ("registrar 10.0.0.1\nelement 10.0.0.2", "line 2: an element needs handles"),
         ("registrar 10.0.0.1\0", "it is no text"),
     ],

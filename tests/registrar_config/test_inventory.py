@@ -69,6 +69,8 @@ def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
         (registrars("10.0.0.1") + '[[agent]]\nname = "r1"\naddresses = ["10.1.0.0/16"]\n', "different names"),
         (registrars("10.0.0.1") + '[[agent]]\nname = "a"\naddresses = ["10.1.0.7/16"]\n', ":6: agent[0]"),
         (registrars("10.0.0.1") + '[[agent]]\nname = "../a"\naddresses = ["10.1.0.7"]\n', "agent[0].name"),
+        (registrars("10.0.0.1") + '[[pool]]\nhandles = ["a"]\n', ":4: pool[0]: needs policy or transport"),
+        (registrars("10.0.0.1") + '[[pool]]\nhandles = ["a"]\npolicy = "x"\n', ":6: pool[0].policy: "),
         (registrars("10.0.0.1") + '[[backend]]\nname = "b"\naddresses = []\n', "addresses: needs at least 1"),
     ],
 )

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from rserpool import AssociationUp, RegistrarAddress, RegistrarClient, RSerPoolError, SctpSocket
 
@@ -25,7 +26,7 @@ async def ask(address: RegistrarAddress, handles: Sequence[str]) -> None:
     await client.close()
 
 
-async def listed(client: RegistrarClient, handle: bytes) -> dict[str, object]:
+async def listed(client: RegistrarClient, handle: bytes) -> dict[str, Any]:
     deadline_s = time.monotonic() + 15
     while time.monotonic() < deadline_s:
         with contextlib.suppress(RSerPoolError):

@@ -1,18 +1,28 @@
 """What a host that was let near may say to a registrar, unchecked. Run it where SCTP works.
 
     python -m tests.support.attacks SOURCE[,CLAIMED...] TARGET PORT PPID FOR_S MESSAGE...
+    python -m tests.support.attacks --control SOCKET
 
 SOURCE is the address that it speaks from; CLAIMED ones are bound, too, so its INIT names them. The
 messages, in hex digits, are sent again and again for FOR_S. Exit status 1: there was no association.
-`attack` runs it; the functions above that make the messages.
+`attack` runs it; the functions above that make the messages. With `--control` it forks an attack whenever
+`Attacker` asks for one, so that attacks don't wait for a Python to start.
 """
 
+import asyncio
 import contextlib
+import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from daemon_kit.control import Command, ControlServer, request
+from registrar_config import SCTPD_OPTIONS
 
 from rserpool import (
     AssociationUp,
@@ -26,7 +36,9 @@ from rserpool import (
     asap,
     enrp,
 )
+from tests.support.members import wait_for_control
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.waiting import until
 
 TIMEOUT_S = 20.0
 AGAIN_S = 0.2
@@ -78,14 +90,13 @@ def long_handle(length: int = 33) -> bytes:
     return asap.encode(asap.HandleResolution(b"x" * length))
 
 
-def command(
+def words(
     source: str | Sequence[str], target: tuple[str, int], messages: Sequence[bytes], for_s: float
 ) -> list[str]:
-    """Return the command that sends these from `source` (others: claimed) to a registrar's endpoint."""
+    """Return the arguments to send these from `source` (others: claimed) to a registrar's endpoint."""
     sources = source if isinstance(source, str) else ",".join(source)
     ppid = enrp.PPID if target[1] >= enrp.PORT else asap.PPID
-    words = (sources, target[0], target[1], ppid, for_s, *(one.hex() for one in messages))
-    return [sys.executable, "-m", "tests.support.attacks", *map(str, words)]
+    return [*map(str, (sources, *target, ppid, for_s)), *(message.hex() for message in messages)]
 
 
 def attack(
@@ -95,9 +106,10 @@ def attack(
     messages: Sequence[bytes],
     for_s: float = 0.0,
 ) -> None:
-    """Run `command` in a namespace to its end."""
+    """Send these in a namespace from `source`, for `for_s`."""
+    arguments = words(source, target, messages, for_s)
     sent = subprocess.run(
-        namespace.command(*command(source, target, messages, for_s), sctp=True),
+        namespace.command(sys.executable, "-m", "tests.support.attacks", *arguments, sctp=True),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -108,16 +120,95 @@ def attack(
     assert sent.returncode == 0, sent.stdout + sent.stderr
 
 
-def begin_attack(
-    namespace: Namespace,
-    source: str | Sequence[str],
-    target: tuple[str, int],
-    messages: Sequence[bytes],
-    for_s: float,
-) -> subprocess.Popen[str]:
-    """Start `command` in a namespace, which ends it."""
-    started = command(source, target, messages, for_s)
-    return namespace.start(*started, sctp=True, environment={"PYTHONPATH": str(REPOSITORY)})
+class Attacker:
+    """Attacks from one namespace, at once and side by side."""
+
+    def __init__(self, namespace: Namespace, folder: Path) -> None:
+        self._control = folder / "attacker.sock"
+        log = folder / "attacker.log"
+        process = namespace.start(
+            *(sys.executable, "-m", "tests.support.attacks", "--control", str(self._control)),
+            sctp=True,
+            log=log,
+            environment={
+                "PYTHONPATH": str(REPOSITORY),
+                # It must outlast pauses between attacks.
+                "SCTPD_OPTIONS": f"{SCTPD_OPTIONS} --idle-exit 3600",
+            },
+        )
+        wait_for_control(self._control, process, log)
+
+    def begin(
+        self,
+        source: str | Sequence[str],
+        target: tuple[str, int],
+        messages: Sequence[bytes],
+        for_s: float = 60,
+    ) -> "Attack":
+        """Begin to send these from `source` (others: claimed) to a registrar's endpoint, for `for_s`."""
+        begun = request(self._control, "begin", words=" ".join(words(source, target, messages, for_s)))
+        return Attack(self._control, begun["pid"])
+
+    def attack(self, source: str | Sequence[str], target: tuple[str, int], *messages: bytes) -> None:
+        """Send these once."""
+        attack = self.begin(source, target, messages, 0)
+        until(lambda: attack.status() is not None)
+        assert attack.status() == 0, "there was no association with the registrar"
+
+
+class Attack:
+    """An attack that goes on."""
+
+    def __init__(self, control: Path, pid: int) -> None:
+        self._control = control
+        self._pid = pid
+
+    def status(self) -> int | None:
+        """Return its exit status; None while it goes on."""
+        status: int | None = request(self._control, "status", pid=self._pid)["status"]
+        return status
+
+    def kill(self) -> None:
+        """End it without a word. It must not have ended by itself."""
+        assert self.status() is None, "there was no association with the registrar"
+        os.kill(self._pid, signal.SIGKILL)
+        until(lambda: self.status() is not None)
+
+
+class _Program:
+    """Forks an attack for each request."""
+
+    def __init__(self) -> None:
+        self._ended: dict[int, int] = {}
+
+    async def begin(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        if pid := os.fork():
+            return {"pid": pid}
+        try:
+            main(*wanted["words"].split())
+        except BaseException as problem:
+            print(problem, flush=True)
+            os._exit(1)
+        os._exit(0)
+
+    async def status(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        pid = wanted["pid"]
+        if pid not in self._ended:
+            ended, status = os.waitpid(pid, os.WNOHANG)  # noqa: ASYNC222 - does not wait
+            if not ended:
+                return {"status": None}
+            self._ended[pid] = os.waitstatus_to_exitcode(status)
+        return {"status": self._ended[pid]}
+
+
+async def _serve(control: str) -> None:
+    program = _Program()
+    commands = {
+        "begin": Command(program.begin, {"words": str}),
+        "status": Command(program.status, {"pid": int}),
+    }
+    await ControlServer(control, commands).start()
+    await asyncio.Event().wait()
 
 
 def main(sources: str, address: str, port: str, ppid: str, for_s: str, *messages: str) -> None:
@@ -146,4 +237,7 @@ def main(sources: str, address: str, port: str, ppid: str, for_s: str, *messages
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1] == "--control":
+        asyncio.run(_serve(sys.argv[2]))
+    else:
+        main(*sys.argv[1:])
