@@ -1,4 +1,4 @@
-"""What `rspdns check` says beside errors.
+"""The part of `rspdns check` beside errors.
 
 `warnings`: what is allowed and yet probably not meant; never a reason to refuse. `registered`: what is known
 of the configured pools, asked of the running backend and of the registrars themselves.
@@ -77,7 +77,7 @@ def _told_by_backend(
 
 
 async def _told_by_registrars(config: BackendConfig, handles: Collection[str]) -> Elements | None:
-    """What the registrars list under these handles; None when none of them answers."""
+    """The elements that the registrars list under these handles; None when no registrar answers."""
     answers = await asyncio.gather(*(_told_by(address, handles) for address in config.registrar_addresses))
     if all(answer is None for answer in answers):
         return None
@@ -91,7 +91,7 @@ async def _told_by_registrars(config: BackendConfig, handles: Collection[str]) -
 async def _told_by(
     address: RegistrarAddress, handles: Collection[str]
 ) -> dict[str, tuple[PoolElement, ...]] | None:
-    """What one registrar lists; None when it does not answer."""
+    """The elements that one registrar lists; None when it does not answer."""
     up = asyncio.Event()
     client = RegistrarClient(
         address, timeout_ms=TIMEOUT_MS, on_link=lambda is_up: up.set() if is_up else up.clear()
@@ -121,7 +121,7 @@ def warnings(
     """Every warning about the right configuration at `path`, each with file, line and key.
 
     `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
-    Nobody could be asked about those that are `unknown`.
+    No registrar could be asked about those that are `unknown`.
     `departures` are what the pools of the running backend would lose.
     """
     found = list(_registrars(_CheckedFile(path), config))
@@ -145,7 +145,7 @@ def warnings(
 
 
 def _departure(file: _CheckedFile, zone: Zone, departure: Departure) -> ConfigurationError:
-    """What a pool would lose, at the key that is the cause."""
+    """The members that a pool would lose, as an error at the key that is the cause."""
     pools = (pool for site in zone.sites for pool in site.pools if pool.owner == departure.owner)
     position = next((pool.position for pool in pools), None)
     location: tuple[str | int, ...] = () if position is None else ("pool", position, departure.key)
@@ -154,7 +154,7 @@ def _departure(file: _CheckedFile, zone: Zone, departure: Departure) -> Configur
 
 
 class _CheckedFile:
-    """Where the keys of one file stand."""
+    """The positions of the keys of one file."""
 
     def __init__(self, path: Path) -> None:
         self._document: TomlDocument | None = None
@@ -236,7 +236,7 @@ _AROUND_RECORD = 12
 
 
 def _zone_file(zone: Zone) -> Iterator[ConfigurationError]:
-    """What PowerDNS never answers, or can't transfer."""
+    """Records that PowerDNS never answers, or can't transfer."""
     records = zone.static.records
 
     def at(record: Record, text: str) -> ConfigurationError:

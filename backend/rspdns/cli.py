@@ -217,7 +217,7 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
     """Try everything on this machine.
 
     Runs three registrars, the backend, PowerDNS with an example zone, and three small SIP servers with
-    their sidecars, until Ctrl-C; prints what to ask, kill and watch. What ends is started again.
+    their sidecars, until Ctrl-C; prints what to ask, kill and watch. A program that ends is started again.
     """
     from rspdns.up.run import UpSettings, run_up
 

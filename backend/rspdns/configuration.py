@@ -53,13 +53,13 @@ class PdnsConfig(StrictModel):
     """The PowerDNS instances this backend serves."""
 
     connector: Annotated[str, AfterValidator(_connector)] = "unix:/run/rspdns/remote.sock"
-    """Where PowerDNS asks: `unix:/path/of/socket`, or `http:127.0.0.1:8053`."""
+    """The address at which PowerDNS asks: `unix:/path/of/socket`, or `http:127.0.0.1:8053`."""
     control: tuple[PathText, ...] = ("/run/pdns/pdns.controlsocket",)
     """PowerDNS's control sockets. Names whose answers changed are purged at each."""
 
 
 class StateConfig(StrictModel):
-    """What outlives a restart."""
+    """The state that outlives a restart."""
 
     path: PathText = "/var/lib/rspdns"
     """The directory for the last good members, the serial numbers, keys, and the servers that were in."""
@@ -113,7 +113,7 @@ class BackendConfig(StrictModel):
 
     @property
     def access(self) -> Access:
-        """Who may use the admin API; set by `load_configuration()`."""
+        """The rights to use the admin API; set by `load_configuration()`."""
         return self._access
 
     @property
@@ -138,7 +138,7 @@ class BackendConfig(StrictModel):
 
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
-        """What the belief needs to know of every pool handle of every zone."""
+        """The rules of the belief for every pool handle of every zone."""
         return {
             handle: PoolRules(
                 pool.config.accept,
@@ -225,7 +225,8 @@ def load_configuration(
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:
-    """What a file says whose errors are all in [admin]; of these only the socket for commands is kept."""
+    """The configuration of a file whose errors are all in [admin]; of that table only the socket for
+    commands is kept."""
     admin = document.data.get("admin")
     socket = admin.get("socket") if isinstance(admin, dict) else None
     kept = {"socket": socket} if isinstance(socket, str) and socket and "\0" not in socket else {}
@@ -253,7 +254,8 @@ def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
 
 
 def control_path(path: Path) -> str:
-    """Where the backend of this configuration answers, also when something else in the file is wrong."""
+    """The socket at which the backend of this configuration answers, also when something else in the file
+    is wrong."""
     admin = TomlDocument(str(path), read_text(path)).data.get("admin")
     socket = admin.get("socket") if isinstance(admin, dict) else None
     return socket if isinstance(socket, str) else AdminConfig().socket

@@ -25,7 +25,8 @@ Listed = Mapping[str, Sequence[PoolElement]]
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """What a pool would lose: `going` are its members in words, each with the reason; `staying` are left.
+    """The loss of a pool: `going` are the members it would lose, in words with the reasons; `staying` are
+    left.
 
     `key` is the key of the pool's table that is the cause; empty where the whole pool is not configured any
     more, and then `zone_is_gone` says whether its zone is not, either.

@@ -1,4 +1,4 @@
-"""What happened lately, with the time each change took to reach every PowerDNS; told to whoever listens."""
+"""The latest events, with the time each change took to reach every PowerDNS, and the listeners to them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Logged:
     at_s: float
     event: BeliefEvent
     name: str | None = None
-    """What people call the server."""
+    """The server's name for people."""
     converged_ms: float | None = None
 
     def told(self) -> EventStatus:
@@ -73,7 +73,7 @@ def _address(event: BeliefEvent) -> str | None:
 
 
 class Listener:
-    """One that wants every event from now on; `lost` once it was too slow."""
+    """A listener to every event from now on; `lost` once it was too slow."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -157,7 +157,7 @@ class EventLog:
         self._kept: deque[Logged] = deque(maxlen=KEPT)
         self._unpublished: list[int] = []
         self._unwritten: list[Sequence[BeliefEvent]] = []
-        """What happened together, and is not in the log yet."""
+        """Events that happened together and are not in the log yet."""
         self._converging = Convergence(control_paths)
         self._listeners: set[Listener] = set()
         self._log = get_logger("belief")
@@ -226,7 +226,7 @@ class EventLog:
             self._log.info(kind, **whom, why=", ".join(words))
 
     def published(self, names: Collection[str]) -> None:
-        """What happened so far is in the answers; `names` are to be purged."""
+        """The answers now hold everything that happened so far; `names` are to be purged."""
         events, self._unpublished = self._unpublished, []
         now = time.monotonic()
         self._done(self._converging.published(events, names, now), now)

@@ -72,8 +72,8 @@ def derive(
 ) -> None:
     """Make the key of a server of the pool whose key is in FILE, for its sidecar.
 
-    TRANSPORT is udp, tcp or sctp; ADDRESS and PORT are the server's, as its sidecar registers them. Of two
-    keys in FILE it takes the last, which is the newer.
+    TRANSPORT is udp, tcp or sctp; ADDRESS and PORT are the server's, as its sidecar registers them. If FILE
+    holds two keys, the command takes the last, which is the newer.
     """
     try:
         pool = read_pool_keys(read_secret(file))[-1]

@@ -127,8 +127,8 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
             address = member.addresses[0] if isinstance(member, MemberStatus) else member.address or ""
             where = endpoint(address, member.port)
             values = pool.owner, member.identifier or "", where, member.name or ""
-            # One that went over to another handle of its pool is out in the one and in by the other, and a
-            # server that registered anew is out under its former identifier.
+            # A member that went over to another handle of its pool is out under the old one and in under
+            # the new one; a server that registered anew is out under its former identifier.
             is_former = isinstance(member, OutStatus) and address and (pool.owner, where) in listed
             if values in seen or is_former or len(seen) == MOST_MEMBERS:
                 continue

@@ -26,7 +26,7 @@ from rspdns.zones.zone import without_lines
 
 TIMEOUT_S = 600.0
 _HEAD = struct.Struct("!cQ")
-"""Of each message: its kind, and the octets that follow."""
+"""The head of each message: its kind, and the number of octets that follow."""
 _READ, _CONFIGURATION, _ERRORS = b"r", b"c", b"e"
 
 

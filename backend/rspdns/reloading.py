@@ -1,6 +1,6 @@
 """Reloads, one at a time: accepted at once, with progress while one runs, and its result after.
 
-What is read and taken over is the service's; this owns only which reload is where.
+The service reads and takes over the configuration; this module owns only which reload is where.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Reloads:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def told(self, now: float) -> ReloadStatus | None:
-        """What a status tells of the last reload; None when there was none."""
+        """The last reload as a status shows it; None when there was none."""
         last = self.last
         if last is None:
             return None

@@ -2,8 +2,8 @@
 
 `Roster` and `missing()` are pure; `RosterKeeper` keeps the roster in the state directory.
 
-A server is known by its address and port: after a restart its PE identifier may be another one. What the
-zones say (`expect`) is not kept here; `missing()` brings both together.
+A server is known by its address and port: after a restart its PE identifier may be another one. The servers
+that the zones `expect` are not kept here; `missing()` brings both together.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Seen:
     left_s: float | None = None
     reason: str = ""
     found: str = ""
-    """What the backend's own probe found after it had left; empty before."""
+    """The result of the backend's own probe after the server had left; empty before."""
     look_at: str = ""
-    """What to look at next."""
+    """The next thing to look at."""
 
     @property
     def transport_address(self) -> TransportAddress:
@@ -62,7 +62,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a pool lacks.
+    """The servers that a pool lacks.
 
     `expected` is how many servers should be in. `seen` are the missing ones that were in once, with their
     handles; `never` are those that `expect` names and that were never seen; `unknown` is how many more are
@@ -178,7 +178,8 @@ def missing(
     remembered: Mapping[str, Mapping[TransportAddress, Seen]],
     at_s: float,
 ) -> Missing:
-    """What the pool lacks at `at_s` (wall clock): `members` are in, `remembered` are the roster's absent."""
+    """The servers that the pool lacks at `at_s` (wall clock): `members` are in, `remembered` are the
+    roster's absent."""
     present = {(address, member.port) for member in members for address in member.addresses}
     absent = [
         (handle, one)
@@ -209,7 +210,7 @@ def is_called(wanted: Collection[str], one: Seen, name: str | None) -> bool:
 
 
 def names_by_handle(pools: Sequence[PoolConfig]) -> dict[str, dict[TransportAddress, str]]:
-    """What people call the servers, by pool handle, then address and port."""
+    """The servers' names for people, by pool handle, then address and port."""
     found: dict[str, dict[TransportAddress, str]] = {}
     for pool in pools:
         for handle in pool.shards:
@@ -272,11 +273,11 @@ class RosterKeeper:
         self._news.set()
 
     def name_of(self, handle: str, member: Member) -> str | None:
-        """What people call a member; None when `expect` does not name it."""
+        """A member's name for people; None when `expect` does not name it."""
         return self.name_at(handle, transport_address_of(member))
 
     def name_at(self, handle: str, at: TransportAddress) -> str | None:
-        """What people call the server at an address and port."""
+        """The name for people of the server at an address and port."""
         return self._names.get(handle, {}).get(at)
 
     def forget(self, wanted: Sequence[str], handles: Sequence[str], *, everybody: bool) -> list[str]:
@@ -305,7 +306,7 @@ class RosterKeeper:
         return sorted(found)
 
     def _seen(self, handle: str, at: TransportAddress) -> Seen:
-        """What is remembered of a server that is out; of one never seen, its address and port."""
+        """The roster's facts of a server that is out; of one never seen, its address and port."""
         return self.roster.absent.get(handle, {}).get(at) or Seen(str(at[0]), at[1], 0)
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What is known of one name: its records (none: an empty non-terminal).
+    """The records of one name (none: an empty non-terminal).
 
     `failure` says why records that belong here cannot be given (empty: they can); `below` extends it to every
     name under this one that has no node of its own.

@@ -68,7 +68,7 @@ takes a third longer; with 50,000 each search holds up the answers for 5 ms (`be
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
 LOGGED_AFTER_S = 0.001
-"""What happened is written to the log so long after: first the answers change, and PowerDNS purges."""
+"""Delay before events are logged: answers and purges go first."""
 _LET_GO_AT_ONCE = 500
 
 Read = Callable[[Callable[[Progress], None]], Awaitable[BackendConfig]]
@@ -409,7 +409,8 @@ class Backend:
         """Refuse a configuration without zones that are served. Raises ControlError.
 
         The command `reload` may take some of them out, since whoever gives it reads its answer. A signal has
-        no answer: a file may be missing by a slip, or for a moment. Nobody means to take out all.
+        no answer: a file may be missing by a slip, or for a moment. An administrator never means to take
+        out all.
         """
         served = {zone.name for zone in self.config.zones}
         missing = sorted(served - {zone.name for zone in config.zones})
@@ -427,7 +428,7 @@ class Backend:
         raise ControlError(f"nothing was changed: {words}")
 
     async def _departures(self, config: BackendConfig) -> list[Departure]:
-        """What the pools would lose by this configuration."""
+        """The members that the pools would lose by this configuration."""
         told = self.status().zones
         found = departures(told, config.zones)
         unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
@@ -501,7 +502,7 @@ class Backend:
         return told
 
     def status(self) -> Status:
-        """What `rspdns status` and the admin API tell."""
+        """The values that `rspdns status` and the admin API show."""
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
         admin_problem = self.admin.problem if self.admin is not None else None

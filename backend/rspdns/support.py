@@ -1,8 +1,9 @@
 """`rspdns support`: what a bug report needs, in one archive: configuration, status, logs, versions.
 
 No secrets: it never opens the files of tokens, of the certificate's key, and of the state directory (DNSSEC
-keys). In what it reads it leaves out the values of keys whose name says that they are secret. Of a check's
-command it shows the program alone: any argument may be a password. Such a value, and what follows an option
+keys). In what it reads it leaves out the values of keys whose name says that they are secret. A check's
+command is shown as its program alone: any argument may be a password. Such a value, and what follows an
+option
 of such a command, is left out everywhere else, too.
 """
 
@@ -247,7 +248,7 @@ def _status(control: str) -> str:
 
 
 def _output(command: list[str] | tuple[str, ...]) -> str:
-    """What a command says, and how it ended; why it could not be run, else."""
+    """The output of a command, and how it ended; if it could not be run, the reason."""
     try:
         done = subprocess.run(
             command, capture_output=True, stdin=subprocess.DEVNULL, timeout=COMMAND_TIMEOUT_S, check=False

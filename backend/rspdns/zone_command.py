@@ -173,7 +173,7 @@ def _file(name: str, config: Path, zones_dir: Path | None) -> Path:
 
 
 def _directory(config: Path, zones_dir: Path | None) -> Path:
-    """Where the zones are. Raises ConfigurationErrors when no backend seems to be set up there."""
+    """The directory of the zones. Raises ConfigurationErrors when no backend seems to be set up there."""
     if not config.exists() and (zones_dir is None or not zones_dir.is_dir()):
         problem = "is not there: name the backend's configuration with -c FILE, or its zones with --zones-dir"
         raise ConfigurationErrors([ConfigurationError(str(config), 0, "", problem)])

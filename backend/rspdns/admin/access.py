@@ -1,4 +1,4 @@
-"""Who may use the admin API: tokens out of files, and the certificate; read with the configuration."""
+"""Rights to use the admin API: tokens out of files, and the certificate; read with the configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
 class Right(IntEnum):
-    """What somebody may do; each includes those before it."""
+    """The rights of a token; each includes those before it."""
 
     NOTHING = 0
     READ = 1
@@ -44,7 +44,7 @@ class Access:
         return replace(self, reading_needs_token=True).right_of(authorization) is not Right.NOTHING
 
     def right_of(self, authorization: str | None) -> Right:
-        """What the header Authorization (RFC 6750) gives the right to; in the same time for every token."""
+        """The right that the header Authorization (RFC 6750) gives; every token takes the same time."""
         scheme, _, token = (authorization or "").partition(" ")
         # Bytes that are no UTF-8 come as surrogates.
         given = sha256(token.strip().encode(errors="surrogateescape")).digest()

@@ -34,14 +34,14 @@ PAGE = {
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 } | {f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "stream", "view")}
 FIGURES = {"OVERLOADED_AT": OVERLOADED_AT, "RELIEVED_AT": RELIEVED_AT}
-"""What stands in braces in the page's files; the page colours loads by it."""
+"""The values of the names in braces in the page's files; the page colours loads by them."""
 
 
 class Service(Protocol):
-    """What the API needs of the backend."""
+    """The part of the backend that the API needs."""
 
     def status(self) -> Status:
-        """What `rspdns status` tells."""
+        """The values of `rspdns status`."""
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
         """Read the files again. Raises ControlError with every error; then nothing changed.

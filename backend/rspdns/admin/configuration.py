@@ -27,7 +27,7 @@ def _name(text: str) -> str:
 
 
 class AdminConfig(StrictModel):
-    """Where `rspdns status` and administrators ask."""
+    """The sockets at which `rspdns status` and administrators ask."""
 
     socket: PathText = "/run/rspdns/admin.sock"
     """The unix socket at which `rspdns status`, `reload` and `forget` ask."""
@@ -46,12 +46,12 @@ class AdminConfig(StrictModel):
 
     @property
     def address(self) -> ListenAddress | None:
-        """Where to listen, None for nowhere."""
+        """Address and port to listen at, None for nowhere."""
         return None if self.listen == OFF else ListenAddress.parse(self.listen)
 
 
 def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What is wrong between the keys of [admin] in the unchecked `document`."""
+    """The problems between the keys of [admin] in the unchecked `document`."""
     for _, admin in find(document, ("admin",)):
         if not isinstance(admin, dict):
             return

@@ -1,5 +1,5 @@
-"""Who is answered at all: Host, Origin, rate and token, checked before every handler; and what every answer
-says to the browser.
+"""The checks before every handler: Host, Origin, rate and token; and the headers of every answer to the
+browser.
 
 `RateLimit` says how often each client may ask; it is pure, `now` is given.
 """

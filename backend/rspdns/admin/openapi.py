@@ -70,7 +70,7 @@ class Events:
 
 @dataclass(slots=True)
 class Reloaded:
-    """What is served now."""
+    """The zones that are served now."""
 
     zones: list[str]
     going: Annotated[
@@ -81,21 +81,21 @@ class Reloaded:
 
 @dataclass(slots=True)
 class Purge:
-    """What to purge: names of our zones; one that ends in $ means all below it too."""
+    """The names to purge, all in our zones; a name that ends in $ means all below it too."""
 
     names: Annotated[list[str], Field(min_length=1, max_length=MOST_NAMES)]
 
 
 @dataclass(slots=True)
 class Purged:
-    """What is being purged."""
+    """The names that are being purged."""
 
     names: list[str]
 
 
 @dataclass(slots=True)
 class Error:
-    """What was wrong."""
+    """The problem."""
 
     error: str
 

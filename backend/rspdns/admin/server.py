@@ -74,7 +74,7 @@ class AdminServer:
     def set_access(self, access: Access, errors: Sequence[ConfigurationError] = ()) -> None:
         """Take new tokens, and the certificate as its file is now; with errors in [admin] keep what was.
 
-        Where we listen stays as it is, so elsewhere than on loopback reading goes on needing a token.
+        The address stays as it is, so outside loopback reading still needs a token.
         """
         self._errors = errors
         if errors:

@@ -143,7 +143,7 @@ def changed_pools(before: Mapping[str, PoolView], after: Mapping[str, PoolView])
 
 @dataclass(slots=True)
 class _Moment:
-    """What all sites of one build have in common."""
+    """The values that all sites of one build have in common."""
 
     views: Mapping[str, PoolView]
     now: float

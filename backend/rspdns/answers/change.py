@@ -25,7 +25,7 @@ class ZoneChange:
 
     @property
     def moved_sites(self) -> Sequence[tuple[SiteAnswers, SiteAnswers]]:
-        """Of `sites` those whose nodes are not the very same; none if any name may differ."""
+        """The pairs of `sites` whose nodes are not the very same; none if any name may differ."""
         return [(old, new) for old, new in self.sites or () if old.nodes is not new.nodes]
 
     def parts(self) -> tuple[Sequence[Nodes], Sequence[Nodes]]:
@@ -52,7 +52,7 @@ class ZoneChange:
         return apex | _changed(*self.parts(), self._services(self.before, self.after))
 
     def _services(self, before: ZoneAnswers, after: ZoneAnswers) -> set[str]:
-        """Of what `parts()` returns, the names that may have SRV records."""
+        """The names within the result of `parts()` that may have SRV records."""
         if self.sites is not None:
             return _services(site for pair in self.moved_sites for site in pair)
         sites = _services((*before.sites, *after.sites))

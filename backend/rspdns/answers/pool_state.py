@@ -1,4 +1,5 @@
-"""What a pool's answers are made from: its members or who stands in for them, and their weights. Pure."""
+"""The state that a pool's answers are made from: its members or their substitutes, and their weights.
+Pure."""
 
 from __future__ import annotations
 

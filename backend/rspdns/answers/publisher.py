@@ -39,7 +39,7 @@ LARGE_WAITS_S = 60e-6
 
 
 class Purges(Interface):
-    """What the publisher needs of `rspdns.pdns.purge.Purger`."""
+    """The part of `rspdns.pdns.purge.Purger` that the publisher needs."""
 
     def purge(self, names: Collection[str]) -> None: ...  # noqa: D102 - `Purger` says it
     def rediscover(self) -> None: ...  # noqa: D102 - `Purger` says it

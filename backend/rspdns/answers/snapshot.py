@@ -63,7 +63,7 @@ class ZoneNumbers:
 ANY = "ANY"
 SOA = "SOA"
 LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
-"""What pools give; all else comes from the zone file."""
+"""The types that pools give; all else comes from the zone file."""
 
 
 @dataclass(frozen=True, slots=True)

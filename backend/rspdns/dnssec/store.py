@@ -75,7 +75,7 @@ Statement = tuple[str, Sequence[object]]
 
 
 class DnssecStore:
-    """What is kept in `directory`.
+    """The keys and metadata that are kept in `directory`.
 
     `changed` is called with the zone after each change of its keys or metadata. Zones are named in lower case
     without the final dot. Raises FatalError for a file that can't be used: to go on without its keys would
@@ -113,7 +113,7 @@ class DnssecStore:
         return self._metadata.get(zone, {})
 
     def former(self, zone: str, kind: str, since_s: float) -> tuple[str, ...]:
-        """What metadata of one kind were before their last change; none if that was before `since_s`."""
+        """The metadata of one kind before their last change; none if that change was before `since_s`."""
         values, changed_at_s = self._former.get((zone, kind), ((), since_s))
         return values if changed_at_s > since_s else ()
 

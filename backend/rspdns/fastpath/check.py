@@ -21,7 +21,7 @@ OLDEST_KERNEL = (6, 1)
 
 
 def problems(path: str) -> Iterator[str]:
-    """What keeps the kernel from answering, in words; none: nothing does."""
+    """The obstacles that keep the kernel from answering, in words; empty without any."""
     release = os.uname().release
     found = re.match(r"(\d+)\.(\d+)", release)
     if found is not None and tuple(map(int, found.groups())) < OLDEST_KERNEL:
@@ -60,7 +60,7 @@ def _of_kernel() -> str:
 
 
 def ask_daemon(path: str) -> DaemonStatus:
-    """What the daemon at this socket tells. Raises OSError, ValueError."""
+    """The status of the daemon at this socket. Raises OSError, ValueError."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.connect(path)

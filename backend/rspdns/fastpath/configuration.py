@@ -28,14 +28,14 @@ class LimitConfig(StrictModel):
     ipv6_prefix_bits: Annotated[int, Field(ge=16, le=128)] = 56
     """The same for IPv6."""
     slip: Annotated[int, Field(ge=1, le=10)] = 2
-    """Of so many questions above the rate one is answered with TC; 1: all are."""
+    """One in this number of questions above the rate is answered with TC; 1: all are."""
 
 
 class FastPathConfig(StrictModel):
     """Answers from the kernel. Without `socket` there are none."""
 
     socket: PathText | None = None
-    """Where rspdns-fastpath listens: /run/rspdns-fastpath/fastpath.sock."""
+    """The socket of rspdns-fastpath: /run/rspdns-fastpath/fastpath.sock."""
     udp_payload: Annotated[int, Field(ge=512, le=4096)] = 1232
     """PowerDNS's `udp-truncation-threshold`: it stands in the OPT record of every answer, here too."""
     limit: LimitConfig = LimitConfig()

@@ -40,7 +40,8 @@ COMMITTED_WITHIN_S = 0.02
 ASK_EVERY_S = 1.0
 """Time between two questions to the daemon: which names were asked about, and what was decided."""
 DRAW_AGAIN_EVERY_S = 10.0
-"""What chance chose among many is chosen anew, of names that are asked about; that needs no purge."""
+"""The time until random choices among many records are drawn again, for names that are asked about; it
+needs no purge."""
 DRAWN_AT_ONCE_S = 0.0005
 """How long drawing goes on at a time. A change waits for it no longer than that, and for one draw."""
 DRAW_PAUSE_S = 0.001
@@ -114,9 +115,9 @@ class FastPath:
         self.problem: str | None = "not connected yet"
         """Why nothing is answered from the kernel; None: the daemon has all answers."""
         self.daemon: DaemonStatus | None = None
-        """What it told of itself last."""
+        """The daemon's latest report of itself."""
         self.asked: dict[Question, AskedStatus] = {}
-        """What was asked about since the daemon began."""
+        """The questions asked since the daemon began."""
         self.refused = 0
         """Names for which it has no room."""
         self._udp_payload = udp_payload

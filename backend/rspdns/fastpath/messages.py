@@ -27,7 +27,7 @@ LEASES = 16
 
 
 class MessageError(ValueError):
-    """What came is no message of rspdns-fastpath."""
+    """A message that rspdns-fastpath doesn't send."""
 
 
 class Message(NamedTuple):

@@ -1,12 +1,14 @@
 """Ready answers to the questions that PowerDNS would answer from the pools of a snapshot. Pure.
 
-What a snapshot shows is ready at once. Where chance chose it, there are sixteen variants, which take sixteen
-times as long: these are drawn afterwards, one by one, so that no change waits for them. Where all is shown,
-the variants differ in the order of the records: many clients take the first, and PowerDNS shuffles, too.
+The answers that a snapshot shows are ready at once. If they were chosen at random, there are sixteen
+variants, which
+take sixteen times as long: these are drawn afterwards, one by one, so that no change waits for them. If all
+records are
+shown, the variants differ in their order: many clients take the first, and PowerDNS shuffles, too.
 
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV records the addresses
-of their targets. The header and an OPT record are the BPF program's. What PowerDNS would truncate or refuse,
-and what depends on more than one site, is not made: these questions are passed on to PowerDNS.
+of their targets. The header and an OPT record are the BPF program's. Answers that PowerDNS would truncate
+or refuse, or that depend on more than one site, are not made: these questions are passed on to PowerDNS.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What stands behind a question: `answers` records and `additional` ones, as `records` on the wire."""
+    """The part behind a question: `answers` records and `additional` ones, as `records` on the wire."""
 
     answers: int
     additional: int
@@ -168,7 +170,7 @@ def wire_name(name: str) -> bytes:
 
 
 MOST_ZONES = 4096
-"""Whose depth the kernel knows."""
+"""The most zones whose depth the kernel knows."""
 MOST_DEPTH = 127
 """Labels of the deepest name there can be."""
 
@@ -176,7 +178,7 @@ MOST_DEPTH = 127
 def depths(zones: Collection[Zone]) -> dict[str, int]:
     """How many labels the deepest name of each zone has, for the limit; none where there are too many zones.
 
-    A name with more surely does not exist. Where that can't be said, below a wildcard, a DNAME record or
+    A name with more surely does not exist. If that can't be said, below a wildcard, a DNAME record or
     another server's zone, any number of labels is right.
     """
     if len(zones) > MOST_ZONES:
@@ -254,7 +256,7 @@ def _of_blocks(
 
 
 def _begin(name: str) -> int:
-    """Where the records begin in an answer about this name."""
+    """The offset at which the records begin in an answer about this name."""
     return HEADER + name_size(name) + QUESTION_FIXED
 
 
@@ -292,7 +294,7 @@ class ReadyAnswers:
     def __init__(self, draw: random.Random) -> None:
         self._chance = draw
         self._sites: dict[_Key, SiteAnswers] = {}
-        """What the answers were made of."""
+        """The sites that the answers were made of."""
         self._answers: dict[_Key, Answers] = {}
         self._undrawn: dict[_Key, list[dict[Question, Answer]]] = {}
         """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
@@ -347,14 +349,14 @@ class ReadyAnswers:
         )
 
     def _take_site(self, key: _Key, site: SiteAnswers) -> Answers:
-        """Of one site, see `take()`."""
+        """The changed answers of one site, see `take()`."""
         made_of = self._sites.get(key)
         if made_of is not None and _are_the_same(made_of, site):
             return {}
         return self._replace(key, self._first_answers(key, site))
 
     def _replace(self, key: _Key, answers: Answers) -> Answers:
-        """What differs from before when these are the answers of the site."""
+        """The difference from before when these are the answers of the site."""
         old = self._answers.get(key, {})
         self._answers[key] = answers
         changed = {
@@ -368,7 +370,8 @@ class ReadyAnswers:
         return dict.fromkeys(self._answers.pop(key, ()), ())
 
     def _first_answers(self, key: _Key, site: SiteAnswers) -> Answers:
-        """What a site shows now. Variants of it that were drawn before count no more; other orders do."""
+        """The answers that a site shows now. Variants of it that were drawn before count no more; other
+        orders do."""
         old, chosen = self._answers.get(key, {}), self._chosen.get(key, frozenset())
         self._forget(key)
         self._sites[key] = site
@@ -411,7 +414,8 @@ class ReadyAnswers:
     def _in_orders(
         self, question: Question, drawn: tuple[Answer, ...], old: tuple[Answer, ...]
     ) -> tuple[Answer, ...]:
-        """What chance chose, in an order that it chooses, too; what it did not choose in several orders."""
+        """Variants of a random choice, each in a random order; without a choice, several orders of the same
+        records."""
         name, first = question.name, drawn[0]
         if len(drawn) > 1:
             return tuple(
@@ -434,7 +438,7 @@ class ReadyAnswers:
 
 
 def _together(parts: Sequence[Answers]) -> Answers:
-    """All that changed. What left one site may have come to another."""
+    """All that changed. An answer that left one site may have come to another."""
     if len(parts) == 1:
         return parts[0]
     left = {question: variants for part in parts for question, variants in part.items() if not variants}
@@ -459,7 +463,7 @@ def _drawn_again(
 
 
 def _variants(drawn: Sequence[Mapping[Question, Answer]]) -> Answers:
-    """Those of the answers that each draw gave. Where all draws gave the same, there is one variant."""
+    """Those of the answers that each draw gave. If all draws gave the same, there is one variant."""
     return {
         question: variants if len(set(variants)) > 1 else variants[:1]
         for question in drawn[0]

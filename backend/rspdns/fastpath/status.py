@@ -1,4 +1,4 @@
-"""What rspdns-fastpath tells of itself."""
+"""The status that rspdns-fastpath reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DaemonStatus:
 
     @classmethod
     def read(cls, told: Any) -> DaemonStatus:
-        """What a decoded reply says. Raises KeyError, TypeError, ValueError."""
+        """The status in a decoded reply. Raises KeyError, TypeError, ValueError."""
         return cls(
             str(told["mode"]),
             tuple(InterfaceStatus(**one) for one in told["interfaces"]),

@@ -62,12 +62,12 @@ _KNOWN: Final = frozenset(
     {"name", "id", "address", "port", "weights", "check", "checks", "tags", "kind", "service", "node"}
     | {"meta", "tagged_addresses", "line"}
 )
-"""What is read of a service, and what clients of DNS never see."""
+"""The keys of a service that are read, and those that clients of DNS never see."""
 _OF_THE_API: Final = frozenset(
     {"enable_tag_override", "create_index", "modify_index", "content_hash", "datacenter", "namespace"}
     | {"partition", "peer_name", "proxy", "connect", "locality", "peering", "token"}
 )
-"""What Consul's API adds to each service, or needs itself."""
+"""The keys that Consul's API adds to each service, or needs itself."""
 
 
 def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:

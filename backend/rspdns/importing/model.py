@@ -1,4 +1,4 @@
-"""What every reader finds: pools, their servers, fixed records, and what was left out."""
+"""The result of every reader: pools, their servers, fixed records, and everything that was left out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SERVICES: Final = {
     5269: "xmpp-server",
     5432: "postgresql",
 }
-"""Of IANA's registry (RFC 6335), those that stand behind DNS most often."""
+"""The services of IANA's registry (RFC 6335) that stand behind DNS most often."""
 
 
 class ImportProblem(Exception):  # noqa: N818 - reads as what it is
@@ -41,7 +41,7 @@ class ImportProblem(Exception):  # noqa: N818 - reads as what it is
 
 @dataclass(frozen=True)
 class FileLine:
-    """Where something stands: a file, and its line (0: of the whole file)."""
+    """The position of something: a file, and its line (0: of the whole file)."""
 
     file: str
     line: int = 0
@@ -116,7 +116,7 @@ class Import:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user says about servers of which the source says too little; None: nothing, they are left out.
+    """The user's facts about servers of which the source says too little; None: nothing, they are left out.
 
     `port`: at which they serve. `check`: connect to their port over TCP where no check is named.
     """

@@ -25,7 +25,7 @@ _TYPES: Final = {"LUA": 65402, "ALIAS": 65401, "DYNA": 65441, "DYNC": 65442}
 
 _INCLUDE: Final = re.compile(r"""(?mi)^(\$INCLUDE[ \t]+)("?)([^\s";]+)\2""")
 _DIRECTIVE: Final = re.compile(r"(?mi)^\$(?!TTL\b|ORIGIN\b|INCLUDE\b|GENERATE\b)(\S+)[^\n]*")
-"""One that RFC 1035 doesn't have and BIND doesn't, such as gdnsd's $ADDR_LIMIT_V4."""
+"""A directive that RFC 1035 doesn't have and BIND doesn't, such as gdnsd's $ADDR_LIMIT_V4."""
 _MOST_INCLUDED: Final = 16
 """Files that include each other; one that includes itself would never end."""
 
@@ -102,8 +102,8 @@ class Special:
 
 
 class MasterFile(NamedTuple):
-    """What is in one: the lines of all other records, the special ones, and directives that only other name
-    servers than BIND have, each where it stands."""
+    """The contents of a master file: the lines of all other records, the special ones, and directives that
+    only other name servers than BIND have, each at its line."""
 
     fixed: list[str]
     special: list[Special]
@@ -122,7 +122,7 @@ class _Included:
         self._change = change
         self._files: dict[str, str] = {}
         self.directives: list[tuple[FileLine, str]] = []
-        """Where others than the usual ones stand, each whole: they are taken out."""
+        """Directives other than the usual ones, each whole with its line: they are taken out."""
 
     def prepared(self, text: str, file: Path, depth: int = 0) -> str:
         """Return the text with the copies' names in its $INCLUDE. Raises ImportProblem."""

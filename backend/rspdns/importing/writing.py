@@ -28,7 +28,7 @@ _TTL_S: Final = 60
 
 @dataclass(frozen=True)
 class Written:
-    """What was written."""
+    """The number of files and pools that were written."""
 
     zones: int
     pools: int
@@ -195,7 +195,8 @@ def _value(value: object) -> str:
 
 
 def _report(imports: Sequence[Import]) -> str:
-    """What was carried over, what was not and why, what is different; each with its file and line."""
+    """The parts that were carried over, those that were not and why, and the differences; each with its
+    file and line."""
     lines = []
     for one in imports:
         pools, fixed = counted(len(one.pools), "pool"), counted(len(one.fixed), "fixed record")

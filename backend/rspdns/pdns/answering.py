@@ -29,7 +29,7 @@ HTTP = "http:"
 
 
 class Connector(Interface):
-    """What the service needs of a connector."""
+    """The part of a connector that the service needs."""
 
     async def start(self) -> None: ...  # noqa: D102 - the connectors say it
     async def close(self) -> None: ...  # noqa: D102 - the connectors say it
@@ -91,8 +91,9 @@ class AnsweringThread:
     def do(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Do something short between two answers, and call `then` with its result in the loop of the caller.
 
-        The caller waits for neither. What is given one after the other is done in this order. What `work`
-        raises is raised in the loop of the caller.
+        The caller waits for neither. Work that is given one after the other is done in this order. An
+        exception
+        of `work` is raised in the loop of the caller.
         """
         if self._loop is None:
             then(work())

@@ -31,7 +31,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
     "getDomainMetadata": ("name", "kind"),
     "setNotified": ("id",),
 }
-"""What the parts of the path after the method are, by method; none for the others."""
+"""The names of the path's parts after the method, by method; empty for the others."""
 _NUMBERS = frozenset({"id", "domain_id", "maxResults"})
 _LOOKUPS = frozenset({"lookup", "APILookup"})
 _ZONE_ID = "X-RemoteBackend-zone-id"
@@ -80,7 +80,7 @@ class HttpConnector:
         reply = self._responder.respond(line)
         if not isinstance(reply, bytes):
             reply = await reply
-        # What is not known is a failure of its own kind, which PowerDNS takes for SERVFAIL.
+        # An unknown name is a failure of its own kind, which PowerDNS takes for SERVFAIL.
         return _reply(200 if reply.startswith(b'{"result"') else 503, reply)
 
 

@@ -129,7 +129,7 @@ class UnixConnector:
     async def close(self) -> None:
         """Answer no more; remove the socket unless it is systemd's, and leave it the connections.
 
-        What was read is answered, unless it takes more than `CLOSE_TIMEOUT_S`.
+        Requests that were read are answered, unless it takes more than `CLOSE_TIMEOUT_S`.
         """
         if self._server is None:
             return

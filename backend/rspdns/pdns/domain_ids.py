@@ -27,7 +27,7 @@ second."""
 _MOMENTS = 4096
 """As many numbers are a zone's, in turn: none comes again while PowerDNS has answers of it."""
 _ROWS = LIMIT // _MOMENTS
-"""Of so many numbers each, above those of `rspdns.answers.snapshot`."""
+"""The number of rows; each has `_MOMENTS` numbers, above those of `rspdns.answers.snapshot`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class DomainIds:
 
     def __init__(self) -> None:
         self._present: dict[str, int] = {}
-        """Of the signed zones."""
+        """The present number of each signed zone."""
         self._began: dict[str, ZoneAnswers] = {}
         """The signed zones as their present numbers began."""
         self._rows: dict[int, str] = {}
@@ -65,7 +65,7 @@ class DomainIds:
         return self._rows.get(number // _MOMENTS) or self._listed.zone(number)
 
     def past(self, number: object, now: float) -> Snapshot | None:
-        """What a number stood for, as the answers were last; None if it is not one of the past."""
+        """The answers that a past number stood for, as they were last; None if it is not a past number."""
         past = self._past.get(number) if isinstance(number, int) else None
         return past.snapshot if past is not None and now <= past.until_s else None
 

@@ -30,7 +30,7 @@ MAX_NAMES = 10_000
 MAX_LINES, MAX_BYTES = 20_000, 4 * 1024 * 1024
 """The longest table; the script ignores a longer one."""
 NOTHING, MEMBERS, UNKNOWN = "=", "+", "?"
-"""What may be below a name beside the names of the table."""
+"""The kinds of names that may be below a name beside the names of the table."""
 _PLAIN = re.compile(r"[a-z0-9_.*/-]+")
 
 
@@ -40,7 +40,7 @@ def table_path(socket: Path) -> Path:
 
 
 def write(connector: str, zones: Sequence[Zone], signed: Collection[str], serial: int) -> None:
-    """Write the table of these zones beside the socket of a unix connector. What goes wrong is logged.
+    """Write the table of these zones beside the socket of a unix connector. A failure is logged.
 
     PowerDNS looks once a second whether it changed. `signed` are the zones that are signed, `serial` is that
     of the SOAs in the table's denials. Takes a tenth of a second for MAX_NAMES names.

@@ -141,12 +141,12 @@ _MAX_REPLY_BYTES = 4096
 
 @dataclass(slots=True)
 class PurgeCounts:
-    """What happened at one control socket since the start."""
+    """The work at one control socket since the start."""
 
     commands: int = 0
     names: int = 0
     repeats: int = 0
-    """Of these names, those purged for the second or third time."""
+    """The number of these names that were purged for the second or third time."""
     failures: int = 0
 
 
@@ -171,7 +171,7 @@ class Purger:
         )
 
     def start(self) -> None:
-        """Begin to work; must run in an event loop. What was asked for before is done then."""
+        """Begin to work; must run in an event loop. Purges that were asked for before are done then."""
         for control in self.sockets:
             control.start()
 
@@ -392,12 +392,12 @@ class _Exchange:
                 self._rest = self._rest[self._socket.send(self._rest) :]
 
     def close(self) -> None:
-        """Nobody wants the reply."""
+        """Drop the reply."""
         if self._socket is not None:
             self._socket.close()
 
     async def reply(self) -> bytes:
-        """What it says: a number or a word, which come in one piece. Raises OSError."""
+        """The reply: a number or a word, which come in one piece. Raises OSError."""
         loop = asyncio.get_running_loop()
         try:
             if self._socket is None or self._problem is not None:

@@ -180,7 +180,7 @@ METHODS: Mapping[str, Callable[[Parameters, Snapshot], object]] = {
     "directBackendCmd": _direct_backend_command,
     "setNotified": _yes,
 }
-"""What a snapshot alone answers."""
+"""The methods that a snapshot alone answers."""
 UNSUPPORTED = frozenset(
     {
         *("createSlaveDomain", "superMasterBackend", "getUnfreshSlaveInfos", "getUpdatedMasters"),

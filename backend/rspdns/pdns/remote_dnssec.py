@@ -2,7 +2,7 @@
 and `getBeforeAndAfterNamesAbsolute`, by which PowerDNS proves that a name or a type does not exist.
 
 Reading is answered at once from memory. A change is a coroutine: it is acknowledged when it is on the disk.
-Whoever may ask these may read private keys: they are served over the unix connector only.
+A client that may ask these may read private keys: they are served over the unix connector only.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ _ENGINE = "Engine"
 
 
 def _key_problem(content: str) -> str:
-    """What keeps `content` from being a private key as BIND and PowerDNS write it; empty for nothing.
+    """The reason why `content` is no private key as BIND and PowerDNS write it; empty if it is.
 
     A zone with a key that PowerDNS can't read is not answered at all.
     """

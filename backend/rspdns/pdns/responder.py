@@ -90,7 +90,7 @@ class Responder:
         self._kept: dict[_Asked, tuple[Node, bytes]] = {}
         self._most_kept = _SPARE_REPLIES
         self._asked: dict[bytes, _Asked] = {}
-        """What a request asks for now, by its bytes: PowerDNS asks the same again and again."""
+        """The meaning of a request now, by its bytes: PowerDNS asks the same again and again."""
         self._ids = DomainIds()
         self._chains = Chains(self._ids)
         self._departed = Departed()

@@ -94,7 +94,7 @@ def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarSta
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of servers beside the views.
+    """The facts about servers beside the views.
 
     `absent` is the roster's, `at_s` the wall clock; `name_at(handle, at)` is what people call a server,
     `said(handle, identifier)` what the last failed probe of a member heard.
@@ -221,7 +221,8 @@ def _outside(
 
 
 def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
-    """What is answered since nobody lives, in words; None while somebody does or nothing is known."""
+    """The answer that stands in while no member lives, in words; None while a member lives or nothing is
+    known."""
     known = [view for view in of_pool if view.known]
     protocol = pool.config.protocol
     if not known or any(one.protocol == protocol for view in known for one in view.members):

@@ -1,4 +1,4 @@
-"""What `rspdns status` tells: the one description of each value, with its meaning, unit and range.
+"""The model of `rspdns status`: the one description of each value, with its meaning, unit and range.
 
 The OpenAPI schemas (`schemas()`), the reading of a status (`read()`), metrics and the terminal view are made
 from these classes. Fields have the names of the configuration; within /v1/ fields are only ever added.
@@ -46,7 +46,7 @@ class MemberStatus:
 
     @property
     def called(self) -> str:
-        """What people call it: its name, if it has one, and its first address."""
+        """The member's name for people: its name, if it has one, and its first address."""
         return _called(self.name, self.addresses[0], self.port)
 
 
@@ -66,7 +66,7 @@ class OutStatus:
 
     @property
     def called(self) -> str:
-        """What people call it: its name, if it has one, and its address."""
+        """The server's name for people: its name, if it has one, and its address."""
         return _called(self.name, self.address, self.port)
 
 
@@ -249,7 +249,7 @@ class Status:
 
 
 class OtherVersionError(ValueError):
-    """What was read is not a status of this version; the words say what differs."""
+    """A status that is not of this version; the words say what differs."""
 
 
 _adapters: dict[type, TypeAdapter[Any]] = {}

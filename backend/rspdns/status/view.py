@@ -113,11 +113,11 @@ LIMITED = ("limited_tc", "limited_dropped")
 FAILED = ("not_grown", "not_written")
 """The decisions that are errors: an answer could not be written into its packet."""
 NAMES_SHOWN = 5
-"""Of those that the kernel is asked about most."""
+"""The number of names shown, those that the kernel is asked about most."""
 
 
 def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
-    """What the kernel answers."""
+    """The state of the answers from the kernel."""
     if fast.problem is not None:
         words = f"fast path: PowerDNS answers everything: {fast.problem} ({fast.socket})"
         return [Text(), *_wrapped(words, width, "red", "  ")]

@@ -82,7 +82,7 @@ when_empty = "nodata"
 
 @dataclass(frozen=True, slots=True)
 class UpFiles:
-    """Where everything of one `rspdns up` lies."""
+    """The paths of all files of one `rspdns up`."""
 
     folder: Path
 
@@ -115,17 +115,17 @@ class UpFiles:
 
     @property
     def remote_socket(self) -> Path:
-        """Where PowerDNS asks the backend."""
+        """The socket at which PowerDNS asks the backend."""
         return self.folder / "remote.sock"
 
     @property
     def admin_socket(self) -> Path:
-        """Where the backend is asked for its status."""
+        """The socket at which the backend is asked for its status."""
         return self.folder / "admin.sock"
 
     @property
     def pdns_control_socket(self) -> Path:
-        """Where PowerDNS is asked to purge."""
+        """The socket at which PowerDNS is asked to purge."""
         return self.folder / "pdns.controlsocket"
 
     def write(self, address: str, port: int, registrars: Sequence[str], *, has_servers: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""What `rspdns up` needs of the machine, each lack as one clear line before anything is started:
+"""The needs of `rspdns up` on the machine, each lack as one clear line before anything is started:
 programs, and an address that its registrars can have.
 """
 

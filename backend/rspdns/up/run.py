@@ -1,6 +1,6 @@
 """`rspdns up`: three registrars, the backend, PowerDNS and three SIP servers with sidecars on one machine.
 
-What ends once all is ready is started again after a pause, as systemd would do it.
+A program that ends once all is ready is started again after a pause, as systemd would do it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ PDNS_PAUSE_S = 1.0
 SERVER_PAUSE_S = 15.0
 """Time until a killed SIP server is started again: a person should see it missing."""
 MAX_PAUSE_S = 30.0
-"""What ends again and again within this time waits twice as long each time, up to this."""
+"""The longest pause: it doubles each time that a program ends again within this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpSettings:
-    """What the command is told; see its help."""
+    """The options of the command; see its help."""
 
     port: int
     address: str | None

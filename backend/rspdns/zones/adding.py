@@ -40,7 +40,7 @@ class NameServer:
 
 @dataclass(frozen=True, slots=True)
 class NewZone:
-    """What `rspdns zone add` is told."""
+    """The arguments of `rspdns zone add`."""
 
     zone: str
     name_servers: tuple[NameServer, ...]

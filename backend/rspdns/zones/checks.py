@@ -1,4 +1,4 @@
-"""What must hold between the pools of a zone, its fixed records, and all zones."""
+"""The conditions between the pools of a zone, its fixed records, and all zones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Readable:
 
 
 def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
-    """What is wrong in one zone; nothing that only follows from an error already told."""
+    """The problems in one zone, without those that only follow from an error already shown."""
     document, zone = readable.document, readable.zone
     doubtful = readable.doubtful_names()
     problems: list[ConfigurationError] = []
@@ -63,8 +63,8 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
 
 
 def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]:
-    """What is wrong between zones: one in two files, a name in two, a handle with two `accept` or two ways
-    to be verified."""
+    """The problems between zones: a zone in two files, a name in two, a handle with two `accept` or two
+    ways to be verified."""
     problems = []
     zones: dict[str, str] = {}
     pools: dict[str, tuple[Pool, Readable]] = {}
@@ -97,7 +97,7 @@ def cuts_of(zone: str, zones: Collection[str]) -> frozenset[str]:
 
 
 def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[ConfigurationError]:
-    """What a zone says of names that are another zone's: NS, DS and glue alone belong there.
+    """The records of a zone at names that are another zone's: NS, DS and glue alone belong there.
 
     PowerDNS asks the other zone about these names, so nobody would see the rest, but in a transfer.
     """
@@ -164,7 +164,7 @@ def _naptr_problem(site: Site) -> str:
 def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:
     """Target names must be of one pool only: PE identifiers are unique within a pool."""
     taken: dict[str, str] = {}
-    """What is at a name, or somewhere below it."""
+    """The record or pool that is at a name, or somewhere below it."""
 
     def take(name: str, what: str) -> None:
         for one in (name, *names.ancestors(name, zone.name)):

@@ -1,6 +1,6 @@
-"""What may stand in a zone's file `zones.d/<zone>.toml`, key by key; its services by name.
+"""The keys of a zone's file `zones.d/<zone>.toml`; its services by name.
 
-What must hold between keys, files and the records of the zone is checked in `rspdns.zones.checks`.
+The conditions between keys, files and the records of the zone are checked in `rspdns.zones.checks`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def protocol_of(service: str) -> Protocol:
 
 
 def naptr_service_of(service: str) -> str | None:
-    """What NAPTR records call the service; None when no RFC gives it a name."""
+    """The service's name in NAPTR records; None when no RFC gives it a name."""
     return _SIP.get(service)
 
 
@@ -207,14 +207,15 @@ class PoolConfig(StrictModel):
     expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
         None
     )
-    """The servers that should be in: how many, or a table of their addresses and ports with names. What is
-    missing stays shown. Without this key: every server that was in during the last day, until `rspdns
+    """The servers that should be in: how many, or a table of their addresses and ports with names. A
+    missing server stays shown. Without this key: every server that was in during the last day, until
+    `rspdns
     forget`."""
     max_members: Annotated[int, Field(ge=2, le=10_000)] = MAX_MEMBERS
     """The most PEs of each handle. Further ones are refused, so that one host can't fill the backend."""
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
-    """What is answered without a living member: the members that were in last, the SRV, A and AAAA records of
-    the zone file, nothing, or SERVFAIL."""
+    """The answer without a living member: the members that were in last, the SRV, A and AAAA records of the
+    zone file, nothing, or SERVFAIL."""
     max_answers: Annotated[int, Field(ge=2, le=128)] = 8
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""
     max_addresses: Annotated[int, Field(ge=1, le=16)] = 2
@@ -236,9 +237,9 @@ class PoolConfig(StrictModel):
     verify_timeout_ms: Annotated[int, Field(ge=30, le=10_000)] = 300
     """How long one probe waits for an answer; it makes up to three attempts in this time."""
     verify_fall: Annotated[int, Field(ge=1, le=20)] = 1
-    """So many failed probes in a row take a member out."""
+    """The number of failed probes in a row that take a member out."""
     verify_rise: Annotated[int, Field(ge=1, le=20)] = 2
-    """So many good probes in a row take a member back in."""
+    """The number of good probes in a row that take a member back in."""
     report_unreachable: bool = False
     """Tell a member's home registrar (ASAP Endpoint Unreachable, RFC 5352 section 3.5): it may remove it."""
 
@@ -277,7 +278,7 @@ class PoolConfig(StrictModel):
 
     @property
     def names(self) -> Mapping[tuple[IPv4Address | IPv6Address, int], str]:
-        """What people call the servers, by address and port."""
+        """The servers' names for people, by address and port."""
         if self.expect is None or isinstance(self.expect, int):
             return {}
         return {(one.address, one.port): one.name for one in self.expect}

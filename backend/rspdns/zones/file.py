@@ -1,8 +1,8 @@
 """The master file of a zone (RFC 1035 section 5): SOA, NS and whatever else does not change by itself.
 
 dnspython reads it, but for the lines that `plain_lines` reads faster.
-What its zone class passes over in silence, records outside the zone, is an error here:
-the administrator meant them to be served. All errors are reported at once, each with its line.
+Records outside the zone, which its zone class passes over in silence, are an error here: the administrator
+meant them to be served. All errors are reported at once, each with its line.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def parse_zone_file(
 
 
 def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
-    """What is wrong between the records: line, owner name and problem."""
+    """The problems between the records: line, owner name and problem."""
     found = []
     types: dict[str, set[str]] = {}
     dnames = {line.owner for line in lines if line.type == "DNAME"}
@@ -203,7 +203,7 @@ def _above(name: str, zone: str) -> list[str]:
 
 
 def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
-    """What is wrong with the size of a record, or of its RRset, whose sizes up to here are in `sizes`."""
+    """The problem with the size of a record, or of its RRset, whose sizes up to here are in `sizes`."""
     octets = line.octets
     owner = len(line.owner) + 2
     alone = _HEADER + owner + _AROUND_QUESTION + _POINTER + _AROUND_RECORD
@@ -439,7 +439,7 @@ def _starts_a_record(line: str) -> bool:
 
 
 def _explain(error: Exception, file: str, line: str) -> str:
-    """What dnspython found wrong with a line: without its number, which it also tells, with its text."""
+    """The error of dnspython for a line: without its number, which it also names, with its text."""
     text = str(error)
     if isinstance(error, _TooMuch):
         return f"{shorten(line, 60, placeholder=' ...')!r}: {text}"

@@ -27,7 +27,7 @@ class Pool:
 
     config: PoolConfig
     owner: str
-    """Where its SRV records stand."""
+    """The owner name of its SRV records."""
     targets: str
     """The name its targets are below."""
     naptr_service: str | None
