@@ -24,6 +24,7 @@ from ppe_agent.configuration import (
     registered_addresses,
 )
 from ppe_agent.daemon_threads import DaemonThreads
+from ppe_agent.leftovers import adopt_orphans
 from ppe_agent.status_model import AgentStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
@@ -52,6 +53,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     loaded = load_configuration(config)
 
     async def serve(stop: asyncio.Event) -> None:
+        adopt_orphans()
         check_available()
         # Host names in URLs are looked up there; a name server may be silent for a minute.
         asyncio.get_running_loop().set_default_executor(DaemonThreads(_NAME_THREADS, "names"))
@@ -86,6 +88,7 @@ def check(config: Path) -> None:
             click.echo(f"{server.name}: {_about_remote(server, loaded)}")
     if config == DEFAULT_PATH:
         become(_UNIT_USER)
+    adopt_orphans()
     loads = asyncio.run(loads_now(loaded))
     for one in loads:
         if one.load is None:

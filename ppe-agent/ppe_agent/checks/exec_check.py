@@ -17,6 +17,7 @@ from daemon_kit.child import die_with_parent
 from daemon_kit.finding import Finding, Life, of_error
 
 from ppe_agent.checks.base import PeriodicCheck, Timing
+from ppe_agent.leftovers import Commands
 
 _KEPT_BYTES: Final = 4096
 _READ_BYTES: Final = 64 * 1024
@@ -27,6 +28,7 @@ _OF_THE_SERVICE: Final = frozenset(
 )
 """Between systemd and the agent: a `systemctl` that fails would tell that socket, each time."""
 
+_COMMANDS: Final = Commands()
 _KILLED: Final[list[subprocess.Popen[bytes]]] = []
 """Those that were killed and have not ended yet."""
 
@@ -60,10 +62,10 @@ async def run_command(
 
     `environment` is added to that of this process.
 
-    Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then, with all
-    it started that is still in its process group. One that can't be killed (it waits for a disk, or became
-    another user's) is left to end by itself; until then the same command is not started again, and takes too
-    long.
+    Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then. What it
+    left running is killed, too, and when it ended by itself (`ppe_agent.leftovers`). A command that can't be
+    killed (it waits for a disk, or became another user's) is left to end by itself; until then the same
+    command is not started again, and takes too long.
     """
     async with asyncio.timeout(timeout_ms / 1000):
         while _is_ending(list(arguments)):  # noqa: ASYNC110 - it may be one that no pidfd could be had for
@@ -73,17 +75,20 @@ async def run_command(
 
 async def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> Finished:
     loop = asyncio.get_running_loop()
+    mark = _COMMANDS.environment()
     process = subprocess.Popen(  # noqa: ASYNC220 - returns at once; nothing here waits for the child
         list(arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE}
-        | dict(environment),
+        | dict(environment)
+        | dict(mark),
         preexec_fn=_DIE_WITH_AGENT,
         process_group=0,
         close_fds=True,
     )
+    _COMMANDS.began(mark, process)
     assert process.stdout is not None  # noqa: S101 - asked for above
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
@@ -134,8 +139,10 @@ def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:
         if pidfd >= 0:
             loop.remove_reader(pidfd)
             os.close(pidfd)
-        if process.poll() is not None and process in _KILLED:
-            _KILLED.remove(process)
+        if process.poll() is not None:
+            _COMMANDS.ended()
+            if process in _KILLED:
+                _KILLED.remove(process)
 
     if process.poll() is not None:
         reap()
