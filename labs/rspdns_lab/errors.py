@@ -1,4 +1,4 @@
-"""What ends a lab with one clear line."""
+"""The error that ends a lab with one clear line."""
 
 
 class LabError(Exception):

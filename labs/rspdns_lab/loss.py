@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Plot
 
 REMOVED: Final = "missing_at_registrar"
-"""What an agent logs when a registrar that answers doesn't list its server."""
+"""The event that an agent logs when a registrar that answers doesn't list its server."""
 _LOOK_EVERY_S: Final = 1.0
 _KEEP_S: Final = 5.0
 _PART_S: Final = 10.0
@@ -48,7 +48,7 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True)
 class LossPart:
-    """What packet loss did to servers that all lived, in a part of a run or in all of it.
+    """The effect of packet loss on servers that all lived, in a part of a run or in all of it.
 
     `removed`: how often a registrar did not list one of them; `left_dns`: how often a backend dropped one,
     be it for the few ms in which no answer is made anew; `wrong`: DNS answers that lacked one;

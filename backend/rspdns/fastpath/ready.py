@@ -1,10 +1,9 @@
 """Ready answers to the questions that PowerDNS would answer from the pools of a snapshot. Pure.
 
 The answers that a snapshot shows are ready at once. If they were chosen at random, there are sixteen
-variants, which
-take sixteen times as long: these are drawn afterwards, one by one, so that no change waits for them. If all
-records are
-shown, the variants differ in their order: many clients take the first, and PowerDNS shuffles, too.
+variants, which take sixteen times as long: these are drawn afterwards, one by one, so that no change waits
+for them. If all records are shown, the variants differ in their order: many clients take the first, and
+PowerDNS shuffles, too.
 
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV records the addresses
 of their targets. The header and an OPT record are the BPF program's. Answers that PowerDNS would truncate

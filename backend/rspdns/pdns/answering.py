@@ -92,8 +92,7 @@ class AnsweringThread:
         """Do something short between two answers, and call `then` with its result in the loop of the caller.
 
         The caller waits for neither. Work that is given one after the other is done in this order. An
-        exception
-        of `work` is raised in the loop of the caller.
+        exception of `work` is raised in the loop of the caller.
         """
         if self._loop is None:
             then(work())

@@ -29,7 +29,7 @@ from rspdns_lab.observe.percentiles import percentile
 CHANGES_PER_S = 8.0
 PORTS = {"idle": 5401, "loaded": 5402, "fastpath": 5403}
 BOUNDS_MS = {"idle": 10.0, "loaded": 60.0, "fastpath": 0.5}
-"""What is aimed at, for the 95th percentile."""
+"""The aims for the 95th percentile."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Reply:
-    """So many SRV records, and when they were asked for and came."""
+    """The number of SRV records in a reply, with the times of question and answer."""
 
     asked_s: float
     answered_s: float
@@ -62,7 +62,7 @@ class Followed:
     stale_after_purges: int
     """How many changes had a wrong answer after the last purge."""
     times_ms: Sequence[float] = field(default=(), repr=False)
-    """Of each change, the shortest first; none in reports of before they were kept."""
+    """The time of each change, the shortest first; none in older reports, which did not keep them."""
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""

@@ -73,7 +73,7 @@ class ElementAssociation:
         answers: Callable[[int], bool] = lambda _: True,
     ) -> None:
         self.keep_alives = 0
-        """So many were asked of all elements since the start."""
+        """The number of keep-alives that all elements were sent since the start."""
         self.is_up = asyncio.Event()
         self._own, self._registrar = own, registrar
         self._on_up, self._on_message, self._on_end, self._answers = on_up, on_message, on_end, answers

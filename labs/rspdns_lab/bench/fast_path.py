@@ -66,7 +66,7 @@ def start_echo(host: Host) -> None:
 def server_us(host: Host, folder: Path, port: int, programs: Sequence[Program], questions: int) -> float:
     """Processor time that the server needs for an answer, in microseconds. Raises LabError.
 
-    What its programs do while nobody asks (membership changes, keep-alives) is not counted.
+    The work of its programs without questions (membership changes, keep-alives) is not counted.
     """
     idle = _share(programs)
     before = _batches(host, folder, ECHO_PORT, questions)["cpu_us"]
@@ -81,7 +81,7 @@ def server_us(host: Host, folder: Path, port: int, programs: Sequence[Program], 
 
 
 def _share(programs: Sequence[Program]) -> float:
-    """Of one processor, what the programs use while nobody asks."""
+    """The part of one processor that the programs use without questions."""
     began_s, before_s = time.monotonic(), _spent_s(programs)
     time.sleep(IDLE_S)
     return (_spent_s(programs) - before_s) / (time.monotonic() - began_s)

@@ -42,10 +42,10 @@ FLOODS_PER_S: Final = (100, 1000)
 QUICK_LABELS: Final = (1, 100)
 QUICK_FLOODS_PER_S: Final = (100,)
 RATIO_AIM: Final = 0.8
-"""Of the answers a second of `static`."""
+"""The aim as a part of the answers a second of `static`."""
 BESIDE_AIM_MS: Final = 20
 FAST_BESIDE_AIM_MS: Final = 2
-"""Where the kernel answers."""
+"""The aim with answers from the kernel."""
 _FIRST_PORT = 5401
 _NAMES = 300_000
 """More than are asked in a run: one that is asked again is in the caches."""

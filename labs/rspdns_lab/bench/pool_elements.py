@@ -30,7 +30,7 @@ from rspdns_lab.bench.element_association import ElementAssociation, registratio
 from rspdns_lab.bench.scale_files import element_identifier, handle_of
 
 _UNANSWERED = 64
-"""So many messages to a registrar may wait for its answer."""
+"""The number of messages to a registrar that may wait for its answer."""
 
 
 class RegistrarElements:

@@ -32,12 +32,12 @@ _COMPILING_S = 120.0
 
 @dataclass(frozen=True)
 class Answered:
-    """What dnsperf says."""
+    """The result of dnsperf."""
 
     per_s: float
     count: int
     latencies_us: tuple[float, ...] = ()
-    """Of each answer, in order, if it was asked with -v."""
+    """The latency of each answer, in order, if dnsperf ran with -v."""
 
 
 def start_live(

@@ -161,8 +161,8 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
 def _metered(
     key: str, variant: Variant, own: Sequence[Rate], pairs: Sequence[tuple[Rate, Rate]]
 ) -> dict[str, float]:
-    """The server's time by the meter of batches. Of what the kernel answers there is no other: the programs'
-    own time holds nothing of it."""
+    """The server's time by the meter of batches. Answers from the kernel have no other meter: the programs'
+    own time holds nothing of them."""
     name = base(key)
     metered = [rate.server_us for rate in own if rate.server_us]
     ratios = [one.server_us / static.server_us for one, static in pairs if one.server_us and static.server_us]

@@ -44,7 +44,7 @@ _READY_S: Final = 6.0
 
 @dataclass(frozen=True)
 class Borne:
-    """What was measured with so many pool elements, each to be asked every `wanted_ms`.
+    """The measurement with a number of pool elements, each to be asked every `wanted_ms`.
 
     `registered`: elements that registered within a minute. `interval_ms`: how often an element was really
     asked. `keep_alive_us`, `registration_us`: processor time of a registrar for a keep-alive of its own, and

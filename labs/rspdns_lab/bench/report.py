@@ -1,4 +1,4 @@
-"""What `rspdns-lab bench` found: figures for programs, tables, and one HTML page with plots."""
+"""The results of `rspdns-lab bench`: figures for programs, tables, and one HTML page with plots."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -67,7 +67,7 @@ _BESIDE: Final = (
 _REGISTRARS: Final = (
     "Three registrars; simulated elements, ten to an association, each registering again every 2 s. "
     "Intervals are the shipped one and, where it differs, the one that `rspdns-registrar render` computes. "
-    f"Where the simulation was late by more than {SIMULATION_LATE_MS} ms, a row tells of this machine."
+    f"If the simulation was late by more than {SIMULATION_LATE_MS} ms, its row measures the machine."
 )
 _STRANGERS: Final = (
     "Look-ups of a quiet pool while somebody fills another pool of the same backend: 4,000 pool elements at "
@@ -82,7 +82,7 @@ _CHANGES_CAPTION: Final = (
     f"{_SHORTEST_MS:g} ms stands for less, and for no wrong answer."
 )
 AIMS: Final[Mapping[str, float]] = MappingProxyType({"live_qps": 0.9, "live_qps_100_changes": 0.9})
-"""What is aimed at: queries a second against `static_qps`."""
+"""The aims: queries a second against `static_qps`."""
 LEAST_UNCACHED_QPS: Final = 3000
 GROWING: Final[Mapping[str, tuple[str, Callable[[Size], float]]]] = MappingProxyType(
     {
@@ -93,7 +93,7 @@ GROWING: Final[Mapping[str, tuple[str, Callable[[Size], float]]]] = MappingProxy
         "updated_cpu_exponent": ("processor time for a load, us", lambda size: size.updated_cpu_us),
     }
 )
-"""What is measured against size: the figure of its exponent, a title, the value."""
+"""The figures that are measured against size: the exponent's name, a title, the value."""
 
 _AIMED: Final = {
     "rss_mib": "the backend's memory, MiB",

@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be measured: `parts` of PARTS; `variants`, by their keys, in `rounds` of `seconds` each.
+    """The parts to be measured: `parts` of PARTS; `variants`, by their keys, in `rounds` of `seconds` each.
 
     `trials`: how many changes are watched, idle and loaded. `sizes`: pools, and elements in each.
     `registrars`: elements, and the interval in ms at which three registrars ask each.

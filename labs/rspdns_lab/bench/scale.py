@@ -40,7 +40,7 @@ SIZES: Final = ((1, 1), (1000, 10), (10, 10), (100, 10), (10, 100), (100, 100))
 QUICK_SIZES: Final = ((10, 10),)
 KEEP_ALIVE_MS: Final = 60_000
 BOUNDS: Final = {"rss_mib": 300.0, "idle_cpu_percent": 10.0, "startup_s": 5.0}
-"""What is aimed at with 1,000 pools of 10."""
+"""The aims with 1,000 pools of 10."""
 AIMED_AT: Final = (1000, 10)
 UPDATES_PER_S: Final = 200
 _PATIENCE_S: Final = 180.0
@@ -51,7 +51,7 @@ _SETTLED_S: Final = 12.0
 
 @dataclass(frozen=True)
 class Size:
-    """What was measured with so many pools of so many members.
+    """The measurement with a number of pools and of members in each.
 
     `startup_s`: from the start of the backend until it knows every element. `updated_cpu_us`: processor time
     of the backend for an element that reports another load. `gone_*_ms`: from the moment an element leaves

@@ -1,4 +1,4 @@
-"""What strangers cost: look-ups of a quiet pool while somebody fills another pool of the same backend.
+"""The cost of strangers: look-ups of a quiet pool while somebody fills another pool of the same backend.
 
 Real are two or three registrars, the backend, PowerDNS; simulated are the members of the quiet pool and the
 strangers: thousands of elements inside `accept` of the other pool, or outside it, at 500 registrations a
@@ -45,7 +45,7 @@ PER_S: Final = 500
 TABLE: Final = 30_000
 LIES_PER_S: Final = 5000
 BOUND_MS: Final = 5.0
-"""What is aimed at for the 99th percentile over the connector."""
+"""The aim for the 99th percentile over the connector."""
 SIP, CROWD = 0, 1
 """The quiet pool, and the other one."""
 _MEMBERS: Final = 3

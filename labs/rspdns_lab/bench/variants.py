@@ -53,7 +53,7 @@ class Variant:
     title: str
     start: Start
     package: str
-    """What it needs besides PowerDNS: Debian packages."""
+    """The Debian packages that it needs besides PowerDNS."""
     signed: bool = False
     compared_with: str = "static_qps"
     """The variant that serves the same names statically."""

@@ -1,5 +1,5 @@
-"""What `rspdns-lab bench-sctp` found: the figures, what they are called and should be; their table, and one
-HTML page with plots. Pure."""
+"""The results of `rspdns-lab bench-sctp`: the figures, their titles and aims; their table, and one HTML
+page with plots. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
         "soak_wrong": ("<=", 0.0),
     }
 )
-"""What each figure should be. `associations_held` is the part of those asked for."""
+"""The aim of each figure. `associations_held` is the part of those asked for."""
 TITLES: Final[Mapping[str, str]] = MappingProxyType(
     {
         "udp_round_trip_us": "round trip over UDP, Python both ends (µs)",
@@ -97,7 +97,7 @@ _BARS: Final = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What one of the MEASUREMENTS came to: figures by their keys in `TITLES`.
+    """The result of one of the MEASUREMENTS: figures by their keys in `TITLES`.
 
     Those of sctpd itself, and of libusrsctp, are missing where the kernel has SCTP.
     """

@@ -69,8 +69,8 @@ class Asker:
     def targets(self, owner: str) -> frozenset[str]:
         """Return the targets of the SRV records of a name; none without an answer within half a second.
 
-        What came too late for an earlier question is thrown away first: read as the answer to this one it
-        would make this one's late in its turn, for ever.
+        An answer that came too late for an earlier question is thrown away first: read as the answer to
+        this question, it would make this one's late in its turn, for ever.
         """
         found = (record for rrset in self._ask(owner, "SRV") for record in rrset)
         return frozenset(str(record.target).rstrip(".") for record in found)

@@ -45,7 +45,7 @@ def daemon(host: Host, folder: Path, port: int, interface: str) -> Program:
 
 
 def status(folder: Path) -> DaemonStatus | None:
-    """What the daemon of the name server in this folder tells; None while it tells nothing."""
+    """The status of the daemon of the name server in this folder; None while it answers nothing."""
     try:
         return ask_daemon(str(folder / SOCKET))
     except (OSError, ValueError):

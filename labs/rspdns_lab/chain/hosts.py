@@ -31,7 +31,7 @@ _LONGEST_PAUSE_S = 0.5
 def wait_until(condition: Callable[[], object], what: str, timeout_s: float, *programs: Program) -> None:
     """Wait for `condition`. Raises LabError when it takes too long, or when one of `programs` ends.
 
-    What takes long to look at is looked at less often, lest the looking slows down what is waited for.
+    A condition that takes long to check is checked less often, lest the checks slow down the awaited change.
     """
     end_s = time.monotonic() + timeout_s
     while True:
@@ -75,7 +75,7 @@ class RegistrarHost:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What runs here."""
+        """The programs that run here."""
         return (self.program,)
 
     def start(self) -> None:
@@ -153,7 +153,7 @@ class NameServerHost:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What runs here."""
+        """The programs that run here."""
         return (self.pdns, self.backend, *([self.fastpath] if self.has_fastpath else []))
 
     def start(self) -> None:
@@ -236,7 +236,7 @@ class ApplicationServerHost:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """What runs here."""
+        """The programs that run here."""
         return (self.agent, self.sip)
 
     def start(self) -> None:

@@ -62,7 +62,7 @@ from rserpool import (
 )
 
 _IDENTIFIERS = 0x0BADBAD0
-"""Of the registrar whose sentinel is number 0."""
+"""The identifier of the registrar whose sentinel is number 0."""
 _PAGE = 400
 _TURN_S = 0.01
 _DENY_EVERY_S = 0.1
@@ -90,7 +90,7 @@ class LyingRegistrar:
         self.others: set[int] = set()
         """The identifiers of the honest registrars that are here."""
         self.victims: dict[tuple[bytes, int], PoolElement] = {}
-        """What these have told that they own, by handle and identifier."""
+        """The elements that the honest registrars own by their own word, by handle and identifier."""
         self._identifier = _IDENTIFIERS + number
         transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
         sentinel = PoolElement(0x51, self._identifier, _LIFE_MS, transport, LeastUsed(0.0))
@@ -193,7 +193,7 @@ class LyingRegistrar:
 
 
 class _Invented(Sequence[PoolElement]):
-    """So many elements, each made when it is looked at."""
+    """A number of elements, each made when it is looked at."""
 
     def __init__(self, count: int, first: IPv4Address, home: int) -> None:
         self._numbers = range(count)

@@ -1,4 +1,4 @@
-"""Who is in the lab: names, addresses, the zone. The addresses exist inside the namespaces only."""
+"""The hosts of the lab: names, addresses, the zone. The addresses exist inside the namespaces only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +34,8 @@ FOLLOWS: Final[tuple[Follow, ...]] = get_args(Follow)
 
 @dataclass(frozen=True)
 class Setting:
-    """What differs between labs: how many application servers, and how the backends follow the registrars."""
+    """The differences between labs: the number of application servers, and how the backends follow the
+    registrars."""
 
     members: int = 3
     follow: Follow = "enrp"

@@ -3,7 +3,7 @@
     python -m rspdns_lab.chaos.identifier_thief OWN PORT HANDLE REGISTRAR...
 
 It asks every registrar for the pool again and again, and writes a line for each identifier that it took.
-What it registers lives: it answers keep-alives.
+Each element that it registers lives: it answers keep-alives.
 """
 
 import asyncio

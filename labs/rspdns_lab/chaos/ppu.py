@@ -1,6 +1,7 @@
 """`rspdns-lab chaos --ppu`: faults of ppu-agent and of servers that its client sends to.
 
-What it does to packets to a living server must end after the first kind, and begin after the other kind.
+The agent's treatment of packets to a living server must end after the first kind, and begin after the other
+kind.
 
 The lab is that of `ims --ppu`, with one client's host and its agent. There a prober asks every server all the
 time, by UDP datagrams and by new TCP connections, at the server's own address. The answer says which server
@@ -43,7 +44,7 @@ _WATCH_S: Final = 5.0
 _SETTLED_S: Final = 1.0
 _PUT_AGAIN_S: Final = 3.0
 _INVENTED: Final = "10.53.0.99"
-"""Where a lying registrar says that the victim is; no host has it."""
+"""The address at which a lying registrar places the victim; no host has it."""
 WAY: Final = Way("repeat", "tcp")
 """Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
 VERIFYING: Final = replace(WAY, verify=True)
@@ -153,7 +154,7 @@ class Prober:
             self.asked.append(Asked(now, name, "tcp", by))
 
     def _stay_connected(self, name: str) -> None:
-        """Have one connection up, and ask in it again and again. One that ends is begun anew."""
+        """Have one connection up, and ask in it again and again. A connection that ends is made anew."""
         address = APPLICATION_SERVERS[name]
         while not self._stop.wait(_CONNECT_EVERY_S):
             with contextlib.suppress(OSError), socket.create_connection((address, SIP_PORT), 1.0) as made:
@@ -241,7 +242,7 @@ class PpuScene:
         return time.monotonic()
 
     def status(self) -> dict[str, Any]:
-        """What the agent tells; empty when it doesn't."""
+        """The agent's status; empty when it gives none."""
         with contextlib.suppress(ControlError):
             return request(self.agent.control, "status")
         return {}

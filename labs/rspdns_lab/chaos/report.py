@@ -1,4 +1,4 @@
-"""What `rspdns-lab chaos` found, as one HTML page with plots."""
+"""The results of `rspdns-lab chaos`, as one HTML page with plots."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final

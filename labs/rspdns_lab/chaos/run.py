@@ -47,7 +47,7 @@ Say = Callable[[str], object]
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run: each of `faults` `trials` times in pools of each of `sizes`, registrars
+    """The trials to be run: each of `faults` `trials` times in pools of each of `sizes`, registrars
     followed in each of the ways of `follows`. `fastpath`: each without and with answers from the kernel.
 
     `slack` multiplies the time bounds: a busy machine is slower than the design reckons with.

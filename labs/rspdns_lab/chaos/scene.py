@@ -49,7 +49,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Strike:
-    """What a fault did: since when (monotonic, s) answers are judged, and what they should hold.
+    """The effect of a fault: since when (monotonic, s) answers are judged, and what they should hold.
 
     `counted_from_s`: since when empty answers, SERVFAIL and silence are counted, if that is earlier.
     """

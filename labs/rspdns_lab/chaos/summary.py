@@ -12,7 +12,7 @@ from rspdns_lab.report.page import Table
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a fault may do to the answers; None: no bound of its own. Times in ms.
+    """The bounds of a fault's effect on the answers; None: no bound of its own. Times in ms.
 
     `p50_ms`, `p99_ms`, `max_ms`: of last_wrong_ms. `missing_ms`: how long a live server may be left out.
     `dead_ms`: how long a dead server, or a stranger, may be named.

@@ -1,4 +1,4 @@
-"""What one trial of the chaos lab showed, judged from the client's observations. Pure."""
+"""The result of one trial of the chaos lab, judged from the client's observations. Pure."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

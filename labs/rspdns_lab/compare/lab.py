@@ -21,7 +21,7 @@ TITLES: Final = DNS_TITLES | {pair.key: pair.title for pair in PAIRS}
 TALKER: Final = ("talker", "10.53.0.82")
 PORT: Final = 4000
 FIRST: Final = "as1"
-"""Where every stream goes at first: the lowest address, since talkers take the first one named."""
+"""The host of every stream at first: the lowest address, since talkers take the first one named."""
 _TAKEOVER_TIMEOUT_S: Final = 30.0
 _TALK_TIMEOUT_S: Final = 60.0
 
@@ -41,7 +41,7 @@ class CompareLab(SideBySideLab):
 
     @property
     def keys(self) -> list[str]:
-        """What is compared."""
+        """The keys of the compared approaches and pairs."""
         return [*self.approaches, *self.pairs]
 
     def start(self) -> None:

@@ -1,4 +1,4 @@
-"""What `rspdns-lab compare` found, as a table and as one HTML page with plots."""
+"""The results of `rspdns-lab compare`, as a table and as one HTML page with plots."""
 
 import statistics
 from collections.abc import Sequence

@@ -45,7 +45,7 @@ class TakeoverHost:
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return (self._program,)
 
     def start(self) -> None:

@@ -26,7 +26,7 @@ _ASK_TIMEOUT_S = 0.5
 
 
 class Answers:
-    """What DNS says now: the addresses behind the SRV records, asked again and again by a thread."""
+    """The present answers of DNS: the addresses behind the SRV records, asked again and again by a thread."""
 
     def __init__(self, server: str) -> None:
         self._server = server

@@ -38,7 +38,7 @@ FRAMINGS: Final = MappingProxyType({"rtp": RTP_HEADER_BYTES, "iax2": IAX2_MINI_F
 
 @dataclass(frozen=True)
 class Stream:
-    """So many calls at a time, each one way, in this codec and framing; `number` tells streams apart."""
+    """A number of calls at a time, each one way, in this codec and framing; `number` tells streams apart."""
 
     number: int
     calls: int
@@ -47,7 +47,7 @@ class Stream:
 
     @property
     def packets_per_s(self) -> float:
-        """Of one call."""
+        """The packets a second of one call."""
         return 1000 / CODECS[self.codec].packet_ms
 
     @property
@@ -57,7 +57,7 @@ class Stream:
 
     @property
     def kilobits_per_s(self) -> float:
-        """Of all calls, with IP and UDP headers."""
+        """The bit rate of all calls, with IP and UDP headers."""
         return self.calls * self.packets_per_s * (self.packet_bytes + IP_UDP_BYTES) * 8 / 1000
 
     def packet(self, call: int, sequence: int, now_ns: int) -> bytes:
@@ -95,7 +95,8 @@ def read_packet(packet: bytes, now_ns: int) -> Received | None:
 
 @dataclass(frozen=True)
 class Quality:
-    """What a listener noticed; a glitch = lost packets / packet rate, of the mean and of the worst call."""
+    """The quality for a listener; a glitch = lost packets / packet rate, of the mean and of the worst
+    call."""
 
     sent: int
     lost: int

@@ -12,7 +12,7 @@ from rspdns_lab.demo.story import LEGEND, events_of, show_answer, show_end, show
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demo showed."""
+    """The results of the demo."""
 
     results: tuple[Result, ...]
 

@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Fault:
-    """What was done, when (monotonic, s), and what the answers should hold from then on."""
+    """The fault, its time (monotonic, s), and what the answers should hold from then on."""
 
     at_s: float
     what: str

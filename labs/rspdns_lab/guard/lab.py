@@ -96,7 +96,7 @@ class Guard:
                 self.process.stdin.write(words + "\n")
 
     def count(self, name: str) -> int:
-        """What it counted."""
+        """The events under this name that the guard has counted."""
         return int(self.told.get(f"{name}_count", 0))
 
     def stop(self) -> None:
@@ -238,7 +238,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 class ProcessorUse:
-    """What the guard takes of processors: its process, and its BPF programs while packets pass."""
+    """The guard's processor time: its process, and its BPF programs while packets pass."""
 
     def __init__(self, guard: Guard) -> None:
         self._pid = guard.pid

@@ -1,4 +1,4 @@
-"""What is measured: one set-up to a silent address, many set-ups with and without the guard, its memory."""
+"""The measurements: one set-up to a silent address, many set-ups with and without the guard, its memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rspdns_lab.net.network import call_in
 
 Mode = Literal["nothing", "host", "gateway"]
 WATCHED_S: Final = 3.5
-"""So long a client without help is watched: its kernel would go on for two minutes."""
+"""The time for which a client without help is watched: its kernel would go on for two minutes."""
 GIVEN_UP_WITHIN_MS: Final = 2500
 _PACED: Final = Pacing(500, 2000, learns=False)
 _ETH_P_ALL: Final = 3
@@ -80,7 +80,8 @@ class Load:
 
 @dataclass(frozen=True)
 class Memory:
-    """So many set-ups that wait at a time. `held`: the most that the guard held; `refused`: in the end."""
+    """The memory with a number of set-ups that wait at a time. `held`: the most that the guard held;
+    `refused`: in the end."""
 
     pending: int
     held: int
@@ -159,7 +160,7 @@ def _connect() -> int:
 
 @dataclass(frozen=True)
 class _Round:
-    """What generator and responder found in one round."""
+    """The results of generator and responder in one round."""
 
     sent: Mapping[str, Any]
     answered: Mapping[str, Any]

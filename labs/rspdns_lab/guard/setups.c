@@ -311,7 +311,7 @@ static int generate(int count, char **words)
 		uint32_t size = 1 + any() % burst;
 		for (uint32_t i = 0; i < size && sent < wanted; i++, sent++) {
 			uint8_t frame[FRAME];
-			/* Nobody begins twice at the same port within half a million set-ups. */
+			/* A client never begins twice at the same port within half a million set-ups. */
 			uint32_t client = any() % (HOSTS / 8) * 8 + sent / 64000 % 8;
 			make_frame(frame, 0x0a010001 + client, 0x0a020001 + any() % HOSTS,
 				   (uint16_t)(1024 + sent % 64000), PORT, FIRST_ISN + sent, 0, 2);

@@ -1,4 +1,4 @@
-"""What became of the calls: read from the logs of callers and S-CSCFs, summed up. Pure."""
+"""The results of the calls: read from the logs of callers and S-CSCFs, summed up. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -41,7 +41,8 @@ class Sent:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What one trial of a fault was under one approach. Times are seconds after the fault, negative before.
+    """The measurement of one trial of a fault under one approach. Times are seconds after the fault,
+    negative before.
 
     `calls`: start, set-up delay in ms (None: failed), who answered. `to_dead_s`: when INVITEs were sent to
     the server that was gone; None where the fault leaves every server alive. `rang`: so many of the failed

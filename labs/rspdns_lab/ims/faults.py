@@ -1,4 +1,4 @@
-"""What is done to an application server in the IMS lab, and how it is taken back."""
+"""The faults of an application server in the IMS lab, and how each is taken back."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,8 @@ from rspdns_lab.ims.lab import ImsLab
 VICTIM: Final = "as1"
 OVERLOAD: Final = 0.97
 _LEAST_OVERLOADED_S: Final = 12
-"""So long must calls go on for enough of them to show where they go once weights have followed."""
+"""The least time that calls must go on for enough of them to show where they go once weights have
+followed."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ class Caller:
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return () if self._program is None else (self._program,)
 
     def start(self, rate_per_s: int, calls: int) -> None:

@@ -25,7 +25,7 @@ class ImsLab(SideBySideLab):
 
     @property
     def keys(self) -> Sequence[str]:
-        """What is compared: each has an S-CSCF and a caller of its own."""
+        """The compared approaches: each has an S-CSCF and a caller of its own."""
         return tuple(self.approach_keys)
 
     def start(self) -> None:

@@ -29,7 +29,7 @@ SIPP: Final = "sipp"
 FRONTS: Final = {"udp": "10.53.0.201", "tcp": "10.53.0.202"}
 """Addresses that no host has."""
 DEFAULTS: Final = {"udp": "redirect", "tcp": "refuse"}
-"""What `on_dead` is without the key."""
+"""The value of `on_dead` without the key."""
 LATE_MS: Final = 2000.0
 PROMISED_MS: Final = {"udp": LATE_MS, "tcp": 4000.0}
 """The latest set-up by transport. Over TCP the request's connection must end first: after 2 s of silence."""
@@ -72,7 +72,7 @@ class Way:
 
     @property
     def called(self) -> str:
-        """Whom the caller calls: a name for DNS, the pool's front, or, for want of both, one server."""
+        """The caller's target: a name for DNS, the pool's front, or, for want of both, one server."""
         if self.has_front:
             return FRONTS[self.transport]
         return NAME if self.client == KAMAILIO else APPLICATION_SERVERS[VICTIM]
@@ -101,7 +101,7 @@ PROMISED: Final = frozenset(way.key for way in WAYS if way.approach != WITHOUT)
 
 @dataclass(frozen=True)
 class Row:
-    """What one way made of one fault: all calls of the trials, those under way at the fault, too.
+    """The result of one fault under one way: all calls of the trials, those under way at the fault, too.
 
     `rang` are calls without an answer that had rung at the server that died; they don't count as `failed`.
     """
@@ -171,7 +171,7 @@ class PpuLab(ImsLab):
 
     @property
     def keys(self) -> Sequence[str]:
-        """What is compared."""
+        """The keys of the compared ways."""
         return tuple(way.key for way in self._ways)
 
     def start(self) -> None:
@@ -258,7 +258,7 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
 
 
 def problems(trials: Sequence[Measurement]) -> list[str]:
-    """What was promised and not kept, in words."""
+    """The broken promises, in words."""
     return [
         f"{one.fault}, {one.approach} over {one.transport} ({one.client}): "
         f"{one.failed} calls failed, {one.over_2_s} took more than 2 s, the latest {one.max_ms:.0f} ms"
@@ -269,7 +269,7 @@ def problems(trials: Sequence[Measurement]) -> list[str]:
 
 
 def figures(trials: Sequence[Measurement]) -> dict[str, object]:
-    """What programs want to know."""
+    """The figures for programs."""
     return {"rows": [asdict(one) for one in rows(trials)]}
 
 

@@ -1,4 +1,5 @@
-"""What `rspdns-lab ims` found, as tables and as one HTML page with plots. Pure, but for writing the page."""
+"""The results of `rspdns-lab ims`, as tables and as one HTML page with plots. Pure, but for writing the
+page."""
 
 from collections.abc import Sequence
 from types import MappingProxyType

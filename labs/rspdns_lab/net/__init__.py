@@ -1,1 +1,1 @@
-"""What a lab stands on: hosts as network namespaces, their programs, privileges, packet filters, clocks."""
+"""The base of every lab: hosts as network namespaces, their programs, privileges, packet filters, clocks."""

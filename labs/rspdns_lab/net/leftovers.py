@@ -63,7 +63,7 @@ def _end_programs_of(folder: Path, timeout_s: float = 5.0) -> None:
 def _programs_of(folder: Path) -> list[int]:
     """Return the identifiers of the programs whose command lines name a file of the folder.
 
-    Whoever looks at one of them is in our network namespace, and left alone.
+    A process in our own network namespace only looks at one of the files, and is left alone.
     """
     own = Path("/proc/self/ns/net").stat().st_ino
     found = []

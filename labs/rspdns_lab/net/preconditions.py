@@ -1,4 +1,4 @@
-"""What a lab needs of the machine: the privileges of root, or of root in a user namespace of its own, and
+"""A lab's needs of the machine: the privileges of root, or of root in a user namespace of its own, and
 programs; each lack is one clear line, found before anything is started."""
 
 import os
@@ -64,7 +64,7 @@ class SctpRunner:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the programs' environment holds for sctp-run."""
+        """The environment of the programs for sctp-run."""
         return {"SCTPD_OPTIONS": SCTPD_OPTIONS if self.tuned else ""}
 
     def command(self, command: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ class Program:
         self.command = list(command)
         self.log = log
         self.descriptors: Sequence[int] = ()
-        """What it inherits when it is started."""
+        """The descriptors that it inherits when it is started."""
         self._environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -110,7 +110,7 @@ class Program:
         self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
-        """Send SIGTERM and don't wait. One that was frozen goes on, or it would never hear of it."""
+        """Send SIGTERM and don't wait. A frozen process is thawed, or it would never receive the signal."""
         if self.is_running:
             with contextlib.suppress(OSError):
                 os.kill(self.pid, signal.SIGTERM)

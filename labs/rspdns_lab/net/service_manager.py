@@ -41,7 +41,7 @@ class ServiceManager:
         self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._mail.bind(str(notify_socket))
         self.environment = {"NOTIFY_SOCKET": str(notify_socket)}
-        """Of the service alone: what it starts, and what starts it, must not speak for it."""
+        """The socket of the service alone: neither its children nor its parent may speak for it."""
         self._read_so_far = threading.Event()
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
@@ -96,7 +96,7 @@ class ServiceManager:
 
     @property
     def descriptors(self) -> list[int]:
-        """What the next process must inherit, by these numbers."""
+        """The descriptors that the next process must inherit, by these numbers."""
         self.drop_the_dead()
         return [self._listener.fileno(), *(one for _, one in self._stored)]
 

@@ -24,7 +24,7 @@ class WallClock:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What programs need in their environment to be shown this time."""
+        """The environment in which programs are shown this time."""
         return {"LD_PRELOAD": str(self._library), "RSPDNS_LAB_CLOCK": str(self._file)}
 
     def step(self, seconds: int) -> None:

@@ -1,1 +1,1 @@
-"""What clients and parts of a lab saw: the prober, its observations, verdicts, logs, percentiles."""
+"""The observations of clients and parts of a lab: the prober, its readings, verdicts, logs, percentiles."""

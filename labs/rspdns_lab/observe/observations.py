@@ -26,12 +26,12 @@ _DISORDER_S = 5.0
 
 @dataclass(frozen=True)
 class Reading:
-    """What one message said: targets that had no address in it stand under their name."""
+    """The contents of one message: targets that had no address in it stand under their name."""
 
     kind: Kind
     names: frozenset[str] = frozenset()
     weights: tuple[tuple[str, int, int], ...] = ()
-    """Of SRV answers: target address, priority, weight."""
+    """Target address, priority and weight of each SRV record."""
 
 
 def read_message(body: bytes) -> Reading:
@@ -144,7 +144,7 @@ class Recorder:
     observations: list[Observation] = field(default_factory=list)
     readings: list[Reading] = field(default_factory=list)
     latest: dict[tuple[int, int], Reading] = field(default_factory=dict)
-    """What each server last said to each question."""
+    """The latest answer of each server to each question."""
     _known: dict[Reading, Reading] = field(default_factory=dict)
     """Many messages say the same."""
     _lock: threading.Lock = field(default_factory=threading.Lock)

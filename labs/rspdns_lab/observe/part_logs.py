@@ -1,5 +1,5 @@
-"""What the parts of a lab wrote to their logs: read, also while they go on, put into time, and told in words
-for a person.
+"""The log entries of the parts of a lab: read, also while they go on, put into time, and told in words for
+a person.
 
 An entry without a line in `_LINES` is not told.
 """
@@ -19,7 +19,7 @@ from rich.markup import escape
 from rspdns_lab.net.processes import Program
 
 MAX_EVENTS: Final = 12
-"""Of one program in one step."""
+"""The most events of one program in one step."""
 Entry = Mapping[str, Any]
 
 

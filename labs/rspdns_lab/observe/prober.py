@@ -70,7 +70,7 @@ class Stream:
         self.socket.connect(address)
 
     def ask(self, question: int, now: float) -> None:
-        """Send one question. One that can't be sent counts as unanswered."""
+        """Send one question. A question that can't be sent counts as unanswered."""
         self._identifier = (self._identifier + 1) % _IDENTIFIERS
         self._open[self._identifier] = (question, now)
         self._in_order.append((self._identifier, now))

@@ -1,4 +1,4 @@
-"""What a client was told after a fault: how long answers were wrong, and how. Pure."""
+"""The answers to a client after a fault: how long they were wrong, and how. Pure."""
 
 import enum
 from collections.abc import Collection, Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What came back for one question."""
+    """The kind of reply to one question."""
 
     ANSWER = "answer"
     EMPTY = "empty"

@@ -82,7 +82,7 @@ def _run(
 
 @dataclass(frozen=True)
 class Row:
-    """What one proxy made of one fault: all requests of the trials."""
+    """The result of one fault with one proxy: all requests of the trials."""
 
     fault: str
     proxy: str
@@ -121,7 +121,7 @@ def rows(trials: Sequence[Trial]) -> list[Row]:
 
 
 def problems(trials: Sequence[Trial]) -> list[str]:
-    """What was promised and not kept, in words."""
+    """The broken promises, in words."""
     promised = {fault.name for fault in FAULTS if fault.promised}
     return [
         f"{one.fault}, {one.proxy} with ppu-agent: "

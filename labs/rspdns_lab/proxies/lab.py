@@ -36,7 +36,7 @@ PATIENCE_S: Final = 75.0
 
 @dataclass(frozen=True)
 class Trial:
-    """What the requests through one proxy came to. `calls`: start (s after the fault), delay in ms; None: no
+    """The result of the requests through one proxy. `calls`: start (s after the fault), delay in ms; None: no
     answer with 200."""
 
     fault: str
@@ -48,7 +48,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is done to a web server. `promised`: with the agent no request fails or is late."""
+    """The fault of a web server. `promised`: with the agent no request fails or is late."""
 
     name: str
     what: str

@@ -1,1 +1,1 @@
-"""Where a lab's results go: files that a run resumes from, one self-contained HTML page."""
+"""The files of a lab's results: a run resumes from them, and one self-contained HTML page shows them."""

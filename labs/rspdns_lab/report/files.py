@@ -1,4 +1,4 @@
-"""Where a lab's report goes: options of its command, results kept up while it runs, read back to resume."""
+"""The files of a lab's report: options of its command, results kept up while it runs, read back to resume."""
 
 import functools
 import json

@@ -63,7 +63,7 @@ _CODE: Final = re.compile(r"`([^`]+)`")
 _INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
 """Matplotlib's own colours, and what they are on a page that may be dark."""
 _ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
-"""What stands before an id in SVG, where one is given or referred to."""
+"""The text before an id in SVG, where the id is given or referred to."""
 
 
 @dataclass(frozen=True)

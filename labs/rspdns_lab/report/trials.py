@@ -31,7 +31,8 @@ def trial_as_json(trial: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class LabReport(Generic[T]):
-    """What a lab says of its trials. A trial T is whatever it measures as a whole and does not measure twice.
+    """The parts of a lab's report on its trials. A trial T is whatever it measures as a whole and does not
+    measure twice.
 
     `read`: makes a trial from what `write` gave to JSON; raises TypeError or LookupError for something else.
     `figures`: what programs want to know beside the trials. `tables`: everything in Markdown. `page`: the

@@ -49,7 +49,7 @@ class Relay(threading.Thread):
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """The address at which a browser finds it."""
         return f"http://127.0.0.1:{self._listener.getsockname()[1]}/"
 
     def run(self) -> None:

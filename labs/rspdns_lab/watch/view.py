@@ -22,7 +22,8 @@ _BAR_CELLS: Final = 20
 
 @dataclass
 class Scene:
-    """What is shown: what was done to each server, the status of each name server's backend, and the events.
+    """The scene that is shown: what was done to each server, the status of each name server's backend, and
+    the events.
 
     `answers`: of each name server, the SRV answer as (address, priority, weight), None while there is none.
     """

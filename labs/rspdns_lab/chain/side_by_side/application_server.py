@@ -54,7 +54,7 @@ class ApplicationServer:
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return (self._agent, *self._sip)
 
     def start(self) -> None:

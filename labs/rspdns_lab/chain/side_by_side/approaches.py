@@ -37,7 +37,7 @@ class Approach(ABC):
     @property
     @abstractmethod
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
 
     @abstractmethod
     def start(self) -> None:
@@ -73,7 +73,7 @@ class ZoneFile(Approach):
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return (self._pdns,)
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Gdnsd(Approach):
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return (self._gdnsd,)
 
     def start(self) -> None:
@@ -136,7 +136,7 @@ class Rspdns(Approach):
 
     @property
     def programs(self) -> Sequence[Program]:
-        """What runs here."""
+        """The programs that run here."""
         return self._server.programs
 
     def start(self) -> None:

@@ -20,7 +20,7 @@ HUNG_S: Final = 90.0
 """A registrar that hangs is killed after 10 s, and the next one at the same host not within a minute."""
 LIED_S: Final = 20.0
 INVENTED: Final = "10.53.0.99"
-"""Where a registrar that lies says that servers are; no host has it."""
+"""The address at which a lying registrar places servers; no host has it."""
 PARTED_S: Final = 15.0
 """A minority notices the loss of its peers after 12.7 s at the latest."""
 

@@ -82,7 +82,8 @@ def _kill_backend(scene: Scene) -> Strike:
 
 
 def _freeze_backend_and_kill_server(scene: Scene) -> Strike:
-    """Freeze a backend, kill a server, wake the backend; judged from then. Nobody tells it meanwhile."""
+    """Freeze a backend, kill a server, wake the backend; judged from then. The backend hears nothing
+    meanwhile."""
     frozen_at_s = scene.name_server.backend.freeze()
     scene.server.sip.kill()
     time.sleep(_FROZEN_S)
@@ -201,4 +202,4 @@ VERIFIED_FAULTS: Final = (
         verified=True,
     ),
 )
-"""What only the backends' own probes can see (`verify`)."""
+"""The faults that only the backends' own probes can see (`verify`)."""
