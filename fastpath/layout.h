@@ -1,5 +1,5 @@
 /*
- * What the BPF program and the daemon share: the maps' keys and values, and the reasons that are counted.
+ * The shared memory of the BPF program and the daemon: the maps' keys and values, and the reasons that are counted.
  *
  * Only these two use it, on one machine and of one build: it is no interface to anything else.
  */
@@ -27,7 +27,7 @@ struct question {
 };
 
 /*
- * What is answered to a question. One half is read while the other is written: the later one whose generation has come
+ * The answers to a question. One half is read while the other is written: the later one whose generation has come
  * counts. A half with no variants says that there is no answer any more.
  */
 struct entry {
@@ -106,7 +106,7 @@ struct zone {
 
 enum limited { DEEP = 1, ALL };
 
-/* Whose questions are counted together, and what has become of them. */
+/* The source whose questions are counted together, and the count. */
 struct source {
 	__u8 prefix[16];
 	__u16 version; /* 4 or 6 */

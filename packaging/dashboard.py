@@ -12,7 +12,7 @@ CHOSEN = 'instance=~"$instance"'
 POOL = f'{CHOSEN}, owner=~"$owner"'
 SIDECAR = 'instance=~"$sidecar"'
 COLUMNS = 24
-"""Of Grafana's grid."""
+"""The columns of Grafana's grid."""
 
 
 class Panel(NamedTuple):

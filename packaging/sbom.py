@@ -32,7 +32,7 @@ def locked() -> Iterator[tuple[str, str, str]]:
 
 
 def licences(name: str) -> list[dict[str, Any]]:
-    """What the package says of itself: an SPDX expression, or names."""
+    """The licence that the package states itself: an SPDX expression, or names."""
     said = metadata.metadata(name)
     if said.get("License-Expression"):
         return [{"expression": said["License-Expression"]}]
@@ -43,7 +43,7 @@ def licences(name: str) -> list[dict[str, Any]]:
 
 
 def debian(packages: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What our Debian packages (`SUITE=FILE.deb`) depend on; without versions, since apt chooses them."""
+    """The dependencies of our Debian packages (`SUITE=FILE.deb`), without versions: apt chooses them."""
     found = set()
     for suite, _, file in (one.partition("=") for one in packages):
         done = subprocess.run(["dpkg-deb", "-f", file, "Depends"], capture_output=True, text=True, check=True)

@@ -1,7 +1,7 @@
 """The pages of the documentation that are made from the code: commands, keys, metrics, API, log events.
 
-A hook of MkDocs (`mkdocs.yml`): `on_files` adds the pages to those of docs/. What is said here stands in the
-code: click's help, the docstrings of configuration keys, the help of metrics.
+A hook of MkDocs (`mkdocs.yml`): `on_files` adds the pages to those of docs/. The texts of these pages stand
+in the code: click's help, the docstrings of configuration keys, the help of metrics.
 """
 
 from __future__ import annotations
@@ -231,13 +231,13 @@ def _tables(model: type[BaseModel], parent: str) -> Iterator[str]:
 
 
 def _about(model: type[BaseModel]) -> str:
-    """What a table is: the model's docstring, without the table's name before a colon."""
+    """The meaning of a table: the model's docstring, without the table's name before a colon."""
     words = re.sub(r"^`[^:]*`[^:]*: ", "", inspect.cleandoc(model.__doc__ or ""))
     return words[:1].upper() + words[1:]
 
 
 def _variant(model: type[BaseModel]) -> str:
-    """Where a key decides which keys there are: its value."""
+    """The value of the key that decides which other keys there are."""
     kind = model.model_fields.get("type")
     values = typing.get_args(kind.annotation) if kind is not None else ()
     quoted = " or ".join(f'"{value}"' for value in values)
@@ -485,7 +485,7 @@ def events_page() -> str:
 
 
 def event_meanings() -> dict[str, str]:
-    """What each event means, by name."""
+    """The meaning of each event, by name."""
     return tomllib.loads((TOP / "setup" / "log_events.toml").read_text(encoding="utf-8"))
 
 

@@ -1,1 +1,1 @@
-"""What every long-running program of rspdns needs."""
+"""The parts that every long-running program of rspdns needs."""

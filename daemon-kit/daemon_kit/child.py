@@ -1,4 +1,4 @@
-"""What a child process does before it becomes the program it is to run."""
+"""The steps of a child process before it becomes the program it is to run."""
 
 import ctypes
 import signal

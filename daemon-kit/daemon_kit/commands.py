@@ -1,4 +1,4 @@
-"""What commands at a terminal share: help, common options, errors of one line, and Ctrl-C as the way out."""
+"""The common parts of commands: help, options, errors of one line, and Ctrl-C as the way out."""
 
 from __future__ import annotations
 

@@ -202,7 +202,7 @@ def named_control_path(path: str | Path, default: Path) -> Path:
 def find(document: Any, pattern: Sequence[str]) -> Iterator[tuple[Location, Any]]:
     """Yield location and value of all that matches `pattern`, where "*" stands for each element of an array.
 
-    What is missing or of another type than the pattern expects is passed over.
+    A value that is missing or of another type than the pattern expects is passed over.
     """
     locations: list[tuple[Location, Any]] = [((), document)]
     for step in pattern:

@@ -6,7 +6,7 @@ from __future__ import annotations
 def duration(seconds: float | None) -> str:
     """Return "0.4 s", "7 s", "3 min 20 s", "1 h 8 min" or "2 d 5 h"; empty for None.
 
-    What is negative counts as 0: clocks are corrected.
+    A negative time counts as 0: clocks are corrected.
     """
     if seconds is None:
         return ""

@@ -47,7 +47,7 @@ def run(command: str, module: str, extra: str) -> None:
 
 
 def _remedy(command: str, extra: str) -> str:
-    """What to do in the folder of the source: into Debian's own Python pip installs nothing."""
+    """The command to run in the folder of the source: into Debian's own Python pip installs nothing."""
     if sys.prefix == sys.base_prefix:
         return f"In the folder of its source run `make setup`, then .venv/bin/{command}"
     return f"In the folder of its source run: {sys.prefix}/bin/python -m pip install '.[{extra}]'"

@@ -1,6 +1,6 @@
 """Structured logs on standard error, limited by kind and source.
 
-What a line is about is its source: the value of the first of SOURCES that it has. `_source` is one that is
+The source of a line is the value of the first of SOURCES that it has. `_source` is one that is
 not written.
 
 `LogLimit` says how many lines one source may cause, so that no stranger fills a disk. Lines are of a kind
@@ -28,7 +28,8 @@ MOST_SOURCES = 10_000
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """So many lines of a kind were left out within `seconds`; `sources` is about how many sources."""
+    """The number of lines of a kind that were left out within `seconds`; `sources` is about how many
+    sources."""
 
     part: str
     event: str

@@ -1,4 +1,4 @@
-"""What a person may have meant: the keys that a pydantic model knows in a table, the values of a key."""
+"""Words that a person may have meant: the keys that a pydantic model knows in a table, a key's values."""
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
@@ -10,7 +10,7 @@ from pydantic import BaseModel
 def known_keys(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
     """Return the sorted keys that `model` knows in the table at the pydantic error's `location`.
 
-    Of a union, the keys of the member that the location names by its tag; of all members when it names none.
+    For a union: the keys of the member that the location names by its tag; of all members when it names none.
     """
     return sorted({key for candidate in _models_at(model, location) for key, _ in _fields(candidate)})
 

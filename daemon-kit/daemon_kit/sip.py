@@ -1,7 +1,7 @@
 """The little of SIP (RFC 3261) a health check needs: an OPTIONS request, and reading what answers it.
 
 The checks of the sidecar, the probes of the name server and the labs ask with it. It has neither socket nor
-clock. What is read may be hostile: `parse_response()` and `ResponseStream` are bounded and never raise.
+clock. A response may be hostile: `parse_response()` and `ResponseStream` are bounded and never raise.
 """
 
 import re
@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 SIP_PORT: Final = 5060
-"""Of SIP over UDP, TCP and SCTP (RFC 3261, section 19.1.2)."""
+"""The port of SIP over UDP, TCP and SCTP (RFC 3261, section 19.1.2)."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024
 MAX_HEAD_BYTES: Final = MAX_RESPONSE_BYTES
 _MAX_HEADERS: Final = 200

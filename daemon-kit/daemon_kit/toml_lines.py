@@ -1,4 +1,4 @@
-"""Where each key of a TOML document stands.
+"""The line of each key of a TOML document.
 
 `tomllib` says nothing about positions. This module walks a document that `tomllib` has already accepted, so
 it only has to find the keys, not to judge the syntax.
@@ -9,7 +9,7 @@ import tomllib
 from typing import Final
 
 Location = tuple[str | int, ...]
-"""Where in a document: keys and positions in arrays. `("as", 0, "port")`: `port` of the first `[[as]]`."""
+"""A position in a document: keys and indexes in arrays. `("as", 0, "port")`: `port` of the first `[[as]]`."""
 
 _BARE_KEY_END: Final = frozenset(" \t.=]\r\n")
 _SCALAR_END: Final = frozenset(",]}#\r\n")

@@ -15,11 +15,11 @@ from daemon_kit.errors import FatalError
 SOCKET_STAYS: Final[Mapping[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
 """For `create_unix_server()`, which from Python 3.13 on removes the socket's path when the server is closed.
 
-Whoever made the path removes it: a socket that systemd made, or that a successor inherits, has to stay.
+The process that made the path removes it: systemd's socket, or one that a successor inherits, has to stay.
 """
 BACKLOG = 128
 MAX_PATH_BYTES = 107
-"""Of a unix socket's path (unix(7))."""
+"""The longest path of a unix socket (unix(7))."""
 _PROBE_TIMEOUT_S = 1.0
 
 

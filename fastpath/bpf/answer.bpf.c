@@ -4,7 +4,7 @@
  * One source for tc (ingress) and XDP. A question that is not plainly one of those answered here is for PowerDNS: when
  * in doubt, pass on. SERVFAIL is never made here. With a limit, questions above a rate get TC, or no answer.
  *
- * What keeps answers right:
+ * Three mechanisms keep answers right:
  *  - the lease: without a backend that renews it nothing is answered, whoever else lives or not;
  *  - generations: an entry has two halves, and the daemon makes all new halves visible by one store;
  *  - slots of entries and answers are used again only when every program that ran then has ended (membarrier(2)).
@@ -146,7 +146,7 @@ struct {
 	__type(value, struct rate);
 } sources SEC(".maps");
 
-/* Where a question is taken apart. The name begins at a multiple of 8, addresses at multiples of 4. */
+/* The memory in which a question is taken apart. The name begins at a multiple of 8, addresses at multiples of 4. */
 struct scratch {
 	__u8 before[4];
 	__u8 head[64]; /* what comes before the DNS message: the last bytes of it */
@@ -416,7 +416,7 @@ static __always_inline int read_question(struct packet *p, struct scratch *s)
 	return two_bytes(dns + at + 3) == CLASS_IN ? ANSWERED : OTHER_QUESTION;
 }
 
-/* What stands behind the question: nothing, or an OPT record without options. */
+/* The part behind the question: nothing, or an OPT record without options. */
 static __always_inline int read_options(struct packet *p, struct scratch *s)
 {
 	__u64 at = p->behind;
@@ -582,7 +582,7 @@ __noinline int above_rate(struct source *source, __u32 labels)
 	return reason;
 }
 
-/* What is to be done with a question that was read; ANSWERED: it is below the rates. */
+/* The decision on a question that was read; ANSWERED: it is below the rates. */
 static __always_inline int look_at_limit(struct packet *p, struct scratch *s, struct settings *set)
 {
 	const struct limit *limit = &set->limit;
@@ -746,7 +746,7 @@ static __always_inline void tell(struct packet *p, struct scratch *s, int reason
 	bpf_ringbuf_submit(told, 0);
 }
 
-/* What becomes of a packet: -1: not for us; else its reason. */
+/* The fate of a packet: -1: not for us; else its reason. */
 static __always_inline int decide(struct packet *p)
 {
 	__u32 zero = 0;
@@ -801,7 +801,7 @@ int fastpath_tc(struct __sk_buff *skb)
 	/* Joined segments, and frames of a VLAN that is not this interface, are for the kernel. */
 	if (skb->pkt_type != 0 || skb->gso_size || skb->vlan_present)
 		return TC_ACT_UNSPEC;
-	/* What came encrypted is answered encrypted, by PowerDNS. */
+	/* A question that came encrypted is answered encrypted, by PowerDNS. */
 	struct bpf_xfrm_state decrypted;
 	if (has_ipsec && bpf_skb_get_xfrm_state(skb, 0, &decrypted, sizeof(decrypted), 0) == 0)
 		return TC_ACT_UNSPEC;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* What is left of a body. Whoever takes more than there is finds it broken. */
+/* The rest of a body. A read beyond its end marks it as broken. */
 struct reader {
 	const uint8_t *at;
 	size_t left;

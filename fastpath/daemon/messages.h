@@ -20,14 +20,14 @@
 #define MOST_ASKED 2000 /* names in one status of those that were asked about; the next one goes on behind them */
 
 enum kind {
-	/* Of the backend: */
+	/* From the backend: */
 	HELLO = 'H',  /* version (4), payload (2) */
 	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
 	COMMIT = 'C', /* number (8) */
 	/* deep_per_s (4), all_per_s (4), ipv4_prefix_bits (1), ipv6_prefix_bits (1), slip (2) */
 	LIMIT = 'L',
 	ZONE = 'Z', /* labels of its deepest name (1; 0: forget it), size of the name (1), name */
-	/* Of anybody: */
+	/* From any client: */
 	/* Whether of all names, or of those that were asked about since they were told last (1). Asked for while one
 	 * is being told, once or more often: one more follows. */
 	STATUS = 'S',

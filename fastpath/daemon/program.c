@@ -272,7 +272,7 @@ static bool uses_ipsec(void)
 	return size < 0 || count_of_states((const void *)reply, (size_t)size) != 0;
 }
 
-/* What would make the program useless or wrong there, though it could be attached; NULL: nothing. */
+/* The reason why the program would be useless or wrong there, though it could be attached; NULL: none. */
 static const char *why_not_there(const struct program *program, const char *name)
 {
 	uint8_t mac[6];
@@ -404,7 +404,7 @@ static void give_back(const struct program *program, struct interface *interface
 }
 
 /*
- * Where the program is to be: at the interface that has the configured name. While there is none, the interface that had it
+ * The interface at which the program is to be: the one that has the configured name. While there is none, the interface that had it
  * keeps the program under its new name. 0: nowhere. `now` is its present name.
  */
 static unsigned int find_interface(struct interface *interface)

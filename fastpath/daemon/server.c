@@ -374,10 +374,10 @@ static void begin(struct server *server, struct client *client, const struct mes
 		return refuse(client, "this is no greeting of a backend");
 	if (hello.version != PROTOCOL_VERSION)
 		return refuse(client, "the backend and rspdns-fastpath are of different versions");
-	/* One that was killed left answers that are good until its lease ends: no other than the new one's first commit ends it. */
+	/* A backend that was killed left answers that are good until its lease ends: only the new backend's first commit ends it earlier. */
 	bool is_heir = !server->backend && lease_left_ns(server);
 	if (server->backend && server->backend != client) {
-		/* One that does not renew its lease is frozen, or gone: the new one takes its place. */
+		/* A backend that does not renew its lease is frozen, or gone: the new one takes its place. */
 		if (lease_left_ns(server))
 			return refuse(client, "another backend is connected");
 		server->backend->is_leaving = true;
@@ -483,7 +483,7 @@ static void handle(struct server *server, struct client *client, const struct me
 
 /* ---- sockets ---- */
 
-/* A backend that gives up ends its lease itself, before it closes. One that was killed keeps it for its last second. */
+/* A backend that gives up ends its lease itself, before it closes. A backend that was killed keeps it for its last second. */
 static void leave(struct server *server, struct client *client)
 {
 	if (server->backend == client) {
@@ -561,7 +561,7 @@ static void read_from(struct server *server, struct client *client)
 	flush(server, client);
 }
 
-/* Whoever may use the socket may publish answers and read the status. To rule takes more. */
+/* A process that may use the socket may publish answers and read the status. To rule takes more. */
 static bool may_rule(int file)
 {
 	struct ucred peer;
@@ -617,7 +617,7 @@ static bool tell_pages(struct server *server)
 	return is_more;
 }
 
-/* What was told besides replies. */
+/* Send all queued messages besides replies. */
 static void flush_all(struct server *server)
 {
 	for (int i = 0; i < MOST_CLIENTS; i++)

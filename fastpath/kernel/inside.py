@@ -65,7 +65,7 @@ def answers() -> bytes:
 
 
 def ask(address: str, name: str) -> bytes | None:
-    """What is answered; None: nothing, since nobody listens there."""
+    """The answer; None: nothing, since no server listens there."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as client:
         client.settimeout(5)
@@ -92,7 +92,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def status() -> Any:
-    """What the daemon tells."""
+    """The daemon's status."""
     said = subprocess.run([DAEMON, "status", "--socket", SOCKET], capture_output=True, check=True)
     return json.loads(said.stdout)
 
@@ -230,7 +230,7 @@ def peers_socket() -> socket.socket:
 
 
 def try_ipsec(mode: str) -> None:
-    """What came encrypted must reach the name server, in whose name the host answers by its policy."""
+    """A question that came encrypted must reach the name server; the host's policy encrypts its answer."""
     question = b"\x12\x34\1\0\0\1\0\0\0\0\0\0" + wire(NAME) + b"\0\1\0\1"
     with (
         running(mode, "server", HOST) as backend,

@@ -35,7 +35,7 @@ PACKAGES = REPOSITORY / "build" / "packages" / SUITE
 ANSIBLE = REPOSITORY / "build" / "ansible" / "bin"
 ROLE = REPOSITORY / "packaging" / "ansible"
 OF_ANSIBLE = ("python3-apt", "python-apt-common", "distro-info-data")
-"""What its module apt needs on a host; any Debian that was installed by an installer has it."""
+"""The packages that Ansible's module apt needs on a host; Debian's installer installs them."""
 ZONE = f'zone = "example.net"\nstatic = "example.net.zone"\n{POOL}'
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 127.0.0.1\n"
 SERVERS = [

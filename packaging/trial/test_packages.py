@@ -71,7 +71,7 @@ def machine(
 ) -> Iterator[LiveSystemd]:
     """A fresh Debian under systemd, without a network, with the packages at hand.
 
-    `new` are these packages and `old` those of an earlier revision. Where none was built
+    `new` are these packages and `old` those of an earlier revision. If none was built
     (packaging/previous.sh), `old` are these packages, and `new` the same under a later version.
     """
     suite = request.param

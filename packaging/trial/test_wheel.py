@@ -18,7 +18,7 @@ COMMANDS = {
     "registrar": ["rspdns-registrar"],
     "labs": ["rspdns-lab", "rspdns", "ppe-agent", "ppu-agent", "rspdns-registrar"],
 }
-"""What each extra is for."""
+"""The commands of each extra."""
 CACHE = {
     "PIP_CACHE_DIR": str(REPOSITORY / ".setup" / "pip"),
     "PATH": "/usr/local/bin:/usr/bin:/bin",

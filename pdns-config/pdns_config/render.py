@@ -110,7 +110,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class PdnsSettings:
-    """What differs from machine to machine.
+    """The settings that differ from machine to machine.
 
     `connector` is written as in the backend's own configuration: "unix:/path/of/socket" or "http:HOST:PORT".
     `socket_dir` is where PowerDNS makes its control socket, at which the backend purges. `user` is the user

@@ -18,7 +18,7 @@ enum {
 #define HEADER 4
 #define MOST_POLICY 64
 
-/* What is still to be read. */
+/* The bytes still to be read. */
 struct bytes {
 	const uint8_t *at;
 	size_t left;

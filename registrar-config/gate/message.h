@@ -1,6 +1,6 @@
 /* ASAP and ENRP messages, read strictly: only what rspregistrar expects, where it expects it, of lengths that it survives.
- * rspregistrar skips what it does not know, and takes a parameter's type without its two high bits. What is read here in one way only
- * can't be read there in another. No memory is taken; what is found points into the message. */
+ * rspregistrar skips what it does not know, and takes a parameter's type without its two high bits. Bytes that are read here in one way
+ * only can't be read there in another. No memory is taken; what is found points into the message. */
 #pragma once
 #include "rules.h"
 
@@ -54,7 +54,7 @@ struct message {
 	uint16_t action; /* of an update */
 	struct element element; /* of all but tables; `asap` and so on only where the message has a pool element */
 	size_t servers; /* of a list response */
-	/* Of a table: to be read by message_next(). */
+	/* The elements of a table: to be read by message_next(). */
 	const uint8_t *table;
 	size_t table_length;
 };

@@ -268,7 +268,7 @@ static void look_up(int fd, sctp_assoc_t association, struct known_peer *known)
 		sctp_freepaddrs(addresses);
 }
 
-/* What was received */
+/* Received messages and notifications */
 
 static void noticed(int fd, const void *data, size_t length)
 {

@@ -30,7 +30,7 @@ struct rule {
 	enum role role;
 	struct network hosts;
 	unsigned reports_per_s;
-	/* Of elements: */
+	/* For elements only: */
 	struct pattern *handles;
 	size_t handle_count;
 	struct network *addresses; /* none: only the hosts of the rule */
@@ -58,7 +58,7 @@ struct rules {
 /* Read the text of a rules file, which is changed meanwhile. NULL, and what is wrong in `problem`, when it is none. */
 struct rules *rules_read(char *text, char *problem, size_t problem_bytes);
 void rules_free(struct rules *rules);
-/* What the host is, as bits. */
+/* The roles of the host, as bits. */
 unsigned rules_roles(const struct rules *rules, const struct address *host);
 bool rule_has_handle(const struct rule *rule, const uint8_t *handle, size_t length);
 bool pool_has_handle(const struct pool *pool, const uint8_t *handle, size_t length);

@@ -104,7 +104,7 @@ def check_rules(path: Path) -> None:
 
 
 class GateReport:
-    """What the gate has told: its state, and how many messages it dropped, by reason and host."""
+    """The gate's reports: its state, and how many messages it dropped, by reason and host."""
 
     def __init__(self, log: FilteringBoundLogger) -> None:
         self._log = log
@@ -187,7 +187,7 @@ class Gate:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What rspregistrar inherits."""
+        """The descriptors that rspregistrar inherits."""
         return (self._writer,)
 
     def environment(self) -> dict[str, str]:

@@ -35,7 +35,7 @@ from structlog.typing import FilteringBoundLogger
 
 from registrar_config.supervisor import Supervisor
 
-# What the kernel tells about a process: whether it runs, waits or was stopped
+# The kernel's view of a process: whether it runs, waits or was stopped
 
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")

@@ -220,7 +220,7 @@ class Inventory(StrictModel):
 
     @property
     def sizing(self) -> Sizing | None:
-        """What so many registrars do with `expected_elements`; None where these are not given."""
+        """The sizing of these registrars for `expected_elements`; None if these are not given."""
         if self.expected_elements is None:
             return None
         return size(self.expected_elements, len(self.registrar), self.agent_reregistration_ms)
@@ -300,7 +300,7 @@ class Inventory(StrictModel):
 
     @property
     def registrars(self) -> dict[str, RegistrarSettings]:
-        """What each registrar is started with, by its name, in the order of the file."""
+        """The settings that each registrar is started with, by its name, in the order of the file."""
         asap = _endpoints(self.registrar, "asap_port", ASAP_PORT)
         enrp = _endpoints(self.registrar, "enrp_port", ENRP_PORT)
         announce = parse_group(self.announce) if self.announce is not None else None

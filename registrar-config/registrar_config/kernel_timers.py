@@ -1,6 +1,6 @@
 """The SCTP timers of the host: rspregistrar sets none of its own, so these must fit.
 
-Of a kernel that has SCTP they are sysctls; with sctp-run, options of its daemon: SCTPD_OPTIONS.
+If the kernel has SCTP they are sysctls; with sctp-run, options of its daemon: SCTPD_OPTIONS.
 """
 
 import socket

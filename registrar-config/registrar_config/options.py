@@ -11,10 +11,10 @@ from rserpool import asap, enrp, group_problem
 ASAP_PORT: Final = asap.PORT
 ENRP_PORT: Final = enrp.PORT
 ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
-"""Where agents listen for announcements unless told otherwise."""
+"""The group at which agents listen for announcements by default."""
 
 KEEP_ALIVE: Final = "endpointkeepalivetransmissioninterval"
-# What each timer is for stands in docs/reference/registrar-timers.md. Values in ms.
+# The purpose of each timer stands in docs/reference/registrar-timers.md. Values in ms.
 TIMERS_MS: Final[Mapping[str, int]] = MappingProxyType(
     {
         KEEP_ALIVE: 300,

@@ -15,7 +15,7 @@ from registrar_config.options import RegistrarSettings, parse_group
 
 @dataclass(frozen=True)
 class Admission:
-    """Who (None: everyone) may send SCTP (or UDP) to which ports (empty: to all), and why."""
+    """The sources (None: everyone) that may send SCTP (or UDP) to which ports (empty: to all), and why."""
 
     why: str
     sources: tuple[Network, ...] | None
@@ -26,7 +26,7 @@ class Admission:
 def packet_filter(inventory: Inventory, name: str) -> str:
     """Return the nftables file for the hosts of the entry `name`; KeyError if there is none.
 
-    What else the inventory says to be at the same addresses is let in too.
+    Every other entry of the inventory at the same addresses is let in too.
     """
     networks = _addresses_of(inventory, name)
     admissions = list(_admissions(inventory, networks))

@@ -1,5 +1,5 @@
-"""What must be right before rspregistrar can start, each fault as one clear line; and
-how programs get SCTP on this machine, from the kernel or through sctp-run.
+"""The conditions for rspregistrar's start, each fault as one clear line; and how programs get SCTP on this
+machine, from the kernel or through sctp-run.
 """
 
 import contextlib

@@ -2,11 +2,12 @@
 
 A registrar that has just started answers "not found" for every pool, exactly as it would for an empty pool.
 So each registrar gets a pool element of its own in the pool `rspdns-sentinel-<N>`, registered from the
-registrar's host, and only once the registrar has been up so long that every agent has registered again. Who
-asks a registrar and is not told of its sentinel knows: this registrar's silence about others means nothing.
-Whoever may register can enter that pool, too. The backends believe what is registered at the registrar's own
-address only. What else is there and keeps the sentinel out (a registrar refuses a policy that differs from
-the pool's), or fills the pool, is reported as unreachable, which makes the registrar remove it.
+registrar's host, and only once the registrar has been up so long that every agent has registered again. If
+a registrar's answer lacks its sentinel, a client knows: this registrar's silence about others means
+nothing. Any host that may register can enter that pool, too. The backends believe what is registered at the
+registrar's own address only. An element from elsewhere that keeps the sentinel out (a registrar refuses a
+policy that differs from the pool's), or fills the pool, is reported as unreachable, which makes the
+registrar remove it.
 
 The sentinel is pinned: it never moves to another registrar and refuses to be taken over, or a cut-off
 registrar would seem settled through its peers. Each life of the registrar has a sentinel identifier of its
@@ -61,7 +62,7 @@ from rserpool import (
 
 
 class Change(enum.Enum):
-    """What happens to a registrar."""
+    """The events in the life of a registrar."""
 
     UP = "up"
     DOWN = "down"
@@ -70,7 +71,7 @@ class Change(enum.Enum):
 
 
 class State(enum.Enum):
-    """Where a sentinel is in the life of its registrar."""
+    """The state of a sentinel in the life of its registrar."""
 
     DOWN = "down"
     SETTLING = "settling"

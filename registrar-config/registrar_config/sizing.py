@@ -19,10 +19,11 @@ from typing import Final
 from registrar_config.options import KEEP_ALIVE, TIMERS_MS
 
 KEEP_ALIVE_US: Final = 40
-"""What a keep-alive costs rspregistrar's thread. `rspdns-lab bench --only registrars` measures its processor
-time: 36 us at most, 10 us under load. Where sctpd carries SCTP, the thread also waits for it, about 20 us."""
+"""The cost of a keep-alive for rspregistrar's thread. `rspdns-lab bench --only registrars` measures its
+processor time: 36 us at most, 10 us under load. If sctpd carries SCTP, the thread also waits for it, about
+20 us."""
 REGISTRATION_US: Final = 45
-"""What one registration anywhere costs each rspregistrar's thread: 14 to 44 us from 1,000 elements on."""
+"""The cost of a registration for each rspregistrar's thread: 14 to 44 us from 1,000 elements on."""
 MOST_BUSY: Final = 0.5
 SHORTEST_KEEP_ALIVE_MS: Final = TIMERS_MS[KEEP_ALIVE]
 TIMEOUT_MS: Final = TIMERS_MS["endpointkeepalivetimeoutinterval"]
@@ -32,7 +33,7 @@ _MOST_REGISTRARS: Final = 99
 
 @dataclass(frozen=True)
 class Sizing:
-    """What `registrars` do with `elements`.
+    """The work of `registrars` with `elements`.
 
     `keep_alive_ms`: how often an element is asked. `busy`: share of the time (0..1, or more when it is too
     much) for which a registrar's thread works while one registrar is down. `burst_ms`: how long it then takes

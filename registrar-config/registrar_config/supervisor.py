@@ -61,15 +61,15 @@ STABLE_AFTER_S: Final = 10.0
 _START_WATCH_S: Final = 1.0
 _MAX_LINE_CHARACTERS: Final = 500
 _LAST_WORDS_S: Final = 1.0
-"""What was said longer before the end has nothing to do with it."""
+"""Lines that were printed longer before the end have nothing to do with it."""
 _READY: Final = "The registrar is ready!"
 
 
 class Supervisor:
     """Runs the command `argv` again and again until told to stop, and anew when the `clock` was stepped.
 
-    `on_start` is called after each start, `on_ready` when the program says that it has the handlespace. What
-    it prints goes to `log`. `environment`: instead of our own. It inherits `descriptors`.
+    `on_start` is called after each start, `on_ready` when the program says that it has the handlespace. Its
+    output goes to `log`. `environment`: instead of our own. It inherits `descriptors`.
     """
 
     def __init__(
