@@ -3,7 +3,8 @@
  * The input begins with rules, up to a byte 0; then come records: host, payload protocol, time, length, message.
  *
  * It looks for more than steps out of bounds: what passes has no handle above 32 bytes and no identifier 0, comes of a host
- * that the rules name; no follower's message passes that changes something; counters and bounds hold.
+ * that the rules name; no follower's message passes that changes something, or that has the identifier of a registrar or of
+ * another follower; counters and bounds hold. The gate's tables are small here (the Makefile), so their places are reused.
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -21,12 +22,56 @@
 	} while (0)
 
 #define RECORD_BYTES 6
-#define HOSTS 8
+#define HOSTS 16 /* more than places: MAX_HOSTS in the Makefile */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char fixed_rules[] = "registrar 10.0.0.0\nfollower 10.0.0.1\nelement 10.0.0.2 handles a,sip-* most 2 reports 3\n"
-				  "element 10.0.0.3 handles * addresses 10.0.0.0/8\nuser 10.0.0.4\npool sip-* policy 1 transport udp\nlife 60\nend\n";
+				  "element 10.0.0.3 handles * addresses 10.0.0.0/8\nuser 10.0.0.4\nfollower 10.0.0.5\npool sip-* policy 1 transport udp\nlife 60\nend\n";
+
+/* Of fixed_rules: */
+#define LIFE_MS 60000
+#define MOST 2 /* registrations of 10.0.0.2 */
+#define REGISTRARS_MOST 8 /* identifiers: with those of two followers they have room in the gate */
+
+/* The ENRP identifiers that were let through last. */
+struct senders {
+	struct {
+		uint32_t identifier;
+		uint64_t at_ms;
+	} registrars[REGISTRARS_MOST], followers[HOSTS];
+	size_t registrar_count;
+	bool is_full;
+};
+
+/* A follower has neither the identifier of a registrar that lives, nor the present one of another follower. */
+static void check_sender(struct senders *senders, uint64_t now_ms, uint8_t host, uint32_t identifier)
+{
+	size_t i;
+
+	if (senders->is_full)
+		return;
+	if (host == 0) {
+		for (i = 0; i < senders->registrar_count && senders->registrars[i].identifier != identifier; i++)
+			;
+		senders->is_full = i == REGISTRARS_MOST;
+		if (senders->is_full)
+			return;
+		senders->registrar_count += i == senders->registrar_count;
+		senders->registrars[i].identifier = identifier;
+		senders->registrars[i].at_ms = now_ms;
+		for (i = 0; i < HOSTS; i++) /* it is the registrar's now */
+			if (senders->followers[i].identifier == identifier)
+				senders->followers[i].identifier = 0;
+		return;
+	}
+	for (i = 0; i < senders->registrar_count; i++)
+		MUST(senders->registrars[i].identifier != identifier || now_ms - senders->registrars[i].at_ms >= LIFE_MS);
+	for (i = 0; i < HOSTS; i++)
+		MUST(i == host || senders->followers[i].identifier != identifier || now_ms - senders->followers[i].at_ms >= LIFE_MS);
+	senders->followers[host].identifier = identifier;
+	senders->followers[host].at_ms = now_ms;
+}
 
 static void check_passed(const struct rules *rules, const struct peer *peer, uint32_t ppid, const uint8_t *bytes, size_t length)
 {
@@ -56,7 +101,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	enum verdict verdict;
 	struct rules *rules;
 	struct gate *gate;
-	bool is_used[256] = { false };
+	struct senders senders = { 0 };
+	bool is_used[256] = { false }, is_fixed = false;
 	char problem[256], *text = malloc(rules_length + sizeof(fixed_rules));
 
 	memcpy(text, data, rules_length);
@@ -67,6 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		memcpy(text, fixed_rules, sizeof(fixed_rules));
 		rules = rules_read(text, problem, sizeof(problem));
 		MUST(rules);
+		is_fixed = true;
 	}
 	free(text);
 	gate = gate_new(rules);
@@ -92,10 +139,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (verdict == PASSED) {
 			passed++;
 			check_passed(rules, &peer, ppid, message, length);
+			if (is_fixed && ppid == PPID_ENRP)
+				check_sender(&senders, now_ms, host, (uint32_t)message[4] << 24 | (uint32_t)message[5] << 16 | (uint32_t)message[6] << 8 | message[7]);
 		} else {
 			gate_count(gate, &peer, verdict);
 		}
 		free(message);
+		address = address_v4((const uint8_t[]){ 10, 0, 0, 2 });
+		MUST(!is_fixed || gate_registrations(gate, &address) <= MOST);
+		MUST(gate_elements(gate) <= MAX_ELEMENTS);
 		data += RECORD_BYTES + length;
 		size -= RECORD_BYTES + length;
 	}

@@ -3,10 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BUCKETS 4096
+/* Bounds; the fuzzer has smaller ones, to reach them. */
+#ifndef MAX_HOSTS
 #define MAX_HOSTS 4096
 #define MAX_ELEMENTS 65536
-#define MAX_SENDERS 256
+#define MAX_SENDERS 1024
+#define BUCKETS 4096
+#endif
+#define MAX_LEFT 64 /* of one host: elements that ended before their lives */
+#define MAX_HOST_SENDERS 8 /* of one follower: ENRP identifiers */
 #define OWNERS 4 /* addresses kept of each element's host */
 #define GRACE_MS 1000
 #define FULL_SWEEP_MS 1000
@@ -39,8 +44,9 @@ struct known {
 	struct known *next;
 	uint64_t expires_ms;
 	uint32_t identifier;
-	uint64_t association; /* 0: registered elsewhere */
-	uint32_t host; /* index of its registering host, counted there; only with an association */
+	uint64_t association; /* 0: registered elsewhere, or ended */
+	bool has_left; /* it ended before its life; until then it stays its owner's */
+	uint32_t host; /* index of the host that counts it; only with an association, or when it left */
 	struct address owners[OWNERS];
 	uint8_t owner_count;
 	uint8_t handle_length;
@@ -50,6 +56,7 @@ struct known {
 struct host {
 	struct address address;
 	uint32_t registrations;
+	uint32_t left; /* of its elements: has_left */
 	uint64_t tokens, tokens_at_ms;
 	uint64_t dropped[VERDICTS], told[VERDICTS];
 };
@@ -192,8 +199,32 @@ static void unlink_known(struct gate *gate, struct known **link)
 	*link = known->next;
 	if (known->association)
 		gate->hosts[known->host].registrations--;
+	/* The place of a host without registrations may be another's by now. */
+	if (known->has_left && gate->hosts[known->host].left && address_equal(&gate->hosts[known->host].address, &known->owners[0]))
+		gate->hosts[known->host].left--;
 	gate->elements--;
 	free(known);
+}
+
+/* The element ended before its life, so nobody but its host may take it up; false: it is no longer known. */
+static bool leave(struct gate *gate, struct known **link)
+{
+	struct known *known = *link;
+	const size_t host = known->association ? known->host : find_host(gate, &known->owners[0], true);
+
+	if (known->has_left)
+		return true;
+	if (host == 0 || gate->hosts[host].left >= MAX_LEFT) {
+		unlink_known(gate, link);
+		return false;
+	}
+	if (known->association)
+		gate->hosts[host].registrations--;
+	gate->hosts[host].left++;
+	known->association = 0;
+	known->host = (uint32_t)host;
+	known->has_left = true;
+	return true;
 }
 
 static void sweep(struct gate *gate, uint64_t now_ms, size_t bucket)
@@ -217,6 +248,22 @@ static void sweep_all(struct gate *gate, uint64_t now_ms)
 	gate->full_sweep_ms = now_ms + FULL_SWEEP_MS;
 	for (i = 0; i < BUCKETS; i++)
 		sweep(gate, now_ms, i);
+}
+
+/* Make room: first of elements whose lives ended, then of one that left. */
+static void make_room(struct gate *gate, uint64_t now_ms)
+{
+	struct known **link;
+	size_t i;
+
+	sweep_all(gate, now_ms);
+	for (i = 0; i < BUCKETS && gate->elements == MAX_ELEMENTS; i++) {
+		link = &gate->buckets[(gate->swept + i) % BUCKETS];
+		while (*link && !(*link)->has_left)
+			link = &(*link)->next;
+		if (*link)
+			unlink_known(gate, link);
+	}
 }
 
 static struct known **find_known(struct gate *gate, uint64_t now_ms, const struct element *element)
@@ -252,7 +299,7 @@ static void note(struct gate *gate, uint64_t now_ms, const struct element *eleme
 	if (link)
 		unlink_known(gate, link);
 	if (gate->elements == MAX_ELEMENTS)
-		sweep_all(gate, now_ms);
+		make_room(gate, now_ms);
 	known = gate->elements < MAX_ELEMENTS && owner_count ? calloc(1, sizeof(*known)) : NULL;
 	if (!known)
 		return;
@@ -280,6 +327,14 @@ static void drop_known(struct gate *gate, uint64_t now_ms, const struct element 
 		unlink_known(gate, link);
 }
 
+static void leave_known(struct gate *gate, uint64_t now_ms, const struct element *element)
+{
+	struct known **link = find_known(gate, now_ms, element);
+
+	if (link)
+		leave(gate, link);
+}
+
 void gate_forget(struct gate *gate, uint64_t association)
 {
 	struct known **link;
@@ -288,9 +343,7 @@ void gate_forget(struct gate *gate, uint64_t association)
 	for (i = 0; i < BUCKETS && association; i++) {
 		link = &gate->buckets[i];
 		while (*link) {
-			if ((*link)->association == association)
-				unlink_known(gate, link);
-			else
+			if ((*link)->association != association || leave(gate, link))
 				link = &(*link)->next;
 		}
 	}
@@ -427,28 +480,48 @@ static enum verdict judge_asap(struct gate *gate, uint64_t now_ms, const struct 
 
 /* ENRP */
 
+/* The place for an identifier that is new: a free one, a follower's own oldest when it has many, or that of the sender that was
+ * heard longest ago. Registrars are heard all the time: those that live keep theirs. NULL: all are live registrars'. */
+static struct sender *place_of_sender(struct gate *gate, uint64_t now_ms, const struct peer *peer, bool is_registrar)
+{
+	struct sender *oldest = NULL, *oldest_own = NULL;
+	size_t i, own = 0;
+
+	for (i = 0; i < gate->sender_count; i++) {
+		struct sender *sender = &gate->senders[i];
+
+		if (sender->is_registrar && !is_registrar && now_ms - sender->heard_ms < gate->rules->life_ms)
+			continue;
+		if (!oldest || sender->heard_ms < oldest->heard_ms)
+			oldest = sender;
+		if (sender->is_registrar || !is_of_peer(peer, &sender->address))
+			continue;
+		own++;
+		if (!oldest_own || sender->heard_ms < oldest_own->heard_ms)
+			oldest_own = sender;
+	}
+	if (!is_registrar && own >= MAX_HOST_SENDERS)
+		return oldest_own;
+	return gate->sender_count < MAX_SENDERS ? &gate->senders[gate->sender_count++] : oldest;
+}
+
 /* Note the identifier of a sender; false when it is a registrar's, or another follower's that was heard just now. */
 static bool is_senders_own(struct gate *gate, uint64_t now_ms, const struct peer *peer, uint32_t identifier, bool is_registrar)
 {
-	struct sender *sender = NULL, *oldest = &gate->senders[0];
+	struct sender *sender = NULL;
 	size_t i;
 
-	for (i = 0; i < gate->sender_count && !sender; i++) {
+	for (i = 0; i < gate->sender_count && !sender; i++)
 		if (gate->senders[i].identifier == identifier)
 			sender = &gate->senders[i];
-		else if (!gate->senders[i].is_registrar && (oldest->is_registrar || gate->senders[i].heard_ms < oldest->heard_ms))
-			oldest = &gate->senders[i];
-	}
-	if (sender && sender->is_registrar && !is_registrar)
-		return false;
-	if (!sender && gate->sender_count == MAX_SENDERS && oldest->is_registrar && !is_registrar)
-		return false;
 	if (!sender)
-		sender = gate->sender_count < MAX_SENDERS ? &gate->senders[gate->sender_count++] : oldest;
-	else if (!is_registrar && !is_of_peer(peer, &sender->address) && now_ms - sender->heard_ms < gate->rules->life_ms)
+		sender = place_of_sender(gate, now_ms, peer, is_registrar);
+	else if (!is_registrar && (sender->is_registrar || (!is_of_peer(peer, &sender->address) &&
+							    now_ms - sender->heard_ms < gate->rules->life_ms)))
 		return false;
-	*sender = (struct sender){ identifier, is_registrar, peer->addresses[0], now_ms };
-	return true;
+	if (sender)
+		*sender = (struct sender){ identifier, is_registrar, peer->addresses[0], now_ms };
+	return sender != NULL;
 }
 
 static void learn_element(struct gate *gate, uint64_t now_ms, const struct element *element)
@@ -464,7 +537,7 @@ static void learn(struct gate *gate, uint64_t now_ms, const struct message *mess
 	struct element element = { 0 };
 
 	if (message->type == ENRP_UPDATE && message->action == UPDATE_DELETE)
-		drop_known(gate, now_ms, &message->element);
+		leave_known(gate, now_ms, &message->element);
 	else if (message->type == ENRP_UPDATE)
 		learn_element(gate, now_ms, &message->element);
 	else if (message->type == ENRP_TABLE_RESPONSE)

@@ -256,6 +256,17 @@ def identifier_of_neighbour(site: Site) -> bool:
     return site.under(NEIGHBOUR, ASAP, stolen, lambda: site.addresses("pool-identifier") == [NEIGHBOUR])
 
 
+def identifier_of_element_that_left(site: Site) -> bool:
+    """A server's host lost its association: its element is gone, and comes back under its identifier."""
+    own = attacks.element(0xB, SERVER, policy=LeastUsed(0.0))
+    server = site.attacker.begin(SERVER, ASAP, attacks.registration(b"pool-left", own))
+    until(lambda: 0xB in site.listed("pool-left"), told=site.log)
+    server.kill()
+    until(lambda: 0xB not in site.listed("pool-left"), told=site.log)
+    stolen = attacks.registration(b"pool-left", attacks.element(0xB, NEIGHBOUR, policy=LeastUsed(0.0)))
+    return site.under(NEIGHBOUR, ASAP, stolen, lambda: site.addresses("pool-left") == [NEIGHBOUR])
+
+
 def identifier_of_element_elsewhere(site: Site) -> bool:
     told_by_other_registrar(site, 0xA, "pool-elsewhere")
     stolen = attacks.registration(b"pool-elsewhere", attacks.element(0xA, NEIGHBOUR))
@@ -284,6 +295,7 @@ ATTACKS: dict[Callable[[Site], bool], tuple[str, str] | None] = {
     claimed_address: None,  # rspregistrar itself refuses it, when it is not told of the claim
     deregistration_by_neighbour: ("not-its-own", NEIGHBOUR),
     identifier_of_neighbour: ("not-its-own", NEIGHBOUR),
+    identifier_of_element_that_left: ("not-its-own", NEIGHBOUR),
     identifier_of_element_elsewhere: ("not-its-own", NEIGHBOUR),
     handle_of_33_bytes: ("handle-too-long", ADMITTED),
     identifier_zero: ("zero-identifier", FOLLOWER),

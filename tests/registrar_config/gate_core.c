@@ -22,7 +22,7 @@ static struct rules *read_rules(const char *text, char *problem)
 	return rules;
 }
 
-static const char rules_text[] = "registrar 10.0.0.1\nelement 10.0.0.2 handles pool*,a%20b most 2 reports 2\nelement 10.0.0.3 handles *\npool kind* policy 1 transport udp\nlife 60\nend\n";
+static const char rules_text[] = "registrar 10.0.0.1\nelement 10.0.0.2 handles pool*,a%20b most 2 reports 2\nelement 10.0.0.3 handles *\nfollower 10.0.0.4\nfollower 10.0.0.5\npool kind* policy 1 transport udp\nlife 60\nend\n";
 
 static const char *const wrong_rules[] = {
 	"", "registrar", "registrar 10.0.0.1/8", "registrar 10.0.0.300", "registrar 10.0.0.1 most 3", "registrars 10.0.0.1", "element 10.0.0.1",
@@ -75,6 +75,29 @@ static size_t registration(uint8_t *to, const char *handle, uint32_t identifier,
 	return (size_t)(at + 8 - to);
 }
 
+/* An update of a registrar about an element over UDP: of a registration's parameters, with a home. */
+static size_t update(uint8_t *to, uint8_t action, const char *handle, uint32_t identifier, uint32_t life_ms, uint8_t host)
+{
+	uint8_t registered[512];
+	const size_t length = registration(registered, handle, identifier, life_ms, 6, 1, host), handle_bytes = (strlen(handle) + 3) / 4 * 4;
+
+	memset(to, 0, 16);
+	to[0] = 4;
+	to[3] = (uint8_t)(length + 12);
+	to[7] = to[11] = 1; /* sender, receiver */
+	to[13] = action;
+	memcpy(to + 16, registered + 4, length - 4);
+	to[16 + 4 + handle_bytes + 11] = 1; /* home */
+	return length + 12;
+}
+
+/* A follower's request for the handle table. */
+static size_t table_request(uint8_t *to, uint32_t sender)
+{
+	memcpy(to, (uint8_t[]){ 2, 0, 0, 12, (uint8_t)(sender >> 24), (uint8_t)(sender >> 16), (uint8_t)(sender >> 8), (uint8_t)sender, 0, 0, 0, 0 }, 12);
+	return 12;
+}
+
 static struct peer host(uint8_t last, uint64_t association)
 {
 	struct peer peer = { .association = association, .count = 1 };
@@ -88,8 +111,9 @@ int main(void)
 	char problem[256];
 	uint8_t bytes[512];
 	struct peer second = host(2, 1), third = host(3, 2), stranger = host(9, 3), nobody = { .association = 4 };
+	struct peer first = host(1, 5), follower = host(4, 6), liar = host(5, 7);
 	struct gate *gate;
-	size_t i, length;
+	size_t i, length, before;
 
 	for (i = 0; i < sizeof(wrong_rules) / sizeof(*wrong_rules); i++)
 		MUST(read_rules(wrong_rules[i], problem) == NULL);
@@ -127,26 +151,62 @@ int main(void)
 	/* "*" takes no sentinel's handle. */
 	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "rspdns-sentinel-1", 5, 30000, 6, 1, 3)) == HANDLE_NOT_ALLOWED);
 
-	/* Whose an element is, until its life or its association ended. */
+	/* Whose an element is, until its life ended. */
+	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
+	gate_forget(gate, second.association);
+	MUST(gate_registrations(gate, &second.addresses[0]) == 0);
 	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
 	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == PASSED);
+	/* Its host takes it up again, and gives it up. */
 	gate_forget(gate, third.association);
-	MUST(gate_elements(gate) == 0);
+	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == PASSED);
+	memcpy(bytes, (const uint8_t[]){ 2, 0, 0, 20, 0, 9, 0, 8, 'p', 'o', 'o', 'l', 0, 14, 0, 8, 0, 0, 0, 1 }, 20);
+	before = gate_elements(gate);
+	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, 20) == PASSED);
+	MUST(gate_elements(gate) == before - 1);
+	/* A registrar says that an element ended: it is its host's until its life ends, too. */
+	MUST(gate_judge(gate, 40000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 1, 30000, 2)) == PASSED);
+	MUST(gate_judge(gate, 40000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_DELETE, "pool", 1, 30000, 2)) == PASSED);
+	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
+	MUST(gate_judge(gate, 80000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == PASSED);
+	gate_forget(gate, third.association);
+	/* A host that comes and goes with ever new identifiers is remembered for some of them. */
+	before = gate_elements(gate);
+	for (i = 1; i <= 255; i++) {
+		MUST(gate_judge(gate, 120000, &third, PPID_ASAP, bytes, registration(bytes, "pools", (uint32_t)i, 30000, 6, 1, 3)) == PASSED);
+		gate_forget(gate, third.association);
+	}
+	MUST(gate_elements(gate) <= before + 64);
+	MUST(gate_judge(gate, 120000, &second, PPID_ASAP, bytes, registration(bytes, "pools", 1, 30000, 6, 1, 2)) == NOT_ITS_OWN);
+	MUST(gate_judge(gate, 120000, &second, PPID_ASAP, bytes, registration(bytes, "pools", 255, 30000, 6, 1, 2)) == PASSED);
+	MUST(gate_registrations(gate, &third.addresses[0]) == 0);
+
+	/* A follower that invents identifiers drives out its own only; a registrar's identifier is never a follower's. */
+	MUST(gate_judge(gate, 120000, &follower, PPID_ENRP, bytes, table_request(bytes, 7)) == PASSED);
+	for (i = 0; i < 3000; i++)
+		MUST(gate_judge(gate, 120000, &liar, PPID_ENRP, bytes, table_request(bytes, (uint32_t)(1000 + i))) == PASSED);
+	MUST(gate_judge(gate, 120001, &liar, PPID_ENRP, bytes, table_request(bytes, 7)) == SENDER_TAKEN);
+	MUST(gate_judge(gate, 120001, &liar, PPID_ENRP, bytes, table_request(bytes, 1)) == SENDER_TAKEN);
+	MUST(gate_judge(gate, 120001, &follower, PPID_ENRP, bytes, table_request(bytes, 7)) == PASSED);
+	/* Registrars that start again have ever new identifiers: the old ones leave room. */
+	for (i = 0; i < 3000; i++)
+		MUST(gate_judge(gate, 120001 + 100 * i, &first, PPID_ENRP, bytes, table_request(bytes, (uint32_t)(10000 + i))) == PASSED);
+	MUST(gate_judge(gate, 500000, &follower, PPID_ENRP, bytes, table_request(bytes, 8)) == PASSED);
 
 	/* Registrations of one host, and that they are given back. */
 	for (i = 1; i <= 2; i++)
-		MUST(gate_judge(gate, 50000, &second, PPID_ASAP, bytes, registration(bytes, "pool", (uint32_t)i, 30000, 6, 1, 2)) == PASSED);
+		MUST(gate_judge(gate, 550000, &second, PPID_ASAP, bytes, registration(bytes, "pool", (uint32_t)i, 30000, 6, 1, 2)) == PASSED);
 	length = registration(bytes, "pool", 3, 30000, 6, 1, 2);
-	MUST(gate_judge(gate, 50000, &second, PPID_ASAP, bytes, length) == TOO_MANY);
-	MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, length) == PASSED);
+	MUST(gate_judge(gate, 550000, &second, PPID_ASAP, bytes, length) == TOO_MANY);
+	MUST(gate_judge(gate, 590000, &second, PPID_ASAP, bytes, length) == PASSED);
 	MUST(gate_registrations(gate, &second.addresses[0]) == 1);
 
 	/* Two reports a second. */
 	memcpy(bytes, (const uint8_t[]){ 9, 0, 0, 20, 0, 9, 0, 8, 'p', 'o', 'o', 'l', 0, 14, 0, 8, 0, 0, 0, 1 }, 20);
 	for (i = 0; i < 10; i++)
-		MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, 20) == (i < 2 ? PASSED : REPORT));
-	MUST(gate_judge(gate, 90500, &second, PPID_ASAP, bytes, 20) == PASSED);
-	MUST(gate_judge(gate, 90500, &third, PPID_ASAP, bytes, 20) == REPORT);
+		MUST(gate_judge(gate, 590000, &second, PPID_ASAP, bytes, 20) == (i < 2 ? PASSED : REPORT));
+	MUST(gate_judge(gate, 590500, &second, PPID_ASAP, bytes, 20) == PASSED);
+	MUST(gate_judge(gate, 590500, &third, PPID_ASAP, bytes, 20) == REPORT);
 
 	/* Any number of hosts, one after the other: each gets its place, and gives it back. */
 	gate_set_rules(gate, read_rules("registrar 10.0.0.1\nelement 10.0.0.0/8 handles pool most 2\nend\n", problem));
@@ -157,7 +217,8 @@ int main(void)
 		many.addresses[0] = address_v4(address);
 		length = registration(bytes, "pool", 7, 30000, 6, 1, 2);
 		memcpy(bytes + length - 8 - sizeof(address), address, sizeof(address));
-		MUST(gate_judge(gate, 200000, &many, PPID_ASAP, bytes, length) == PASSED);
+		memcpy(bytes + 16, address + 2, 2); /* each with an identifier of its own: it stays that host's */
+		MUST(gate_judge(gate, 700000, &many, PPID_ASAP, bytes, length) == PASSED);
 		gate_forget(gate, many.association);
 	}
 
