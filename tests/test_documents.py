@@ -75,7 +75,7 @@ def test_every_command_is_described() -> None:
 
 
 def arguments(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
-    """Of each command below: its path, an argument, and what its help says."""
+    """The arguments of each command below: its path, an argument, and the text of its help."""
     for one in command.params:
         if isinstance(one, click.Argument):
             yield path, one.make_metavar(click.Context(command)).strip("[]."), command.help or ""
@@ -140,7 +140,7 @@ BRACES = re.compile(r"(.*)\{(.*)\}(.*)")
 
 
 def named_in(page: str) -> list[str]:
-    """What stands as code on the page, in order; "{a,b}.py" is two."""
+    """The names that stand as code on the page, in order; "{a,b}.py" is two."""
     found = []
     for word in re.findall(r"`([^`\n]+)`", page):
         braces = BRACES.fullmatch(word) if " " not in word else None

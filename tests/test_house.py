@@ -23,7 +23,7 @@ INSIDE = {"tests/integration/test_probe_sctp.py": "pool_user"}
 
 
 def test_no_module_imports_from_a_test_module() -> None:
-    """What tests share stands in a module of its own, whose name says what it is."""
+    """Code that tests share stands in a module of its own, whose name says what it is."""
     found = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno}: from {node.module}"
         for path in MODULES

@@ -131,7 +131,7 @@ def test_systemd_starts_a_registrar_again_within_a_second() -> None:
 
 
 def test_the_watchdog_of_sctpd_comes_before_that_of_the_registrar() -> None:
-    """Who waits for sctpd answers nobody meanwhile, and is not to be blamed."""
+    """A registrar that waits for sctpd answers nobody meanwhile, and is not to be blamed."""
     ours = read(REGISTRAR / REGISTRAR_UNIT)["Service"]["WatchdogSec"].removesuffix("s")
     assert int(ours) >= 2 * int(read(SCTPD)["Service"]["WatchdogSec"])
 

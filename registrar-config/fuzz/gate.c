@@ -29,7 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char fixed_rules[] = "registrar 10.0.0.0\nfollower 10.0.0.1\nelement 10.0.0.2 handles a,sip-* most 2 reports 3\n"
 				  "element 10.0.0.3 handles * addresses 10.0.0.0/8\nuser 10.0.0.4\nfollower 10.0.0.5\npool sip-* policy 1 transport udp\nlife 60\nend\n";
 
-/* Of fixed_rules: */
+/* The limits of fixed_rules: */
 #define LIFE_MS 60000
 #define MOST 2 /* registrations of 10.0.0.2 */
 #define REGISTRARS_MOST 8 /* identifiers: with those of two followers they have room in the gate */

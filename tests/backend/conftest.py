@@ -1,4 +1,4 @@
-"""What several tests of the backend start from."""
+"""The common start of several tests of the backend."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who may use the admin API: tokens, rates, and what `rspdns check` says about the table [admin]."""
+"""Rights to use the admin API: tokens, rates, and the lines of `rspdns check` about the table [admin]."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the records of a zone are, with living pools and with pools without members."""
+"""The records of a zone, with living pools and with pools without members."""
 
 from collections import Counter
 from itertools import combinations, permutations

@@ -154,7 +154,7 @@ def test_a_zone_with_errors_can_be_removed(config: Path) -> None:
 
 
 def complete(config: Path, *words: str) -> set[str]:
-    """What bash offers after these words, by the script that the installed program prints for it."""
+    """The words that bash offers after these, by the script that the installed program prints for it."""
     script = f"""
         eval "$(_RSPDNS_COMPLETE=bash_source rspdns)"
         COMP_WORDS=({" ".join(words)}) COMP_CWORD={len(words) - 1}

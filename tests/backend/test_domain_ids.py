@@ -65,7 +65,8 @@ ASKED = ("", "a", "as", "_sip._udp.as", "00000002.u.as", "00000003.u.as", "zz")
 
 
 def test_the_names_of_a_number_are_those_of_its_time() -> None:
-    """Whatever happens to a zone: the names around any are those of the last answers that had this number."""
+    """Changes of a zone don't matter: the names around any are those of the last answers that had this
+    number."""
     draw, ids, old = Random(1), DomainIds(), Snapshot()
     expected: dict[int, Chain] = {}
     for turn in range(400):

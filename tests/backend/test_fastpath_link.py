@@ -1,4 +1,4 @@
-"""What the backend tells rspdns-fastpath, and when it ends the lease itself.
+"""The messages of the backend to rspdns-fastpath, and when it ends the lease itself.
 
 The daemon is played: only so can it stand still at a certain message.
 """

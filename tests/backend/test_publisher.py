@@ -1,4 +1,4 @@
-"""What is published when, and what is purged for it."""
+"""The times at which answers are published, and the names that are purged for them."""
 
 import asyncio
 import time

@@ -189,7 +189,7 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
 async def test_answers_go_on_while_the_table_of_names_is_written(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a large zone that takes a second."""
+    """The table of a large zone takes a second."""
     written_in: list[str] = []
     monkeypatch.setattr(
         "rspdns.pdns.name_table.write", lambda *_: written_in.append(threading.current_thread().name)

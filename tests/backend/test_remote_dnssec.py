@@ -316,7 +316,7 @@ async def test_names_are_put_in_order_once_for_a_moment(
 
 
 async def test_moments_are_forgotten(signed: Asker) -> None:
-    """What was asked with a number nobody can have any more is answered as of now; so after a restart."""
+    """A question with a number that no client can have any more is answered as of now; so after a restart."""
     clock, numbers = Clock(signed.responder), set()
     in_turn = members(1), members(2)
     old = await Question.of(signed)

@@ -109,7 +109,7 @@ questions = st.tuples(
 def test_kept_replies_equal_those_of_a_new_responder(
     steps: list[set[int] | tuple[str, str, str] | None],
 ) -> None:
-    """Whatever changes in between: None is a pool nobody tells of, a set is its members.
+    """The steps in between don't matter: None is a pool that no registrar lists, a set is its members.
 
     A second after the change, that is: until then targets that left are still answered.
     """

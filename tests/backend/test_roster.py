@@ -1,4 +1,4 @@
-"""What is missing stays known: by `expect`, or of the last day; across restarts; until it is forgotten."""
+"""Missing servers stay known: by `expect`, or of the last day; across restarts; until they are forgotten."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""What `rspdns status` tells, and that every name of it is recorded."""
+"""The values of `rspdns status`; every name of them is recorded."""
 
 import contextlib
 import time

@@ -233,7 +233,7 @@ def test_leaving_out_takes_no_longer_than_the_text_is_long(part: str) -> None:
 def test_secret_of_a_configuration_file_is_left_out_of_logs_too(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever stands before it there. The sidecar's configuration is there without it, too."""
+    """The log lacks the secret, whatever is before it. The sidecar's configuration is there without it."""
     (tmp_path / "ppe-agent").mkdir()
     agent = f'[[as]]\nname = "one"\n[as.load]\ncommunity = "{SECRET}"\n'
     (tmp_path / "ppe-agent" / "agent.toml").write_text(agent)

@@ -1,4 +1,4 @@
-"""What is the same for all commands: whole summaries in the help, completion in every shell."""
+"""The common behaviour of all commands: whole summaries in the help, completion in every shell."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Where a service listens over HTTP, whom it answers, and how it bounds who connects."""
+"""A service's HTTP address, the clients that it answers, and its bounds on those that connect."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a service tells systemd (sd_notify(3))."""
+"""The messages of a service to systemd (sd_notify(3))."""
 
 import asyncio
 import os

@@ -47,9 +47,10 @@ REREGISTRATION_MS = 500
 ACCEPT = (ip_network("10.66.0.0/16"),)
 RULES = {HANDLE: PoolRules(ACCEPT)}
 INTERVALS = Intervals(hot_s=0.05, hot_for_s=60.0, idle_s=3600.0)
-"""What nobody looks up is as good as never asked about: a registrar that is followed has to tell."""
+"""A pool that is never looked up is as good as never asked about: a registrar that is followed has to
+tell."""
 CHECKED_AFTER_S = 0.2
-"""So long after a change nobody is asked about it any more."""
+"""The time after a change until no registrar is asked about it any more."""
 
 
 class FollowedPool:
@@ -163,7 +164,7 @@ class FollowedPool:
         raise AssertionError(f"no rspregistrar below {self.supervisors[index]}")
 
     def home_index(self, identifier: int) -> int | None:
-        """Where a member is at home, by the index of its registrar."""
+        """The home of each member, by the index of its registrar."""
         homes = [state.identifier for state in self._registrars()]
         member = next(member for member in self.view.members if member.identifier == identifier)
         return homes.index(member.home_registrar) if member.home_registrar in homes else None
@@ -192,7 +193,7 @@ async def be_element(identifier: int, address: str, registrars: Sequence[str]) -
 
 SCENARIO_TIMEOUT_S = 200.0
 LIFE_MS = 40_000
-"""Of what a stranger tells of: a scenario that broke off leaves it behind for so long."""
+"""The life of a stranger's registrations: a scenario that broke off leaves them behind for this time."""
 
 
 async def members_come_and_go(stage: FollowedPool) -> None:
@@ -231,7 +232,7 @@ async def registrar_killed(stage: FollowedPool) -> None:
 
 
 async def member_and_home_die_together(stage: FollowedPool) -> None:
-    """Nobody is left to say so but the peers, by takeover.
+    """Only the peers are left to say so, by takeover.
 
     That can be held up, since its home was started anew just before. Then the registration's life ends, of
     which no registrar tells, and it takes somebody who looks the pool up: it is asked about every second.
@@ -347,7 +348,8 @@ class Stranger:
 
 
 async def nobody_pushes(stage: FollowedPool) -> None:
-    """What no registrar pushes is found by asking; a pool of 200 is known from the handle table alone."""
+    """A member that no registrar pushes is found by asking; a pool of 200 is known from the handle table
+    alone."""
     stage.pool_user.note_query(HANDLE)  # what nobody looks up is never asked about here
     stranger = Stranger(stage.registrars)
     await stranger.connect()

@@ -1,4 +1,4 @@
-"""What the asyncio clients do with real registrars: run by test_rserpool_registrar.py where SCTP works.
+"""The asyncio clients with real registrars: run by test_rserpool_registrar.py where SCTP works.
 
     python -m tests.integration.rserpool_scenarios SCENARIO asyncio|uvloop ADDRESS PID...
 
@@ -301,7 +301,7 @@ async def multihomed(here: PoolAtRegistrars) -> None:
 
 
 async def stranger(here: PoolAtRegistrars) -> None:
-    """Whoever sends garbage to the element's port, or claims to be its home, achieves nothing."""
+    """A stranger that sends garbage to the element's port, or claims to be its home, achieves nothing."""
     element = here.element(b"unmoved")
     await here.until_listed(b"unmoved", {IDENTIFIER})
     evil = SctpSocket(local_addresses=(here.address,))

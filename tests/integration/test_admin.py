@@ -295,7 +295,7 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     roster = chain.folder / "state" / "roster.json"
 
     def written() -> set[int]:
-        """What a backend that is killed leaves behind: it writes once in 2 s."""
+        """The servers that a killed backend leaves behind: it writes once in 2 s."""
         servers = json.loads(roster.read_text())["pools"]["sip-udp"]
         return {one["port"] for one in servers if one["found"]}
 

@@ -1,4 +1,4 @@
-"""What an operator does to a running sidecar, and what can be wrong with it.
+"""Actions of an operator on a running sidecar, and the faults that it can have.
 
 One host with three real registrars serves all of these tests; `settle()` restores what each begins with.
 """

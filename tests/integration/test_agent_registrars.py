@@ -80,7 +80,7 @@ def test_a_server_found_missing_registers_again_in_pools_of_every_size(chain: Ch
         return all(len(view or {}) < 128 for view in chain.watch.now().values())
 
     def is_told_by_silence() -> bool:
-        """Of more than 128 members a registrar tells 128, here those with less load. False: they fell out."""
+        """A registrar lists 128 of more members, here those with less load. False: they fell out."""
         missing_count = chain.sidecar.until_state("in")["missing_count"]
         crowd = Crowd(chain.namespace, tmp_path, ADDRESS, home, {HANDLE: (1, 140)})
         chain.watch.until(

@@ -88,7 +88,7 @@ def test_a_remote_server_comes_and_goes_at_its_own_address(chain: FarChain) -> N
     assert chain.sidecar.until_state("down")["reason"].endswith("nothing listens on port 5060")
     chain.start_far()
     until(lambda: chain.targets() == {identifier}, told=chain.sidecar.log)
-    # Nobody tells of a host that is silent: a check has to ask.
+    # No registrar reports a host that is silent: a check has to ask.
     chain.far.ip("link", "set", "eth0-peer", "down")
     until(lambda: chain.targets() == "NOERROR", told=chain.sidecar.log)
     chain.far.ip("link", "set", "eth0-peer", "up")

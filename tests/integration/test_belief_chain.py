@@ -61,16 +61,16 @@ class Believed(Chain):
         return made
 
     def of(self, handle: str = HANDLE, admin: Path | None = None) -> dict[str, Any]:
-        """What status says of the pool; that of the backend with this admin socket."""
+        """The pool in a status; that of the backend with this admin socket."""
         pools = (self.backend.status(admin) or {"zones": [{"pools": []}]})["zones"][0]["pools"]
         return next((pool for pool in pools if pool["handles"][0] == handle), {"members": []})
 
     def listed(self, handle: str = HANDLE, admin: Path | None = None) -> set[int]:
-        """Who is in, as status says."""
+        """The identifiers of the members, by the status."""
         return {int(one["identifier"], 16) for one in self.of(handle, admin)["members"]}
 
     def shown(self, name: str) -> set[int]:
-        """Who is in DNS."""
+        """The identifiers in DNS."""
         found = self.targets(name)
         return found if isinstance(found, set) else set()
 

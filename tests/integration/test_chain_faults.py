@@ -85,7 +85,7 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
 
 
 def remembered(chain: Chain) -> list[int]:
-    """Whom the last-known-good file names."""
+    """The members that the last-known-good file names."""
     members = {int(one["identifier"], 16) for one in chain.backend.pool()["members"]}
     return sorted(members) if chain.backend.remembers(members) else []
 

@@ -53,7 +53,8 @@ class Attacked:
 
     @contextlib.contextmanager
     def unharmed(self) -> Iterator[None]:
-        """Whatever happens inside: every process lives, no log holds a traceback, no answer is wrong."""
+        """The fault within doesn't matter: every process lives, no log holds a traceback, no answer is
+        wrong."""
         before, began_at_s = self.chain.processes(), time.monotonic()
         yield
         time.sleep(1.2)  # what is cached runs out
@@ -204,7 +205,7 @@ def test_garbage_at_the_control_sockets_harms_nobody(attacked: Attacked, service
 
 
 def follower_ports(chain: Chain) -> set[str]:
-    """Where the backend waits for what registrars push."""
+    """The ports at which the backend waits for pushes of the registrars."""
     shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)["sockets"]
     listening = [one for one in shown if one["state"] == "listening"]
     backends = [pid for pid, command in chain.processes().items() if "rspdns.cli serve" in command]

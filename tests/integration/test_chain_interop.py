@@ -37,7 +37,7 @@ SOA = f"SOA ns1.{ZONE}. hostmaster.{ZONE}. * 7200 900 1209600 1"
 
 
 class Question(NamedTuple):
-    """What to ask, and how."""
+    """A question, and how it is asked."""
 
     name: str
     qtype: str
@@ -48,7 +48,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """What one program read in one answer; records are "TYPE data", sorted, the SOA's serial as "*"."""
+    """One program's reading of one answer; records are "TYPE data", sorted, the SOA's serial as "*"."""
 
     status: str
     is_truncated: bool
@@ -200,7 +200,7 @@ def test_rsplibs_pool_user_finds_our_elements(chain: Chain, registrar: int) -> N
 
 
 def expectations(chain: Chain) -> dict[tuple[str, str], tuple[str, list[str], list[str]]]:
-    """Of each name and type: the status, the answer's records and the authority section's."""
+    """For each name and type: the status, the answer's records and the authority section's."""
     ours = identifiers(chain)
     one = f"{ours[5060]}.u.as.{ZONE}"
     naptr = [

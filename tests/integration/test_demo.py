@@ -17,7 +17,7 @@ DEMO = (*LAB, "demo")
 def test_the_demo_keeps_its_bounds_and_leaves_nothing(tmp_path: Path) -> None:
     """Without root, where that can be: with root it is started below, and run by the other labs' tests."""
     figures = tmp_path / "demo.json"
-    # Where the host gives half the processor to others, questions stay unanswered: a second try is patient.
+    # If the host gives half the processor to others, questions stay unanswered: a second try is patient.
     for slow in (1, 4):
         command = [*as_ordinary_user(), *DEMO, "--json", str(figures), f"--slow={slow}"]
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What the kernel answers is what PowerDNS answers: the same questions asked both ways."""
+"""The kernel's answers are PowerDNS's: the same questions asked both ways."""
 
 import json
 import struct

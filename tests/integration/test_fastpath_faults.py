@@ -45,7 +45,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastStage]:
 
 
 def addresses(stage: FastStage) -> set[str]:
-    """What a client gets."""
+    """The addresses that a client gets."""
     said = stage.client.run("dig", f"@{FAST}", "+short", "+tries=1", "+time=5", "+nocookie", HOST, "A").stdout
     return set(said.split())
 
@@ -422,7 +422,7 @@ def test_what_became_of_a_question_is_told_when_it_is_final(
             return one["answered"], one["passed"], one["failed"]
 
         def how_it_ended() -> str:
-            """What became of a question; counters, in total and by name, and trace tell the same."""
+            """The decision on a question; counters, in total and by name, and trace agree."""
             before, asked_before, told_before = stage.decisions(), asked(), srv_told()
             assert "status: NOERROR" in stage.client.run(*ask, OWNER, "SRV").stdout
             after, asked_after = stage.decisions(), asked()

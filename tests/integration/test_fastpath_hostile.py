@@ -1,4 +1,4 @@
-"""Whatever arrives: the program answers nothing that PowerDNS would not answer so, and the daemon goes on."""
+"""Hostile packets: the program answers nothing that PowerDNS would not answer so, and the daemon goes on."""
 
 import contextlib
 import json
@@ -186,7 +186,7 @@ print(json.dumps(said))
 
 
 def sections(wire: bytes) -> list[object]:
-    """What stands in a message: header, question, each section's records as a set, OPT."""
+    """The contents of a message: header, question, each section's records as a set, OPT."""
     said = dns.message.from_wire(wire)
     parts = [
         sorted(line.lower() for rrset in part for line in rrset.to_text().splitlines())

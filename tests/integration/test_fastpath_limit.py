@@ -67,7 +67,7 @@ def program(stage: FastStage) -> Iterator[LoadedProgram]:
 def became_of(
     program: LoadedProgram, packets: Callable[[int], bytes], asked: int = ASKED
 ) -> tuple[Counter[int], list[bytes], float]:
-    """What became of so many packets, those that were answered, and how long it took in s."""
+    """The decisions on these packets, the answers, and how long it took in s."""
     began_s = time.monotonic()
     results = [program.run(packets(number)) for number in range(asked)]
     took_s = time.monotonic() - began_s
@@ -275,5 +275,5 @@ def test_limited_client_comes_again_over_tcp_and_the_limit_ends_with_the_lease(s
 
 
 def test_wire_name_of_the_flood_is_longer_than_the_map_takes() -> None:
-    """What these tests stand on."""
+    """The length that these tests rely on."""
     assert 128 < len(wire_name(DEEP)) < 255

@@ -1,4 +1,5 @@
-"""What rspdns-fastpath tells of many names and many decisions: changes of the backend never wait for it."""
+"""The status of rspdns-fastpath with many names and many decisions: changes of the backend never wait for
+it."""
 
 import ctypes
 import json
@@ -34,7 +35,7 @@ SHORT_SLICE_NS = 100_000
 NOBODY = 65534
 ASKED = 2500
 NAMES_A_STATUS = 2000
-"""Of those that were asked about: MOST_ASKED in fastpath/daemon/messages.h."""
+"""The names in one status of those that were asked about: MOST_ASKED in fastpath/daemon/messages.h."""
 ANSWER = Answer(1, 0, b"\xc0\x0c\0\1\0\1\0\0\0\1\0\4\x0a\0\0\1")
 ASK = """
 import socket, sys

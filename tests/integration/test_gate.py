@@ -104,7 +104,7 @@ class Site:
         return found
 
     def dropped(self) -> dict[tuple[str, str], int]:
-        """What the gate tells of itself: dropped messages by reason and host; empty without a gate."""
+        """The gate's own count of dropped messages by reason and host; empty without a gate."""
         status = request(self.control, "status")["gate"] if self.control else {"dropped": []}
         return {(one["reason"], one["host"]): one["messages"] for one in status["dropped"]}
 
@@ -316,7 +316,7 @@ def test_attack_harms_nothing_behind_gate(gated: Site, attack: Callable[[Site], 
         gated.until_dropped(*counted)
 
 
-# What the gate itself does
+# The gate's own limits
 
 
 def test_gate_bounds_registrations_of_host_and_their_life(gated: Site) -> None:

@@ -74,7 +74,7 @@ def a_voice_came_back(results: Sequence[dict[str, Any]]) -> None:
     assert set(found) == {(fault, key) for fault in ("administered", "power-cut") for key in COMPARED}
     for which, one in found.items():
         assert one["converged_max_ms"] is not None, which
-        # Where an address moves, speech is lost; by DNS none, since the server handed over goes on serving.
+        # If an address moves, speech is lost; by DNS none, since the server handed over goes on serving.
         if which == ("administered", "rspdns"):
             assert one["glitch_median_ms"] < 1000
         else:

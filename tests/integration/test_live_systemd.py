@@ -67,7 +67,7 @@ for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `make install` writes, below a folder."""
+    """The files that `make install` writes, below a folder."""
     folder = tmp_path_factory.mktemp("installed")
     done = make_install(folder, "SCTP_USERLAND=yes", "FASTPATH=yes")
     assert done.returncode == 0, done.stderr
@@ -113,13 +113,13 @@ def states(machine: LiveSystemd) -> dict[str, str]:
 
 
 def process(machine: LiveSystemd, unit: str) -> dict[str, str]:
-    """What the kernel tells of a unit's process (/proc/PID/status)."""
+    """The kernel's status of a unit's process (/proc/PID/status)."""
     status = (machine.root / f"proc/{machine.main_pid(unit)}/status").read_text()
     return dict(re.findall(r"^(\w+):\s+(\S+)", status, re.M))
 
 
 def members(machine: LiveSystemd) -> list[str] | None:
-    """Who is in the pool, as the backend tells; None while it does not."""
+    """The members of the pool by the backend's status; None without a status."""
     said = machine.ask("/run/rspdns/admin.sock", "status")
     return [one["identifier"] for one in said["zones"][0]["pools"][0]["members"]] if said else None
 
@@ -418,7 +418,8 @@ def test_a_reload_is_taken_whole_or_not_at_all(machine: LiveSystemd) -> None:
 
 
 def client(machine: LiveSystemd, group: str) -> str:
-    """What a program of an ordinary user says, with this group alone, that connects sockets to each other."""
+    """The output of an ordinary user's program, with this group alone, that connects sockets to each
+    other."""
     user = ("setpriv", "--reuid=12345", f"--regid={group}", "--clear-groups", "--bounding-set=-all")
     program = ("/usr/local/bin/sctp-run", "/usr/bin/python3", "-c", CLIENT)
     done = machine.try_run(*user, *program)

@@ -1,4 +1,4 @@
-"""What a real PowerDNS puts on the wire from our answers, read by dig, kdig and dnspython."""
+"""The bytes that a real PowerDNS puts on the wire from our answers, read by dig, kdig and dnspython."""
 
 import json
 import socket

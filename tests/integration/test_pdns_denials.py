@@ -129,7 +129,7 @@ def test_names_that_a_reload_brings_are_answered_within_seconds(served: tuple[Se
 
 
 def test_the_backend_writes_the_table_alone(served: tuple[Served, Pdns]) -> None:
-    """What PowerDNS runs is not the backend's to write."""
+    """The backend never writes a program that PowerDNS runs."""
     files = {path.name for path in served[0].folder.glob("remote*")}
     assert files == {"remote.sock", "remote.sock.names"}
 

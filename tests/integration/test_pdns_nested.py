@@ -1,6 +1,6 @@
 """A zone below another zone of the same backend: each answers for its own side of the cut, signed or not.
 
-The outer zone is signed. Of the zones below it one is signed, one is not, and one has no delegation.
+The outer zone is signed. One of the zones below it is signed, one is not, and one has no delegation.
 """
 
 import re

@@ -25,7 +25,7 @@ LONG = "ttl = 60\nnegative_ttl = 1"
 """Without purges an old answer is given for 20 s (`cache-ttl`) with it."""
 SOON_S = 10.0
 STORM_S, STUCK_S = 5.0, 10.0
-"""What takes a tenth of a second, and 1.3 s, on a machine with nothing else to do."""
+"""The bounds of steps that take a tenth of a second, and 1.3 s, on a machine with nothing else to do."""
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 10.0.1.1\n"
 POOL_TEXTS = [
     UDP.replace("sip-udp", f"p{number}").replace('"as"', f'"as{number}"') for number in range(POOLS)
@@ -82,7 +82,7 @@ class Asking:
 
     log: Path
     rounds: list[tuple[int, dict[int, tuple[float, float]]]] = field(default_factory=list)
-    """Of one PowerDNS: when each generation was answered first and last; -2: no answer, -1: another."""
+    """For each PowerDNS: when each generation was answered first and last; -2: no answer, -1: another."""
 
     def read(self) -> None:
         """Take what it told so far."""
@@ -182,7 +182,7 @@ def test_a_thousand_members_change_at_once(pair: Pair) -> None:
 
 
 def test_powerdns_restarts_in_a_storm_of_changes(pair: Pair) -> None:
-    """What changes while it starts is not left in its caches; the other one goes on meanwhile."""
+    """A change while it starts is not left in its caches; the other one goes on meanwhile."""
     second = pair.both[1]
     second.stop()
     now = pair.change()
@@ -251,7 +251,7 @@ while True:
 def test_no_old_answer_outlives_the_last_purge(namespace: Namespace, tmp_path: Path, signed: bool) -> None:
     """A look-up under way during a purge puts the old answer back; the repeats must remove it.
 
-    Of a signed zone it may be the SOA, by which PowerDNS goes on asking for what was.
+    If the zone is signed it may be the SOA, by which PowerDNS goes on asking for what was.
     """
     backend = ScriptedBackend([zone(UDP, FIXED)], tmp_path, [tmp_path / "pdns" / "pdns.controlsocket"])
     backend.start(views(view(member(1))))

@@ -16,12 +16,12 @@ THREE = views(view(*(member(number) for number in (1, 2, 3))))
 
 @dataclass
 class Transfer:
-    """A PowerDNS for signed zones: only then it asks for TSIG keys. Nobody may transfer without."""
+    """A PowerDNS for signed zones: only then it asks for TSIG keys. No client may transfer without."""
 
     served: Served
 
     def records(self, secret: str = SECRET) -> list[str]:
-        """What is transferred with this key."""
+        """The records that are transferred with this key."""
         key = f"hmac-sha256:transfer:{secret}"
         said = self.served.pdns.dig("+tcp", "+onesoa", "+noall", "+answer", "-y", key, ZONE, "AXFR")
         lines = [" ".join(line.split()) for line in said.splitlines()]

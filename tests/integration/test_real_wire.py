@@ -1,4 +1,4 @@
-"""What rsplib's own programs say on the wire, our codec reads, and writes the same.
+"""Messages of rsplib's own programs on the wire: our codec reads them, and writes the same.
 
 Three registrars, a pool element for each policy, a pool user and hsdump in a network namespace; one pool
 element leaves, one registrar is killed and its elements are taken over; all of it is captured and held

@@ -152,7 +152,7 @@ def test_bytes_that_abort_a_registrar_do_not_reach_it(lab: Lab) -> None:
 
 @contextmanager
 def nobody_missed(lab: Lab) -> Iterator[None]:
-    """Whatever is done within, no answer is empty, or lacks one of the servers for long: they all live."""
+    """During the block no answer is empty, or lacks one of the servers for long: they all live."""
     lab.wait_until_all_are_answered()
     lab.wait_until_settled()
     begun_s = time.monotonic()

@@ -221,7 +221,8 @@ def test_zones_are_read_again(chain: Running, members: Members) -> None:
 
 
 def test_a_second_backend_at_the_same_sockets_says_so(chain: Running) -> None:
-    """Where there is SCTP: that there is none is said first, since it must be mended in any case."""
+    """If there is no SCTP, that is said first, since it must be mended in any case; so this test needs
+    SCTP."""
     second = chain.backend.command("serve", sctp=True)
     assert second.returncode == 1
     assert "another process already answers" in second.stderr

@@ -148,7 +148,8 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def columns(capture: Path, *names: str) -> list[list[str]]:
-    """What tshark reads in these fields, a row for each message; several values are joined by commas."""
+    """The values that tshark reads in these fields, a row for each message; several values are joined by
+    commas."""
     options = [part for name in names for part in ("-e", name)]
     table = tshark(capture, "-T", "fields", "-E", "occurrence=a", "-E", "aggregator=,", *options)
     rows = [line.split("\t") for line in table.splitlines()]
@@ -206,7 +207,7 @@ def test_tshark_reads_the_pool_element_we_meant(capture: Path) -> None:
 
 
 IN_PER_CENT = ("load", "degradation")
-"""What tshark shows in per cent of full load."""
+"""The fields that tshark shows in per cent of full load."""
 
 
 def test_tshark_reads_the_policies_we_meant(capture: Path) -> None:

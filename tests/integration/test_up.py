@@ -22,7 +22,8 @@ COMMAND = [sys.executable, "-m", "rspdns.cli", "up", f"--address={ADDRESS}"]
 
 
 def programs_in(namespace: Namespace) -> list[str]:
-    """What still runs in the namespace, the SCTP daemon apart: it leaves by itself when nobody needs it."""
+    """The programs that still run in the namespace, the SCTP daemon apart: it leaves by itself when no
+    program needs it."""
     pids = subprocess.run(
         ["ip", "netns", "pids", namespace.name], capture_output=True, text=True, check=True
     ).stdout.split()
@@ -36,7 +37,7 @@ def programs_in(namespace: Namespace) -> list[str]:
 
 
 def text_of(path: Path) -> str:
-    """What the file holds; "" while it is not there."""
+    """The text of the file; "" while it is not there."""
     try:
         return path.read_text()
     except FileNotFoundError:
@@ -70,7 +71,8 @@ def has_joined(host: Namespace) -> bool:
 
 
 def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path: Path) -> None:
-    """What it prints works when pasted, wherever our commands are; a server with a sidecar joins."""
+    """The commands that it prints work when pasted, wherever our commands are; a server with a sidecar
+    joins."""
     log, folder = tmp_path / "log", tmp_path / "up"
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as killed:  # a backend that was killed leaves its socket
@@ -119,7 +121,8 @@ def shown(host: Namespace) -> set[int]:
 
 
 def test_three_servers_are_in_dns_at_the_first_question(host: Namespace, tmp_path: Path) -> None:
-    """What it prints kills one, drains another; the killed one comes back; PowerDNS too is started again."""
+    """The commands that it prints kill one server and drain another; the killed one comes back; PowerDNS
+    too is started again."""
     log, folder = tmp_path / "log", tmp_path / "up"
     up = start(host, log, f"--directory={folder}")
     assert shown(host) == {5071, 5072, 5073}, log.read_text()

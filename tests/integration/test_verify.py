@@ -114,7 +114,7 @@ def test_when_no_probe_is_answered_dns_goes_on(verified: Verified) -> None:
     everyone = {port(identifier) for identifier in ALL}
     seen = [one for one in watch.since(began_s) if one.problem != "TIMEOUT"]
     assert seen
-    # One that was asked just before the others may fall.
+    # A member that was asked just before the others may fall.
     assert {len(everyone - one.ports) for one in seen} <= {0, 1}, "nearly all stay"
     verified.pass_all(verified.namespace)
     verified.until_all()

@@ -1,4 +1,4 @@
-"""What `rspdns-lab guard` measures, and what it says of it."""
+"""The measurements of `rspdns-lab guard`, and its words about them."""
 
 import os
 import signal
@@ -61,7 +61,7 @@ def test_every_set_up_of_the_labs_own_load_is_closed(way: Way) -> None:
 
 @pytest.mark.integration
 def test_set_ups_wait_for_a_guard_that_is_held_up() -> None:
-    """What begins while it has no processor is repeated when it has: the ring holds more than 9,000.
+    """Set-ups that begin while it has no processor are repeated when it has: the ring holds more than 9,000.
 
     A machine that stands still may lose some on the way, or let the lease end.
     """
@@ -70,7 +70,7 @@ def test_set_ups_wait_for_a_guard_that_is_held_up() -> None:
         guard = lab.guard(pending=20_000)
 
         def told(set_ups: int) -> Mapping[str, Any]:
-            """What it says when it was held up during so many."""
+            """The guard's figures after it was held up during this number of set-ups."""
             os.kill(guard.pid, signal.SIGSTOP)
             lab.generate(set_ups, 100_000, burst=16, seed=set_ups, wait_ms=0)
             before = guard.told

@@ -1,4 +1,4 @@
-"""What `rspdns-lab ims --ppu` makes of its calls, and which options go together."""
+"""The results of `rspdns-lab ims --ppu` from its calls, and which options go together."""
 
 import re
 import textwrap

@@ -11,7 +11,7 @@ import pytest
 from tests.support.labs import as_ordinary_user
 
 HEAD = "import time\nfrom rspdns_lab.ending import end_on_signals, uninterrupted\n"
-# What is raised while an object is finalized, Python only tells about.
+# Python only reports an exception that is raised while an object is finalized.
 LOST = (
     HEAD
     + """

@@ -1,4 +1,4 @@
-"""What the lab reads out of answers, which of them are wrong, and percentiles."""
+"""The lab's reading of answers, which of them are wrong, and percentiles."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""What `rspdns-lab proxies` makes of its requests, and with which files it measures."""
+"""The results of `rspdns-lab proxies` from its requests, and the files with which it measures."""
 
 import re
 import textwrap

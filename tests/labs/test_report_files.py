@@ -1,4 +1,4 @@
-"""Where a report can't be written is said before the lab begins, not after it."""
+"""A report that can't be written is named before the lab begins, not after it."""
 
 import ast
 import json
@@ -164,7 +164,7 @@ def test_a_run_with_other_options_is_not_gone_on_with(
     found: list[dict[str, object]],
     words: str,
 ) -> None:
-    """What was measured otherwise, or for others only, would be passed off as what is asked for."""
+    """Trials that were measured otherwise, or for others only, would be passed off as those asked for."""
     monkeypatch.setattr(trials, "become_root", lambda _: None)
     file = tmp_path / "report.json"
     ReportFiles(file).keep({"trials": found}, written)
@@ -204,7 +204,7 @@ def test_a_report_of_another_version_is_refused(
     options: dict[str, object],
     trial: dict[str, object],
 ) -> None:
-    """What this version doesn't know would be missing in its tables, or end it with a traceback."""
+    """A trial that this version doesn't know would be missing in its tables, or end it with a traceback."""
     monkeypatch.setattr(trials, "become_root", lambda _: None)
     begins = MagicMock(side_effect=LabError("the lab has begun"))
     monkeypatch.setattr(Network, "__enter__", begins)

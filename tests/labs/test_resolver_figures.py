@@ -1,4 +1,4 @@
-"""What `rspdns-lab resolvers` makes of the answers a client was given."""
+"""The results of `rspdns-lab resolvers` from the answers to a client."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What the lab writes for its hosts is accepted by the programs that read it."""
+"""The files that the lab writes for its hosts are accepted by the programs that read them."""
 
 import os
 import subprocess

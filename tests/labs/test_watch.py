@@ -1,4 +1,4 @@
-"""What the live view of the lab shows, and how it reads logs and relays the live page."""
+"""The live view of the lab, and how it reads logs and relays the live page."""
 
 import json
 import urllib.request

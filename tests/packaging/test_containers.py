@@ -26,7 +26,7 @@ IMAGES = REPOSITORY / "packaging" / "images"
 CONTAINERFILE = (IMAGES / "Containerfile").read_text()
 USER = 10053
 OLDEST, NEWEST = "1.29", "1.37"
-"""Of Kubernetes: 1.29 is the first that has sidecars unless told otherwise."""
+"""The versions of Kubernetes: 1.29 is the first that has sidecars by default."""
 
 
 def documents(file: str) -> list[dict[str, Any]]:
@@ -337,7 +337,7 @@ def test_network_policies_let_in_whom_the_packet_filter_lets_in() -> None:
         assert set(POLICIES[name]["policyTypes"]) == {"Ingress", "Egress"}
 
     def admitted(to: str, port: int | None) -> set[str]:
-        """Who may send SCTP to this port (None: to every port)."""
+        """The senders that may send SCTP to this port (None: to every port)."""
         return {name for name, *where in rules("ingress", "from", to) if where == ["SCTP", port]}
 
     assert admitted("registrar", 3863) == {"kamailio", "name-server"}

@@ -1,4 +1,4 @@
-"""What is rendered, and what is refused."""
+"""The rendered files, and the settings that are refused."""
 
 from pathlib import Path
 from typing import Any

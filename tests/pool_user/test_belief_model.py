@@ -160,7 +160,7 @@ class BeliefMachine(RuleBasedStateMachine):
         pool = copy.deepcopy(belief._pools[POOL])
         pool._judged_by = None
         pool.evaluate(belief._court, belief._stale_since_s or now, now)
-        # Of two that are both right, which home is told may depend on when all were judged last.
+        # If two homes are both right, the one that is named may depend on when all were judged last.
         assert [one.identifier for one in pool.view.members] == [one.identifier for one in view.members]
         assert {one.identifier for one in pool.view.out} == {one.identifier for one in view.out}
 

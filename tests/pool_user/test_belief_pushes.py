@@ -1,4 +1,4 @@
-"""What registrars push by themselves (ENRP): with answers, against answers, and without them."""
+"""Pushes of registrars (ENRP): with answers, against answers, and without them."""
 
 import pytest
 from pool_user.belief.rules import MAX_MEMBERS

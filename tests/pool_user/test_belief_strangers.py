@@ -1,4 +1,4 @@
-"""Whoever registers thousands of elements costs in proportion to each, and fills nothing."""
+"""A stranger that registers thousands of elements costs in proportion to each, and fills nothing."""
 
 import pytest
 from pool_user.belief import PoolRules, decisions

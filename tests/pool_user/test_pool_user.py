@@ -268,7 +268,7 @@ async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone() -
 
 
 async def test_pools_wait_for_the_sentinel_of_the_slowest() -> None:
-    """Nobody is settled before, and questions about a thousand pools would only delay it."""
+    """No registrar is settled before, and questions about a thousand pools would only delay it."""
     async with playing(PlayedSettings((POOL, "other"), asks_sentinels_first=True)) as scene:
         scene.registrars[2].delay_s = 0.6
         await scene.until(lambda: all(registrar.count(POOL) for registrar in scene.registrars))

@@ -73,7 +73,7 @@ class World:
 
 
 def play(results: list[Life], plan: Plan) -> list[bool | None]:
-    """What the book says after each result of one target, beside another that always answers."""
+    """The book's verdicts after each result of one target, beside another that always answers."""
     book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
     book.set_targets([one, other], 0.0)
     said, now = [], 0.0

@@ -48,7 +48,7 @@ def of(*of_members: Policy, since_s: float = LONG_AGO, now: float = NOW) -> list
 
 
 def after(load: float, before: Weighted | None) -> Weighted:
-    """What one member's weight becomes when its load is now `load`."""
+    """The new weight of one member when its load is now `load`."""
     return weigh({1: member(1, policy=LeastUsed(load))}, {1: before} if before else {}, NOW)[1]
 
 

@@ -1,4 +1,4 @@
-"""What to change when a registrar refuses: words for every cause that rspregistrar has for it."""
+"""Advice when a registrar refuses: words for every cause that rspregistrar has for it."""
 
 from ipaddress import ip_address
 

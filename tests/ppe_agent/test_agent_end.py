@@ -58,7 +58,7 @@ async def test_a_server_that_a_reload_was_about_to_begin_is_not_left_registered(
 
 
 def unsaved(agent: Agent) -> dict[str, float]:
-    """What Prometheus is told of each server."""
+    """The metric of each server's unsaved state."""
     families = {family.name: family for family in AgentCollector(agent._describe).collect()}
     return {one.labels["as"]: one.value for one in families["ppe_agent_as_state_unsaved"].samples}
 

@@ -1,4 +1,4 @@
-"""Whatever stands in agent.toml, it is read or refused; nothing else is raised."""
+"""Hostile bytes in agent.toml are read or refused; nothing else is raised."""
 
 import contextlib
 

@@ -74,7 +74,7 @@ async def test_every_registrar_is_told_before_the_disk_is_asked(
 async def test_a_slow_disk_holds_up_nothing_but_the_answer(
     joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was asked first is written first, so what was asked last counts."""
+    """Commands are written in the order in which they were given, so the last one counts."""
     agent, pool = joined
     disk_goes_on = threading.Event()
     monkeypatch.setattr(os, "fsync", lambda _: disk_goes_on.wait(5))

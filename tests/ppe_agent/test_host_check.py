@@ -1,4 +1,5 @@
-"""What `ppe-agent check` finds lacking on this host, whose addresses the kernel tells; it changes nothing."""
+"""The faults of this host that `ppe-agent check` names, by the addresses of the kernel; it changes
+nothing."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Where the load comes from: every source against something real, and what it says when there is none."""
+"""The sources of the load: every source against something real, and its words when there is none."""
 
 import asyncio
 import contextlib

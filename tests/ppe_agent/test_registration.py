@@ -119,7 +119,7 @@ async def test_a_home_that_nobody_confirms_is_left() -> None:
 async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of a large pool a registrar never says so."""
+    """In a large pool a registrar never says so."""
     monkeypatch.setattr(registration, "DOUBTFUL_LIVES", 0.05)
     async with running(FakePool()) as one:
         one.doubt()

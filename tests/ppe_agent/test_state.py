@@ -1,4 +1,4 @@
-"""What survives a restart."""
+"""The state that survives a restart."""
 
 import errno
 import os

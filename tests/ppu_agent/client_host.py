@@ -64,7 +64,7 @@ class Client:
             return {}
 
     def treated(self) -> dict[int, str]:
-        """What is done, by port."""
+        """The treatment of each port."""
         treated = self.ask("status").get("treated", [])
         return {int(one["endpoint"].rpartition(":")[2]): one["on_dead"] for one in treated}
 

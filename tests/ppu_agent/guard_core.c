@@ -17,7 +17,7 @@
 #define BEGAN_MS 1000000
 #define TOKEN htonl(0xfffffffe) /* the next but one is 0 */
 
-/* What Linux sends: maximum segment size, SACK, timestamps, window scale. */
+/* The options that Linux sends: maximum segment size, SACK, timestamps, window scale. */
 static const uint8_t LINUX_OPTIONS[] = {2, 4, 5, 180, 4, 2, 8, 10, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0, 1, 3, 3, 7};
 
 static uint16_t put_ip(uint8_t *frame, bool is_ipv6, uint8_t protocol, uint16_t rest, uint8_t client)
@@ -345,7 +345,7 @@ static void test_too_many_forms_pass(void)
 	end_world(world);
 }
 
-/* What can't be repeated has no slot in the table. */
+/* A frame that can't be repeated has no slot in the table. */
 static void test_odd_frame_takes_no_slot(void)
 {
 	uint8_t frame[MOST_FRAME];
@@ -358,7 +358,7 @@ static void test_odd_frame_takes_no_slot(void)
 	end_world(world);
 }
 
-/* Whatever bytes it is given: no step out of bounds, nothing that is never forgotten. */
+/* Random bytes cause no step out of bounds, and nothing that is never forgotten. */
 static void test_garbage(void)
 {
 	uint8_t frame[MOST_FRAME];

@@ -119,7 +119,7 @@ def test_commands_say_what_is_wrong_without_a_traceback(tmp_path: Path) -> None:
 
 
 def test_registrars_are_asked_alone_and_never_less_often_unless_told_otherwise(tmp_path: Path) -> None:
-    """Nobody looks pools up here: a pool that cooled down would be asked about every 10 s."""
+    """Pools are never looked up here: a pool that cooled down would be asked about every 10 s."""
     config = load_configuration(written(tmp_path, WELL))
     assert config.follow == "poll"
     assert INTERVALS.hot_for_s == math.inf

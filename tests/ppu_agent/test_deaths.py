@@ -53,7 +53,7 @@ PATIENCE_S = 30.0
 
 
 def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
-    """Of members 1 to `of`, those that are not in `left` are out since the second 1."""
+    """From members 1 to `of`, those that are not in `left` are out since the second 1."""
     deaths = Deaths(all_heard)
     deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
     deaths.views({POOL: view(*left)}, 1.0)

@@ -42,7 +42,7 @@ MUTATIONS = 3000
 FUZZED_S = 5
 FEW_BYTES = 10_000
 WAITS = errno.EAGAIN
-"""What a connect() that is given up by its own program says."""
+"""The errno of a connect() that is given up by its own program."""
 
 
 def built_with_sanitizers() -> Path:
@@ -150,7 +150,7 @@ def with_tag(frame: bytes, more: list[tuple[int, int, bytes]]) -> bytes:
 
 @contextlib.contextmanager
 def frames_at(host: Namespace) -> Iterator[list[tuple[float, bytes]]]:
-    """What comes in at the host's interface, with times."""
+    """The frames that come in at the host's interface, with times."""
     listening: socket.socket = inside(
         host, lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     )

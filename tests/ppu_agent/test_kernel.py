@@ -276,7 +276,8 @@ def test_sctp_association_that_is_set_up_while_a_death_is_in_doubt_stays_with_it
     client_tag, server_tag = 5, 7
 
     def arrives_at(kind: int, port: int = PORT + 1) -> str | None:
-        """Where a packet with a chunk of this type arrives; None: nowhere, or at no single server."""
+        """The server at which a packet with a chunk of this type arrives; None: nowhere, or at no single
+        server."""
         packet = sctp_packet(port, PORT, 0 if kind == init else server_tag, kind, client_tag)
         own.sendto(packet, (stage.at(DEAD), 0))
         select.select(list(servers.values()), [], [], 10.0)

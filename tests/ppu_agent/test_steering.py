@@ -1,4 +1,4 @@
-"""What is done with packets to the dead: actions, targets and shares."""
+"""The treatment of packets to the dead: actions, targets and shares."""
 
 from dataclasses import replace
 from ipaddress import ip_address, ip_network

@@ -1,4 +1,4 @@
-"""What explain, status and metrics tell."""
+"""The answers of explain, status and metrics."""
 
 import asyncio
 import time
@@ -37,7 +37,7 @@ from tests.ppu_agent.making import (
 
 
 def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
-    """What is said of member 3, and what is done."""
+    """The explanation of member 3, and the steering."""
     dead = {} if suspended else deaths.dead()
     steering = plan([policy()], {POOL: last}, {}, dead)
     return explain(

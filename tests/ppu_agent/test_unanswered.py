@@ -1,4 +1,4 @@
-"""What the relay keeps of SIP over TCP, and what it repeats to another server."""
+"""The requests of SIP over TCP that the relay keeps, and those that it repeats to another server."""
 
 import pytest
 from hypothesis import given

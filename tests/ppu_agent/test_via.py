@@ -101,7 +101,7 @@ class ViaClient(Client):
         return made
 
     def echoed(self, data: bytes) -> bytes:
-        """What the front sends back for this; b"" when the connection breaks."""
+        """The bytes that the front sends back for this; b"" when the connection breaks."""
         try:
             with self.connect() as connection:
                 sender = threading.Thread(target=send_all, args=(connection, data))

@@ -1,7 +1,8 @@
 """`via = "sctp"` on a kernel's own SCTP, in a User-Mode Linux guest: both ends, over two networks.
 
-ppe-agent runs whole, with `[relay]`. Of ppu-agent there is what speaks SCTP, its `Channels`: the guest's
-kernel was built without nftables' NAT, which leads a front's packets to them. test_via.py tries that part.
+ppe-agent runs whole, with `[relay]`. On ppu-agent's side only its `Channels` run, which speak SCTP: the
+guest's kernel was built without nftables' NAT, which leads a front's packets to them. test_via.py tries
+that part.
 """
 
 import asyncio
@@ -56,7 +57,7 @@ def test_data_channels_pass_a_kernels_sctp_and_outlive_one_of_two_networks(tmp_p
     }, told
 
 
-# What runs in the guest
+# The code that runs in the guest
 
 
 def serve() -> None:
@@ -83,7 +84,7 @@ def serve() -> None:
 
 
 async def talk(there: Namespace) -> dict[str, object]:
-    """What a client's host sees of the servers, through its channels."""
+    """The servers as a client's host sees them through its channels."""
     answers: asyncio.Queue[tuple[object, int, bytes]] = asyncio.Queue()
     channels = Channels(lambda *answer: answers.put_nowait(answer), ipv6=False)
     channels.start()

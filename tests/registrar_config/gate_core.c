@@ -1,4 +1,4 @@
-/* What the gate decides, without sockets: messages that no attack on a real rspregistrar shows, and bounds. */
+/* The decisions of the gate, without sockets: messages that no attack on a real rspregistrar shows, and bounds. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +151,7 @@ int main(void)
 	/* "*" takes no sentinel's handle. */
 	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "rspdns-sentinel-1", 5, 30000, 6, 1, 3)) == HANDLE_NOT_ALLOWED);
 
-	/* Whose an element is, until its life ended. */
+	/* An element is its host's until its life ended. */
 	MUST(gate_judge(gate, 0, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
 	gate_forget(gate, second.association);
 	MUST(gate_registrations(gate, &second.addresses[0]) == 0);

@@ -1,4 +1,4 @@
-"""What rspregistrar is started with."""
+"""The options that rspregistrar is started with."""
 
 from ipaddress import ip_address
 

@@ -1,4 +1,5 @@
-"""What is found before rspregistrar is started: programs, SCTP, kernel timers; each in one line."""
+"""The faults that are found before rspregistrar is started: programs, SCTP, kernel timers; each in one
+line."""
 
 import os
 import sys

@@ -95,7 +95,7 @@ class Captured:
 
 @dataclass
 class Report:
-    """What a capture holds: messages by class name, and the messages our codec does not agree with."""
+    """The contents of a capture: messages by class name, and the messages our codec does not agree with."""
 
     seen: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)

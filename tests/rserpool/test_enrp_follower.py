@@ -244,7 +244,8 @@ def test_after_a_pause_of_its_own_it_asks_for_everything() -> None:
 
 
 def test_after_a_pause_amid_a_table_it_is_no_stranger_when_it_asks_for_the_next_page() -> None:
-    """A registrar that has forgotten it would refuse the page. What it pushed meanwhile never came."""
+    """A registrar that has forgotten it would refuse the page. The messages that the registrar pushed
+    meanwhile never came."""
     paper = Paper()
     paper.follow()
     paper.associate()

@@ -134,7 +134,7 @@ async def test_a_stranger_that_lists_a_registrars_address_is_not_followed(socket
     follower._driver._message(7, presence(), registrar.enrp_endpoint)
     assert follower.state(0) is State.CONNECTING
     assert socket.sent == []
-    # What it is good for: the registrar's other address is confirmed.
+    # The purpose: the registrar's other address is confirmed.
     socket.paths.confirmed[7].append(registrar.enrp_endpoint)
     follower._driver._notification(PathChanged(7, stranger))
     assert follower.state(0) is State.JOINING

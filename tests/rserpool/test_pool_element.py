@@ -515,7 +515,7 @@ def test_every_state_takes_every_input_as_its_table_says(state: State, what: Inp
     entered = machine.__dict__["entered"]
     expected = TRANSITIONS[state].get(what)
     if is_time(what) and expected is None:
-        # What time does in this state, if anything, has another name.
+        # The time's effect in this state, if any, has another name.
         names = (Input.TIMEOUT, Input.RETRY, Input.RENEW)
         expected = next((TRANSITIONS[state][name] for name in names if name in TRANSITIONS[state]), None)
     if expected is None:

@@ -1,4 +1,4 @@
-"""What the SCTP layer reads and writes, byte for byte as the kernel lays it out (linux/sctp.h)."""
+"""The bytes that the SCTP layer reads and writes, as the kernel lays them out (linux/sctp.h)."""
 
 import errno
 import socket

@@ -31,7 +31,7 @@ from tests.sctp.sctp_api import (
 
 
 def case_loopback_address_is_its_binders_alone() -> None:
-    """What stands on no interface isn't told for others, while it is bound and afterwards."""
+    """An address on no interface isn't announced for others, while it is bound and afterwards."""
     with one_to_one() as holder, one_to_many() as server:
         holder.bind(("127.0.0.9", 0))
         server.bind(("127.0.0.1", 0))

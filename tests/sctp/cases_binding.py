@@ -181,7 +181,7 @@ def two_addresses() -> tuple[socket.socket, int]:
 
 
 def case_bind_to_another_family() -> None:
-    """One that a socket can't have, and one that there isn't."""
+    """A family that a socket can't have, and one that doesn't exist."""
     ipv6 = pack_addresses([("::1", 0)])
     unknown = struct.pack("=H26x", 77)
     for address, number in ((ipv6, errno.EINVAL), (unknown, errno.EAFNOSUPPORT)):

@@ -1,4 +1,4 @@
-"""What socket options do, as the peer sees it: attempts, retransmissions, heartbeats."""
+"""The effects of socket options, as the peer sees them: attempts, retransmissions, heartbeats."""
 
 import contextlib
 import errno

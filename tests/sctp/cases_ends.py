@@ -228,7 +228,7 @@ def case_unaccepted_connection_with_unread_data_ends_by_abort() -> None:
 
 
 def case_shutdown_of_reading() -> None:
-    """What lies there is still received, then the end; the peer isn't told."""
+    """Data that lies there is still received, then the end; the peer isn't told."""
     with connected() as (client, server):
         server.send(b"before")
         assert readable(client, 5)

@@ -102,7 +102,8 @@ def case_a_peer_that_does_not_read() -> None:
 
 
 def case_a_time_to_live_for_all() -> None:
-    """What DEFAULT_SEND_PARAM gave counts for messages without one of their own; the rest of it does, too."""
+    """The limit of DEFAULT_SEND_PARAM counts for messages without one of their own; the rest of it does,
+    too."""
     with connected() as (client, server):
         subscribe(server, data_io=True)
         unread = fill(client)
@@ -122,7 +123,7 @@ def case_a_time_to_live_for_all() -> None:
 
 
 def case_a_small_receive_buffer_closes_the_window() -> None:
-    """What lies unread counts against it, so that what has a limit waits with its sender, and ends there."""
+    """Unread data counts against it, so that a message with a limit waits with its sender, and ends there."""
     with listener() as waiting, one_to_one() as client:
         waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 3000)
         client.connect(waiting.getsockname())

@@ -1,4 +1,5 @@
-"""What no socket call sends: packets of the peer, forged with the tag of one that was seen (needs root)."""
+"""Packets that no socket call sends, as if of the peer, forged with the tag of one that was seen (needs
+root)."""
 
 import socket
 import struct

@@ -1,6 +1,6 @@
 """Each bit that poll() and epoll say of a socket, above all when its connection ends.
 
-Where the stacks differ (the README of sctp-userland says why) both have their bits here, the kernel's first.
+If the stacks differ (the README of sctp-userland says why) both have their bits here, the kernel's first.
 """
 
 import errno

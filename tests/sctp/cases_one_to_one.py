@@ -364,7 +364,7 @@ def case_several_messages_by_one_call() -> None:
 
 
 def case_sendfile_arrives() -> None:
-    """Where the call itself isn't served, it says so, and Python sends otherwise."""
+    """If the call itself isn't served, it says so, and Python sends otherwise."""
     with connected() as (client, server), tempfile.TemporaryFile() as file:
         file.write(b"of a file")
         file.seek(0)

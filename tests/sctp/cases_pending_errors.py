@@ -1,6 +1,6 @@
 """The error that ended a connection is told once, to whoever asks first: by recv(), send() or SO_ERROR.
 
-Whatever lies unread before it.
+Unread data before it doesn't matter.
 """
 
 import errno
@@ -141,7 +141,7 @@ def not_told(client: socket.socket) -> None:
 
 
 def case_connected_after_a_refusal() -> None:
-    """Of a refusal that was told, or not, nothing is left."""
+    """A refusal, told or not, leaves nothing behind."""
     for told in (*WAYS, not_told):
         with one_to_one() as client, listener() as waiting:
             refused(client)

@@ -150,7 +150,7 @@ def case_killed_one_to_many() -> None:
 
 
 def case_killed_with_unread_data() -> None:
-    """What was never read makes the end an ABORT."""
+    """Data that was never read makes the end an ABORT."""
     with one_to_many() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(5)

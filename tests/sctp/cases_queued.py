@@ -1,4 +1,5 @@
-"""What send() took goes out, whatever the sender does next: it may still wait on the way to the stack."""
+"""Data that send() took goes out, whatever the sender does next: it may still wait on the way to the
+stack."""
 
 import contextlib
 import errno
@@ -50,7 +51,7 @@ def case_before_close() -> None:
 
 
 def case_before_close_while_the_peer_sends() -> None:
-    """What comes after close() is thrown away. It doesn't break off what goes out."""
+    """Data that comes after close() is thrown away. It doesn't break off what goes out."""
     with connected() as (client, server):
         sent = fill(client)
         client.close()

@@ -67,7 +67,7 @@ def case_threads_read_parts() -> None:
 
 
 def case_threads_read_parts_of_a_small_buffer() -> None:
-    """What doesn't fit into it stays with the peer until it is read."""
+    """Data that doesn't fit into it stays with the peer until it is read."""
     with connected() as (client, server):
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 3000)
         subscribe(server, data_io=True)
@@ -166,7 +166,7 @@ def case_parts_after_the_end() -> None:
 
 
 def case_long_message_in_parts() -> None:
-    """Of a long message the parts come in order, into one buffer and into many."""
+    """The parts of a long message come in order, into one buffer and into many."""
     message = bytes(range(256)) * 240
     with connected() as (client, server):
         client.send(message)

@@ -292,7 +292,7 @@ def case_send_timeout() -> None:
 
 
 def case_connection_waits_to_be_accepted() -> None:
-    """What the client sends before accept() is there after it."""
+    """Data that the client sends before accept() is there after it."""
     with listener() as waiting, one_to_one() as client, select.epoll() as poll:
         poll.register(waiting, select.EPOLLIN)
         assert poll.poll(0.05) == []
@@ -306,7 +306,7 @@ def case_connection_waits_to_be_accepted() -> None:
 
 
 def case_received_without_waiting_right_after_it_was_sent() -> None:
-    """What a program sends to its own host has arrived when send() returns."""
+    """Data that a program sends to its own host has arrived when send() returns."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with connected(family) as (client, server):
             for sock in (client, server):

@@ -30,7 +30,7 @@ def abort(sock: socket.socket) -> None:
 
 
 def case_names_after_the_end() -> None:
-    """Of both ends, however it ended: programs write them to their logs."""
+    """Both ends keep their names, however it ended: programs write them to their logs."""
     ends: tuple[Callable[[socket.socket], object], ...] = (socket.socket.close, abort)
     for end in ends:
         with listener() as waiting, one_to_one() as client:

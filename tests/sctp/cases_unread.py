@@ -1,4 +1,4 @@
-"""What lies unread at the end decides how it ends; and data and notifications keep their order."""
+"""Unread data at the end decides how it ends; and data and notifications keep their order."""
 
 import contextlib
 import errno
@@ -36,7 +36,7 @@ def receive_much(sock: socket.socket) -> None:
 
 
 def case_close_with_an_unread_notification() -> None:
-    """Of a notification the peer needn't know: it gets all that was sent, and an end in order."""
+    """The peer needn't know of a notification: it gets all that was sent, and an end in order."""
     with listener() as waiting, one_to_one() as client:
         subscribe(waiting, association=True)
         client.connect(waiting.getsockname())

@@ -20,7 +20,7 @@ from tests.support.raw_sctp import SCTP, chunk, lying_inits, of_one_pair, packet
 
 PORT, CLOSED_PORT, PEER, PEERS_PORT = 5000, 5999, "10.1.0.1", 7000
 DIFFERENT = 4000
-"""So many packets are made, and sent again and again."""
+"""The number of packets that are made, and sent again and again."""
 AT_ONCE = 100
 LARGEST = 1400
 

@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
     at_s: float
     port: int
-    """Who sent it."""
+    """The port of the sender."""
     kind: int
     value: bytes
 

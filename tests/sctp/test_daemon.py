@@ -91,7 +91,7 @@ def test_service_takes_the_place_of_one_that_sctp_run_left_behind(namespace: Nam
 
 
 def test_waiting_for_another_one_ends(namespace: Namespace) -> None:
-    """One that stays is waited for as long as asked, unless a signal comes first."""
+    """A daemon that stays is waited for as long as asked, unless a signal comes first."""
     start_sctpd(namespace)
     began_s = time.monotonic()
     assert namespace.run(str(SCTPD), "--wait", "1").returncode == EXIT_RUNNING
@@ -104,7 +104,8 @@ def test_waiting_for_another_one_ends(namespace: Namespace) -> None:
 
 
 def test_started_with_no_descriptor_at_all(namespace: Namespace) -> None:
-    """What it opens first takes the place of none of the three; closing them would close that."""
+    """The first descriptor that it opens takes the place of none of the three; closing them would close
+    it."""
     namespace.start("/bin/sh", "-c", f"exec {SCTPD} <&- >&- 2>&-")
     until(lambda: serves(namespace))
     (process,) = daemons(namespace)

@@ -65,8 +65,8 @@ def fuzzers() -> Path:
 def test_guided_by_coverage(fuzzer: str, fuzzers: Path, tmp_path: Path) -> None:
     """All seeds, then what is made of them: no crash, no report, no answer that isn't one.
 
-    Of the crafted packets most get to the association they are for; the fuzzer itself looks whether one that
-    nobody attacks lives on, and whether memory comes back.
+    Most of the crafted packets get to the association they are for; the fuzzer itself looks whether one
+    that nobody attacks lives on, and whether memory comes back.
     """
     corpus = tmp_path / "corpus"
     corpus.mkdir()

@@ -1,4 +1,4 @@
-"""What the compiler was to put into the two binaries against attacks, read from the binaries themselves."""
+"""The compiler's protections of the two binaries against attacks, read from the binaries themselves."""
 
 import platform
 import subprocess
@@ -45,7 +45,7 @@ def test_overwritten_stacks_end_it(binary: Path) -> None:
 
 
 def test_the_daemons_calls_are_checked() -> None:
-    """Of the library's none needs it: the compiler knows that they fit."""
+    """The library's calls need no check: the compiler knows that they fit."""
     imported = readelf("--dyn-syms", DAEMON)
     assert " __memcpy_chk" in imported
     assert " __vsnprintf_chk" in imported
@@ -54,7 +54,8 @@ def test_the_daemons_calls_are_checked() -> None:
 @pytest.mark.skipif(platform.machine() not in BRANCHES_BY_MACHINE, reason="nothing of the kind here")
 @pytest.mark.parametrize("folder", ["sctpd-objects", "preload-objects"])
 def test_branches_go_only_where_they_should(folder: str) -> None:
-    """Of what is compiled here: the linker drops the mark when the C library's part has none (Debian 12)."""
+    """The objects compiled here are read: the linker drops the mark when the C library's part has none
+    (Debian 12)."""
     for compiled in sorted((BUILD / folder).glob("*.o")):
         assert BRANCHES_BY_MACHINE[platform.machine()] in readelf("--notes", compiled), compiled.name
 

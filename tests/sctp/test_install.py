@@ -1,4 +1,4 @@
-"""What `make install` puts where, and that it works from there; what `sctpd --status` tells."""
+"""The files of `make install`, which work where it puts them; the lines of `sctpd --status`."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What all clients of sctpd may have together: sockets, connections, memory."""
+"""The limits of all clients of sctpd together: sockets, connections, memory."""
 
 # ruff: noqa: E501  (programs given as text)
 import sys
@@ -139,7 +139,7 @@ time.sleep(100)
 
 
 def test_addresses_on_no_interface_are_limited(namespace: Namespace) -> None:
-    """Whoever binds all he can of 127/8 gives them back when he ends."""
+    """A program that binds all it can of 127/8 gives the addresses back when it ends."""
     start_sctpd(namespace, "--everyone")
     with library_for_all() as library:
         user = ("setpriv", "--reuid", "12345", "--clear-groups", "--bounding-set", "-all")

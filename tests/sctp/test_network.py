@@ -246,7 +246,8 @@ with one_to_many() as server:
 
 
 def test_address_on_no_interface_is_its_binders_alone(hosts: tuple[Namespace, Namespace]) -> None:
-    """What one program has bound, loopback or of a local route, isn't announced elsewhere for the wildcard sockets of others.
+    """An address that one program has bound, loopback or of a local route, isn't announced elsewhere for
+    the wildcard sockets of others.
 
     Its own binder announces one of a local route, beside those of interfaces.
     """

@@ -1,4 +1,4 @@
-"""Who is served by sctpd, and what stays another's whatever he does."""
+"""The users whom sctpd serves, and the things that stay another's whatever they do."""
 
 # ruff: noqa: E501  (programs given as text)
 import os
@@ -141,7 +141,8 @@ def test_names_of_sockets_cannot_be_taken_before(shared: Namespace) -> None:
 
 
 def test_group_admits(namespace: Namespace) -> None:
-    """Who is in the group is served, be it by the process's own groups (systemd's SupplementaryGroups=) alone."""
+    """A member of the group is served, be it by the process's own groups (systemd's SupplementaryGroups=)
+    alone."""
     daemon = start_sctpd(namespace, "--group", "nogroup")
     code = "import socket\ntry:\n    socket.socket(2, 1, 132); print('made')\nexcept OSError:\n    print('refused')"
     with library_for_all() as library:

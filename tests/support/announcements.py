@@ -1,6 +1,6 @@
 """Hears ASAP announcements at a host, or forges them: `hear GROUP`, `forge GROUP`, until it is killed.
 
-What hears prints the address of each new sender, as a line. Both at the interface eth0, port 3863.
+The command `hear` prints the address of each new sender, as a line. Both at the interface eth0, port 3863.
 """
 
 import socket

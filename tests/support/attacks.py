@@ -1,4 +1,4 @@
-"""What a host that was let near may say to a registrar, unchecked. Run it where SCTP works.
+"""Messages that a host that was let near may send to a registrar, unchecked. Run it where SCTP works.
 
     python -m tests.support.attacks SOURCE[,CLAIMED...] TARGET PORT PPID FOR_S MESSAGE...
     python -m tests.support.attacks --control SOCKET

@@ -64,7 +64,7 @@ class Browser:
         self._ask("picture", path=str(path))
 
     def complaints(self) -> list[str]:
-        """What the browser's console holds: violated policies, failed loads, errors of scripts."""
+        """The lines of the browser's console: violated policies, failed loads, errors of scripts."""
         return list(self._ask("complaints")["lines"])
 
     def until(self, expression: str, timeout_s: float = 90.0) -> None:

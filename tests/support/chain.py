@@ -94,7 +94,7 @@ class Chain:
 
     @cached_property
     def watch(self) -> PoolWatch:
-        """What the registrars tell of the pool HANDLE, from now on."""
+        """The registrars' listings of the pool HANDLE, from now on."""
         return PoolWatch(self.namespace, HANDLE, self.registrars.addresses, self.folder / "watch.log")
 
     def start(self) -> subprocess.Popen[str]:

@@ -18,7 +18,7 @@ import dns.rcode
 from tests.support.namespaces import REPOSITORY, Namespace
 
 AT_ONCE = 32
-"""So many may wait for an answer."""
+"""The number of questions that may wait for an answer."""
 PATIENCE_S = 60.0
 """After that a question counts as unanswered."""
 

@@ -42,7 +42,7 @@ class DnsWatch:
             time.sleep(0.05)
 
     def since(self, asked_at_s: float, until_s: float = float("inf")) -> list[Answer]:
-        """What was asked from then on (both monotonic), in the order of the answers."""
+        """The questions from then on (both monotonic), in the order of the answers."""
         readings: list[tuple[frozenset[int], str]] = []
         found = []
         for line in (self._log.read_text() if self._log.exists() else "").split("\n")[:-1]:

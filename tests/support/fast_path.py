@@ -100,13 +100,13 @@ class FastStage:
         connect(self.server, self.client)
 
     def command(self, *words: str) -> str:
-        """What `rspdns-fastpath WORDS` prints."""
+        """The output of `rspdns-fastpath WORDS`."""
         done = self.server.run(str(built()), *words, "--socket", str(self.socket))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     def status(self) -> dict[str, Any]:
-        """What the daemon tells."""
+        """The daemon's status."""
         told: dict[str, Any] = json.loads(self.command("status"))
         return told
 
@@ -191,7 +191,7 @@ def connect(server: Namespace, client: Namespace) -> None:
 
 
 def take_vlan_tags_out(namespace: Namespace, interface: str, *, wanted: bool) -> None:
-    """What `ethtool -K INTERFACE rxvlan on|off` does. XDP modes are refused where it is on."""
+    """The effect of `ethtool -K INTERFACE rxvlan on|off`. XDP modes are refused where it is on."""
 
     def set_flag() -> None:
         flags = _ask_driver(interface, ETHTOOL_GFLAGS) & ~ETH_FLAG_RXVLAN
@@ -201,7 +201,7 @@ def take_vlan_tags_out(namespace: Namespace, interface: str, *, wanted: bool) ->
 
 
 def leave_checksums_to_hardware(namespace: Namespace, interface: str, *, wanted: bool) -> None:
-    """What `ethtool -K INTERFACE tx on|off` does. On veth they stay undone."""
+    """The effect of `ethtool -K INTERFACE tx on|off`. On veth they stay undone."""
     call_in(Path("/run/netns") / namespace.name, lambda: _ask_driver(interface, ETHTOOL_STXCSUM, int(wanted)))
 
 

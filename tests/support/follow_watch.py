@@ -45,7 +45,7 @@ class FollowWatch:
         return found
 
     def events(self) -> list[dict[str, Any]]:
-        """What it heard: tables, updates and ends."""
+        """The events that it heard: tables, updates and ends."""
         found: list[dict[str, Any]] = request(self._control, "status")["events"]
         return found
 

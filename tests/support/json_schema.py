@@ -17,7 +17,7 @@ _KNOWN |= {"minimum", "minItems", "maxItems", "$ref", "anyOf"}
 
 
 def differences(value: Any, schema: dict[str, Any], document: dict[str, Any], at: str = "$") -> list[str]:
-    """What in `value` is against `schema` of the OpenAPI `document`."""
+    """The parts of `value` that are against `schema` of the OpenAPI `document`."""
     if unknown := schema.keys() - _KNOWN:
         return [f"{at}: this checker does not know {unknown}"]
     if reference := schema.get("$ref"):

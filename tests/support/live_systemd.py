@@ -40,7 +40,7 @@ PREPARE = f"""
 systemd-sysusers
 systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
 {NETWORK}"""
-"""What `make install` without DESTDIR does at its end, and a network."""
+"""The last steps of `make install` without DESTDIR, and a network."""
 INSTALL_S = 900.0
 _NUMBERS = itertools.count(1)
 

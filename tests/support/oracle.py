@@ -58,7 +58,7 @@ def start_oracle(made: Served, zones: Sequence[str], *, signed: bool = False) ->
 def answers(
     made: Served, pdns: Pdns, questions: Sequence[tuple[str, str]], *, dnssec: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """What a server says to every question: rcode and flags in `head`, and the three sections as lines."""
+    """A server's answers to every question: rcode and flags in `head`, and the three sections as lines."""
     file = made.folder / "questions"
     file.write_text(json.dumps(questions))
     command = [sys.executable, "-c", _ASK, pdns.address, str(file), str(dnssec)]

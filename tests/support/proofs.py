@@ -1,6 +1,6 @@
 """Whether a signed answer that there is nothing proves it (RFC 4035 section 5.4, RFC 5155 section 8).
 
-Of the records alone: whether their signatures are right is for delv.
+Only the records are checked: whether their signatures are right is for delv.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Nsec3 = dns.rdtypes.ANY.NSEC3.NSEC3
 
 
 def what_is_wrong(answer: dns.message.Message) -> str | None:
-    """What a validator would find wrong with an answer that there is nothing; None: it proves that."""
+    """The fault that a validator would find in an answer that there is nothing; None: it proves that."""
     question = answer.question[0]
     if answer.answer:
         return None

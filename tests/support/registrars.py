@@ -42,10 +42,10 @@ class Registrars:
     ) -> None:
         self.namespace = namespace
         self.addresses_with_enrp = embedded_registrars(address)
-        """What belongs into the configuration of a backend."""
+        """The registrars as a backend's configuration names them."""
         parsed = map(RegistrarAddress.parse, self.addresses_with_enrp)
         self.addresses = [str(RegistrarAddress(one.host, one.asap_port)) for one in parsed]
-        """What belongs into the configuration of a sidecar."""
+        """The registrars as a sidecar's configuration names them."""
         self._folder = folder
         if supervised:
             settling = [] if reregistration_ms is None else [f"--agent-reregistration-ms={reregistration_ms}"]
@@ -110,11 +110,11 @@ def registration_port(index: str, address: str, user_transport: str = "") -> int
 
 
 PoolListings = dict[str, dict[str, str] | None]
-"""What each registrar, by its address, lists in a pool: policies by PE identifier; None: no answer."""
+"""The listings of a pool by each registrar's address: policies by PE identifier; None: no answer."""
 
 
 class PoolWatch:
-    """What each registrar tells of the pool `handle`, over time."""
+    """The listings of the pool `handle` by each registrar, over time."""
 
     def __init__(self, namespace: Namespace, handle: str, registrars: list[str], log: Path) -> None:
         self._log = log

@@ -1,8 +1,9 @@
-"""What runs again after it failed: at once, while the machine stood still, or alone, at the end of the run.
+"""The tests that run again after they failed: at once, while the machine stood still, or alone, at the end
+of the run.
 
 At once (pytest-rerunfailures): a test during which nothing ran. At the end (setup/run_tests.sh): what failed
-otherwise, or three times. What no machine explains has no second run: a test that is `exact`, a BrokenError,
-and many failures. The summary names all that ran again, and why.
+otherwise, or three times. A failure that no machine explains has no second run: a test that is `exact`, a
+BrokenError, and many failures. The summary names all that ran again, and why.
 """
 
 import time
@@ -42,7 +43,7 @@ class SecondTry:
         """Judge one failure."""
         if not report.failed:
             return
-        # What a whole file builds on is one failure, however many tests then lack it.
+        # A failed set-up of a whole file is one failure, however many tests then lack it.
         self._failed.add(report.nodeid.split("::")[0] if report.when == "setup" else report.nodeid)
         if not is_explained(report):
             self._is_final = True

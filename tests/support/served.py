@@ -172,7 +172,7 @@ class Served:
     folder: Path
 
     def delv(self, *question: str) -> str:
-        """What delv says, with the zone's own key as the trust anchor."""
+        """The output of delv, with the zone's own key as the trust anchor."""
         zone = self.backend.zone_names[0]
         anchor = self.folder / "anchor"
         if not anchor.exists():

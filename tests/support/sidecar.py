@@ -51,7 +51,7 @@ class Sidecar:
         self.load_file = folder / "load"
         self.state = folder / f"{name}-state"
         self.paths = f'[state]\npath = "{self.state}"\n[control]\npath = "{self.control}"\n'
-        """What a configuration says of its files."""
+        """The tables of a configuration that name its files."""
 
     def configure(self, *servers: str, registrars: Sequence[str] = ()) -> None:
         """Configure these servers, as `server_text` gives them, or other tables."""

@@ -1,4 +1,4 @@
-"""What a sidecar takes: processor time and memory beside one Kamailio, with real registrars. Needs root.
+"""The cost of a sidecar: processor time and memory beside one Kamailio, with real registrars. Needs root.
 
 python -m tests.support.sidecar_cost [SECONDS]
 """

@@ -14,9 +14,9 @@ from rspdns_lab.net.processes import processor_s
 
 TICK_S = 0.05
 LONG_S = 0.3
-"""Whoever did not run for so long can't tell whether what it tests was late, or itself."""
+"""A process that did not run for this time can't tell whether its test object was late, or it was itself."""
 LARGE_SHARE = 0.1
-"""Of what the cores would have done, given to others by the machine below (`steal` of /proc/stat)."""
+"""The share of the cores' time that the machine below gave to others (`steal` of /proc/stat)."""
 PRESSURE = Path("/proc/pressure/cpu")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

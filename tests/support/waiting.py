@@ -10,7 +10,7 @@ from tests.support.stalls import Deadline
 
 GENEROUS_S = 60.0
 Told = str | Path | Callable[[], str]
-"""What a failure shows: words, the text of a log, or what a function returns then."""
+"""The text that a failure shows: words, the text of a log, or the result of a function."""
 
 
 def until(

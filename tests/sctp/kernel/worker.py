@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 """One side of the tests on the wire: runs Python code that it finds in files, `1`, `2` and so on.
 
-The same program on both sides: under sctp-run, and in the guest as its job. What the code leaves in `result`
-is answered on the output, or its traceback; names stay from one file to the next. Files, which host and guest
-share, since input on the guest's console gets lost now and then.
+The same program on both sides: under sctp-run, and in the guest as its job. The value that the code leaves
+in `result` is answered on the output, or its traceback; names stay from one file to the next. Files, which
+host and guest share, since input on the guest's console gets lost now and then.
 """
 
 import itertools
