@@ -187,7 +187,7 @@ def test_wheels_of_another_architecture_are_asked_for_by_its_name() -> None:
 
 
 def test_command_of_a_reload_is_on_every_host() -> None:
-    """Units reload by /bin/kill, which a small Debian lacks: it is in procps."""
+    """Units reload by /bin/kill or nft, which a small Debian lacks: they are in procps and nftables."""
     reloads = {
         line
         for unit in UNITS
@@ -195,8 +195,11 @@ def test_command_of_a_reload_is_on_every_host() -> None:
         for line in unit.read_text().splitlines()
         if line.startswith("ExecReload")
     }
-    assert all(line.startswith("ExecReload=/bin/kill ") for line in reloads), reloads
+    assert {line.split()[0] for line in reloads} == {"ExecReload=/bin/kill", "ExecReload=/usr/sbin/nft"}, (
+        reloads
+    )
     (common,) = re.findall(
         r"Package: rspdns-common\n(.*?)\nDescription", (DEBIAN / "control").read_text(), re.DOTALL
     )
     assert " procps,\n" in common
+    assert "Recommends: nftables,\n" in f"{common}\n", "a host without a packet filter needs none"
