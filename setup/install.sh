@@ -177,7 +177,6 @@ examples=$PREFIX/share/doc/rspdns/examples
 for file in alerts.yml recording.yml grafana-dashboard.json; do put "backend/examples/$file" "$examples/$file"; done
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
 put registrar-config/examples/inventory.toml "$examples/inventory.toml"
-put registrar-config/examples/wireguard/rspdns0.conf "$examples/rspdns0.conf"
 sed "s,/usr/lib/rspdns/,$APPDIR/," pdns-config/examples/pdns.conf | put - "$examples/pdns.conf"
 # PowerDNS runs it: root's, at a path that no version of Python changes.
 install -m 644 pdns-config/pdns_config/name_table.lua "$new/name_table.lua"

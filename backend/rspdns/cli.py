@@ -18,7 +18,7 @@ from daemon_kit.control import ControlError, request
 from daemon_kit.run import end_process, run_service
 from daemon_kit.users import become
 from pdns_config import pdns_conf
-from registrar_config import check_inventory, render_inventory
+from registrar_config import check_inventory, render_inventory, render_wireguard
 
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
@@ -278,6 +278,7 @@ main.add_command(key)
 main.add_command(import_)
 main.add_command(pdns_conf)
 registrar.add_command(render_inventory)
+registrar.add_command(render_wireguard)
 registrar.add_command(check_inventory)
 
 

@@ -25,7 +25,9 @@ def inventory(document: dict[str, Any], path: str) -> dict[str, Any]:
     for kind, group in GROUPS.items():
         for entry in document.get(kind, []):
             for address in [entry["address"]] if kind == "registrar" else _hosts(entry["addresses"]):
-                of_host = hosts.setdefault(address, {"ansible_host": address})
+                of_host = hosts.setdefault(
+                    address, {"ansible_host": _reached_at(entry.get("outside", address))}
+                )
                 of_host.setdefault(f"rspdns_{kind}_entries", []).append(entry["name"])
                 if address not in groups[group]:
                     groups[group].append(address)
@@ -41,6 +43,11 @@ def inventory(document: dict[str, Any], path: str) -> dict[str, Any]:
         "all": {"children": list(groups), "vars": variables},
         **{name: {"hosts": members} for name, members in groups.items()},
     }
+
+
+def _reached_at(text: str) -> str:
+    """Return the address of ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT."""
+    return text.partition("]")[0].strip("[") if text.count(":") != 1 else text.partition(":")[0]
 
 
 def _hosts(addresses: list[str]) -> list[str]:

@@ -17,6 +17,7 @@ from registrar_config.options import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarS
 from registrar_config.preflight import check_scope, own_address, sctp_wrapper
 from registrar_config.render import check_inventory, render_files, render_inventory
 from registrar_config.sizing import size
+from registrar_config.wireguard import render_wireguard
 
 __all__ = [
     "KEEP_ALIVE",
@@ -37,6 +38,7 @@ __all__ = [
     "own_address",
     "render_files",
     "render_inventory",
+    "render_wireguard",
     "sctp_wrapper",
     "size",
 ]

@@ -36,6 +36,7 @@ from registrar_config.render import check_inventory, render_inventory
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel, is_settled
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
 from registrar_config.supervisor import Supervisor, run_together, then_set
+from registrar_config.wireguard import render_wireguard
 from rserpool import RSerPoolError, SctpUnavailable
 
 
@@ -276,6 +277,7 @@ def run(
 
 main.add_command(check_inventory)
 main.add_command(render_inventory)
+main.add_command(render_wireguard)
 
 
 @main.command()

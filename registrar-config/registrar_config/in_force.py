@@ -10,7 +10,7 @@ from daemon_kit.addresses import is_on_this_host
 from daemon_kit.errors import FatalError
 
 from registrar_config.gate import check_rules
-from registrar_config.inventory import Inventory
+from registrar_config.inventory import WIREGUARD_INTERFACE, Inventory
 
 INSTALLED_IN: Final = Path("/etc/rspdns")
 """The folder of the rendered files on their hosts."""
@@ -31,6 +31,12 @@ def missing(inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN)
             f"no packet filter protects {', '.join(names)} on this host: {problem}. Copy the rendered "
             f"rspdns.nft to {folder}, then `systemctl restart {FILTER_UNIT}`. If another firewall keeps "
             'strangers away, write filter = "elsewhere" into the inventory'
+        )
+    if inventory.wireguard is not None and not Path("/sys/class/net", WIREGUARD_INTERFACE).exists():
+        yield (
+            f"WireGuard's {WIREGUARD_INTERFACE} is not up on this host. Copy the file of `rspdns-registrar "
+            "wireguard` for it to /etc/wireguard, then "
+            f"`systemctl enable --now wg-quick@{WIREGUARD_INTERFACE}`"
         )
     for name in names:
         if problem := _gate_problem(folder, name):

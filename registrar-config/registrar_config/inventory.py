@@ -1,9 +1,10 @@
 """The inventory: every host that speaks to the registrars, and they themselves, in one TOML file."""
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import StrictModel, duplicates, find, load
@@ -45,6 +46,9 @@ _SHARED_BUSY = 0.2
 """Registrars on one machine that are busier than this are worth a word."""
 
 SHORTEST_LIFE_BOUND_S = 300
+WIREGUARD_INTERFACE: Final = "rspdns0"
+WIREGUARD_PORT: Final = 51820
+_CLIENTS: Final = ("agent", "backend", "client")
 
 Network = IPv4Network | IPv6Network
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -97,6 +101,11 @@ def _policy(text: str) -> str:
 Name = Annotated[str, AfterValidator(_name)]
 
 
+def _outside(text: str) -> str:
+    Endpoint.parse(text, WIREGUARD_PORT)
+    return text
+
+
 class RegistrarEntry(StrictModel):
     """One registrar. Several may share an address: then each has ports of its own."""
 
@@ -108,6 +117,9 @@ class RegistrarEntry(StrictModel):
     """For agents and backends; default: 3863, and 3864, ... for further ones at the same address."""
     enrp_port: Port | None = None
     """For the other registrars; default: 9901, and 9902, ..."""
+    outside: Annotated[str, AfterValidator(_outside)] | None = None
+    """With `[wireguard]`: where others reach this host (UDP port 51820 unless given), if `address` exists in
+    the tunnel only. Default: at `address`."""
 
 
 class ClientEntry(StrictModel):
@@ -169,6 +181,13 @@ class PoolUserEntry(BackendEntry):
     """As in ppu-agent.toml. With "poll" the registrars' ENRP port stays closed to them."""
 
 
+class WireGuardConfig(StrictModel):
+    """Has `rspdns-registrar wireguard` make a configuration for every host, and lets SCTP in by it only."""
+
+    hosts: tuple[Annotated[str, AfterValidator(_address)], ...] = ()
+    """The hosts of the networks in `addresses`, each by its address. Single addresses are hosts anyway."""
+
+
 class Inventory(StrictModel):
     """The inventory file."""
 
@@ -190,6 +209,8 @@ class Inventory(StrictModel):
     filter: Literal["nftables", "elsewhere"] = "nftables"
     """The packet filter of these hosts. "nftables": `render` writes it, the unit `rspdns-filter` loads it,
     and `check` fails on a registrar's host without it. "elsewhere": your firewall keeps strangers away."""
+    wireguard: WireGuardConfig | None = None
+    """`[wireguard]`: between registrars and all others SCTP goes through tunnels of WireGuard only."""
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -212,11 +233,40 @@ class Inventory(StrictModel):
         for location, entry in find(document, ("pool", "*")):
             if isinstance(entry, dict) and not entry.keys() & {"policy", "transport"}:
                 yield location, "needs policy or transport, or both"
+        yield from _wireguard_problems(document)
 
     @property
     def followers(self) -> tuple[BackendEntry, ...]:
         """All hosts that follow the registrars: name servers, then clients."""
         return (*self.backend, *self.client)
+
+    @property
+    def wireguard_hosts(self) -> dict[IPAddress, str]:
+        """The hosts that WireGuard connects, by address, each with the names of its entries."""
+        entries: list[tuple[str, tuple[Network, ...]]] = [
+            (entry.name, (ip_network(entry.address),)) for entry in self.registrar
+        ]
+        entries += [(client.name, client.networks) for client in (*self.agent, *self.followers)]
+        single = [
+            network.network_address
+            for _, networks in entries
+            for network in networks
+            if network.num_addresses == 1
+        ]
+        listed = [ip_address(host) for host in self.wireguard.hosts] if self.wireguard else []
+        return {
+            host: ", ".join(name for name, networks in entries if any(host in one for one in networks))
+            for host in dict.fromkeys((*single, *listed))
+        }
+
+    def wireguard_endpoint(self, host: IPAddress) -> Endpoint:
+        """Return where a host receives what others send through the tunnel."""
+        return Endpoint.parse(self.wireguard_outside.get(host, str(host)), WIREGUARD_PORT)
+
+    @property
+    def wireguard_outside(self) -> dict[IPAddress, str]:
+        """The registrars whose addresses exist in the tunnel only, and where they are reached."""
+        return {ip_address(one.address): one.outside for one in self.registrar if one.outside is not None}
 
     @property
     def sizing(self) -> Sizing | None:
@@ -250,6 +300,14 @@ class Inventory(StrictModel):
                 "join such a pool can enter it with others, while it is empty; all other servers are then "
                 "refused"
             )
+        if self.wireguard is not None:
+            for client in (*self.agent, *self.followers):
+                for network in client.networks:
+                    if not any(host in network for host in self.wireguard_hosts):
+                        yield (
+                            f"{network} of {client.name!r}: [wireguard] lists none of its hosts, so they "
+                            "reach no registrar; name them in `hosts`"
+                        )
         sizing = self.sizing
         if sizing is None:
             most = most_elements(len(self.registrar), self.agent_reregistration_ms)
@@ -354,6 +412,21 @@ def _announce_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | i
             continue  # told elsewhere
         if problem:
             yield location, problem
+
+
+def _wireguard_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the hosts of [wireguard] that no entry has, and outside addresses without [wireguard]."""
+    networks = []
+    for path in (("registrar", "*", "address"), *((kind, "*", "addresses", "*") for kind in _CLIENTS)):
+        for _, text in find(document, path):
+            with contextlib.suppress(TypeError, ValueError):
+                networks.append(ip_network(text))
+    for location, text in find(document, ("wireguard", "hosts", "*")):
+        with contextlib.suppress(ValueError):  # told elsewhere
+            if not any(ip_address(text) in network for network in networks):
+                yield location, f"no registrar, agent, backend or client has the address {text}"
+    for location, _ in find(document, ("registrar", "*", "outside")) if "wireguard" not in document else ():
+        yield location, "it is for WireGuard, and there is no table [wireguard]"
 
 
 def _port_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

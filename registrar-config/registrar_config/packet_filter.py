@@ -7,10 +7,22 @@ backends ENRP, registrars reach agents and backends, and nobody else anything.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import collapse_addresses, ip_network
-from typing import Any
+from typing import Any, Final
 
-from registrar_config.inventory import AgentEntry, BackendEntry, ClientEntry, Inventory, Network
+from registrar_config.inventory import (
+    WIREGUARD_INTERFACE,
+    AgentEntry,
+    BackendEntry,
+    ClientEntry,
+    Inventory,
+    Network,
+)
 from registrar_config.options import RegistrarSettings, parse_group
+
+_TUNNEL_ONLY: Final = (
+    "# All others speak SCTP through the tunnel, where a key proves the sender's address.",
+    f'iifname != "{WIREGUARD_INTERFACE}" meta l4proto sctp counter drop',
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,13 @@ def packet_filter(inventory: Inventory, name: str) -> str:
     """
     networks = _addresses_of(inventory, name)
     admissions = list(_admissions(inventory, networks))
-    rules = [rule for admission in admissions for rule in _rules(admission)]
+    # Servers that everyone may reach are reached outside of the tunnel, too.
+    admissions.sort(key=lambda admission: admission.sources is not None)
+    rules: list[str] = []
+    for admission in admissions:
+        if inventory.wireguard is not None and admission.sources is not None and _TUNNEL_ONLY[1] not in rules:
+            rules += _TUNNEL_ONLY
+        rules += _rules(admission)
     dropped = {3863, 9899, 9901}
     if inventory.announce is not None:
         dropped.add(parse_group(inventory.announce).port)

@@ -1,99 +1,96 @@
-"""The WireGuard example carries what registrars say to each other, and nothing of it is seen below."""
+"""The files of `rspdns-registrar wireguard`, used by wg-quick on three hosts: SCTP goes by tunnel only."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from registrar_config import load_inventory, render_files
 
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.waiting import until
 
-EXAMPLE = REPOSITORY / "registrar-config/examples/wireguard/rspdns0.conf"
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
-SOCKETS = Path("/var/run/wireguard")
-TUNNEL = ("10.0.0.1", "10.0.0.2")
-BELOW = ("192.0.2.1", "192.0.2.2")
-COUNT_SCTP = """table inet below {
+REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
+INVENTORY = """\
+[[registrar]]
+name = "r1"
+address = "10.53.0.1"
+[[registrar]]
+name = "r2"
+address = "10.99.0.2"
+outside = "10.53.0.2"
+[[backend]]
+name = "ns"
+addresses = ["10.53.0.3"]
+[wireguard]
+"""
+INSIDE = {"r1": "10.53.0.1", "r2": "10.99.0.2", "ns": "10.53.0.3"}
+OUTSIDE = {**INSIDE, "r2": "10.53.0.2"}
+COUNT = """table inet below {
   counter plain { }
+  counter plain_tcp { }
   counter tunnel { }
   chain input {
     type filter hook input priority -300; policy accept;
     iifname "below" meta l4proto sctp counter name plain
+    iifname "below" meta l4proto tcp counter name plain_tcp
     iifname "below" udp dport 51820 counter name tunnel
   }
 }
 """
+START = """
+mkdir -p /run/wireguard
+mount -t tmpfs none /run/wireguard
+wg-quick up "$1"
+exec sleep infinity
+"""
+"""wg finds wireguard-go at a socket that has the interface's name: hosts must not share the folder."""
 
 
-def key(*command: str, given: str = "") -> str:
-    return subprocess.run(
-        ["wg", *command], input=given, capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def configuration(number: int, private: list[str], public: list[str]) -> str:
-    """Return the example as it is on one host: on the other one all names and addresses are exchanged."""
-    text = EXAMPLE.read_text()
-    if number == 1:
-        for first, second in (("r1>", "r2>"), TUNNEL, BELOW):
-            text = text.replace(first, "@").replace(second, first).replace("@", second)
-    for host in (0, 1):
-        text = text.replace(f"<private key of r{host + 1}>", private[host])
-        text = text.replace(f"<public key of r{host + 1}>", public[host])
-    return text
+def load(host: Namespace, rules: str) -> None:
+    done = subprocess.run(
+        host.command("nft", "-f", "-"), input=rules, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture
-def hosts(namespaces: Callable[[], Namespace], tmp_path: Path) -> Iterator[list[Namespace]]:
-    """Two hosts on an open network, a tunnel between them."""
-    made = [namespaces(), namespaces()]
-    # The control socket is a file, which all namespaces share: so the names must differ.
-    interfaces = [f"wg{host.name[-6:]}{number}" for number, host in enumerate(made)]
-    try:
-        connect(made, interfaces, tmp_path)
-        yield made
-    finally:
-        for interface in interfaces:
-            with suppress(FileNotFoundError):
-                (SOCKETS / f"{interface}.sock").unlink()
-
-
-def connect(made: list[Namespace], interfaces: list[str], tmp_path: Path) -> None:
-    made[0].ip(*f"link add below type veth peer name below netns {made[1].name}".split())
-    private = [key("genkey"), key("genkey")]
-    public = [key("pubkey", given=one) for one in private]
-    for number, host in enumerate(made):
-        host.ip("address", "add", f"{BELOW[number]}/24", "dev", "below")
+def hosts(namespaces: Callable[[], Namespace], tmp_path: Path) -> dict[str, Namespace]:
+    """Three hosts on an open network, with the packet filters and the tunnels of their inventory."""
+    inventory = tmp_path / "inventory.toml"
+    inventory.write_text(INVENTORY)
+    command = (
+        sys.executable,
+        "-m",
+        "registrar_config",
+        "wireguard",
+        inventory,
+        "--output",
+        tmp_path / "made",
+    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    network = namespaces()
+    network.ip("link", "add", "lan", "type", "bridge", "forward_delay", "0")
+    network.ip("link", "set", "lan", "up")
+    made = {name: namespaces() for name in INSIDE}
+    for name, host in made.items():
+        network.ip("link", "add", name, "type", "veth", "peer", "name", "below", "netns", host.name)
+        network.ip("link", "set", name, "up", "master", "lan")
+        host.ip("address", "add", f"{OUTSIDE[name]}/24", "dev", "below")
         host.ip("link", "set", "below", "up")
-        interface = interfaces[number]
-        start_wireguard(host, interface, tmp_path)
-        file = tmp_path / f"{interface}.conf"
-        file.write_text(configuration(number, private, public))
-        file.chmod(0o600)
-        stripped = tmp_path / f"{interface}.wg"
-        stripped.write_text(host.run("wg-quick", "strip", str(file)).stdout)
-        said = host.run("wg", "setconf", interface, str(stripped))
-        assert said.returncode == 0, said.stderr
-        host.ip("address", "add", f"{TUNNEL[number]}/24", "dev", interface)
-        host.ip("link", "set", interface, "mtu", "1420", "up")
-        counting = subprocess.run(
-            host.command("nft", "-f", "-"), input=COUNT_SCTP, capture_output=True, text=True, check=False
-        )
-        assert counting.returncode == 0, counting.stderr
-
-
-def start_wireguard(host: Namespace, interface: str, folder: Path) -> None:
-    """The kernel's WireGuard where it has one, wireguard-go elsewhere."""
-    if host.run("ip", "link", "add", interface, "type", "wireguard").returncode == 0:
-        return
-    log = folder / f"{interface}.log"
-
-    host.start("wireguard-go", "-f", interface, log=log)
-    until(lambda: host.run("wg", "show", interface).returncode == 0, 20, log)
+        load(host, COUNT)
+        load(host, render_files(load_inventory(inventory))[name]["rspdns.nft"])
+        log = tmp_path / f"{name}.wg-quick"
+        file = str(tmp_path / "made" / INSIDE[name] / "rspdns0.conf")
+        host.start("unshare", "--mount", "sh", "-ec", START, "sh", file, log=log)
+        until(lambda: "sctp" in host.run("ip", "rule").stdout, 30, log)  # noqa: B023 - waited for at once
+        key = Path(file).read_text().split("PrivateKey = ")[1].split()[0]
+        assert key not in log.read_text() + done.stdout + done.stderr
+    return made
 
 
 def counted(host: Namespace, name: str) -> int:
@@ -101,20 +98,31 @@ def counted(host: Namespace, name: str) -> int:
     return int(said.stdout.split("packets ")[1].split()[0])
 
 
-def test_registrars_speak_through_the_tunnel_and_only_there(hosts: list[Namespace], tmp_path: Path) -> None:
-    for number, host in enumerate(hosts):
-        command = [sys.executable, "-m", "registrar_config", "run", f"--number={number + 1}", "--force"]
-        command += [f"--address={TUNNEL[number]}", f"--peer={TUNNEL[1 - number]}"]
+def test_sctp_goes_through_the_tunnel_and_nothing_else_gets_in(
+    hosts: dict[str, Namespace], tmp_path: Path
+) -> None:
+    for number, name, other in ((1, "r1", "r2"), (2, "r2", "r1")):
+        command = [sys.executable, "-m", "registrar_config", "run", f"--number={number}", "--force"]
+        command += [f"--address={INSIDE[name]}", f"--peer={INSIDE[other]}"]
         command += ["--agent-reregistration-ms=300", "--log-json"]
-        host.start(*command, sctp=True, log=tmp_path / f"registrar-{number}.log")
+        hosts[name].start(*command, sctp=True, log=tmp_path / f"{name}.log")
 
-    def listed(at: int, sentinel: int) -> bool:
-        asked = (sys.executable, ASK, TUNNEL[at], f"rspdns-sentinel-{sentinel}")
-        said = hosts[at].run(*asked, sctp=True)
+    def listed(by: str, at: str, sentinel: int) -> bool:
+        asked = (sys.executable, ASK, INSIDE[at], f"rspdns-sentinel-{sentinel}")
+        said = hosts[by].run(*asked, sctp=True)
         return said.returncode == 0 and bool(json.loads(said.stdout)["pool_elements"])
 
-    for at, sentinel in ((0, 2), (1, 1)):
-        until(lambda: listed(at, sentinel), 60, f"registrar {at + 1} lists no sentinel {sentinel}")  # noqa: B023 - waited for at once
-    for host in hosts:
+    for by, at, sentinel in (("ns", "r1", 2), ("ns", "r2", 1)):
+        until(lambda: listed(by, at, sentinel), 40, f"registrar {at} lists no sentinel {sentinel}")  # noqa: B023 - waited for at once
+    for host in hosts.values():
         assert counted(host, "tunnel") > 10
         assert counted(host, "plain") == 0
+    before = counted(hosts["r1"], "plain_tcp")
+    hosts["ns"].run(sys.executable, "-c", f"import socket; socket.socket().connect_ex(('{INSIDE['r1']}', 9))")
+    assert counted(hosts["r1"], "plain_tcp") > before, "TCP goes as without the tunnel"
+
+    # Without its key the name server is nobody: its SCTP comes as it is, and is dropped.
+    hosts["ns"].ip("rule", "del", "ipproto", "sctp", "table", "51820")
+    reached = hosts["ns"].run(sys.executable, REACH, "0", f"{INSIDE['r1']}:3863", sctp=True)
+    assert json.loads(reached.stdout) == [], reached.stderr
+    assert counted(hosts["r1"], "plain") > 0

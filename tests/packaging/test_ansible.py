@@ -105,6 +105,13 @@ def test_the_role_loads_the_packet_filter_unless_the_inventory_has_it_elsewhere(
     assert listed(inventory)["all"]["vars"]["rspdns_filter"] == "elsewhere"
 
 
+@pytest.mark.parametrize("outside", ["192.0.2.9", "192.0.2.9:7000", "2001:db8::9", "[2001:db8::9]:7000"])
+def test_registrar_in_a_tunnel_is_set_up_at_its_outside_address(inventory: Path, outside: str) -> None:
+    inventory.write_text(INVENTORY.replace('"10.0.0.3"\nasap', f'"10.0.0.3"\noutside = "{outside}"\nasap'))
+    of_host = listed(inventory)["_meta"]["hostvars"]["10.0.0.3"]
+    assert of_host["ansible_host"] == outside.removesuffix(":7000").strip("[]")
+
+
 def test_the_registrars_have_the_ports_that_they_are_started_with(inventory: Path) -> None:
     variables = listed(inventory)["all"]["vars"]
     asap, enrp = [], []

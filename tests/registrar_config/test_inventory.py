@@ -72,6 +72,12 @@ def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
         (registrars("10.0.0.1") + '[[pool]]\nhandles = ["a"]\n', ":4: pool[0]: needs policy or transport"),
         (registrars("10.0.0.1") + '[[pool]]\nhandles = ["a"]\npolicy = "x"\n', ":6: pool[0].policy: "),
         (registrars("10.0.0.1") + '[[backend]]\nname = "b"\naddresses = []\n', "addresses: needs at least 1"),
+        (registrars("10.0.0.1") + 'outside = "192.0.2.1"\n', ":4: registrar[0].outside: it is for WireGuard"),
+        (registrars("10.0.0.1") + 'outside = "here"\n[wireguard]\n', "'here' is not ADDRESS or ADDRESS:PORT"),
+        (
+            registrars("10.0.0.1") + '[wireguard]\nhosts = ["10.9.0.1"]\n',
+            ":5: wireguard.hosts[0]: no registrar",
+        ),
     ],
 )
 def test_an_error_says_where_and_what(tmp_path: Path, text: str, problem: str) -> None:
@@ -175,3 +181,67 @@ def test_a_client_asks_only_unless_it_is_let_follow(tmp_path: Path) -> None:
     as_polling = read(tmp_path, registrars("10.0.0.1") + entry + 'follow = "poll"\n')
     as_client = read(tmp_path, registrars("10.0.0.1") + entry.replace("backend", "client"))
     assert render_files(as_client) == render_files(as_polling)
+
+
+WIREGUARD = (
+    "expected_elements = 9\n"
+    + registrars("10.0.0.1", "10.0.0.1", "10.0.0.3")
+    + """outside = "192.0.2.3:7000"
+[[agent]]
+name = "a"
+addresses = ["10.1.0.0/16"]
+handles = ["x"]
+sctp_ports = [5060]
+[[client]]
+name = "c"
+addresses = ["10.2.0.1"]
+[wireguard]
+hosts = ["10.1.0.7"]
+"""
+)
+
+
+def test_wireguard_connects_every_host_with_the_registrars_and_keeps_its_keys(tmp_path: Path) -> None:
+    file, made = tmp_path / "inventory.toml", tmp_path / "made"
+    file.write_text(WIREGUARD)
+    command = ["wireguard", str(file), "--output", str(made)]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    files = {path.name: path / "rspdns0.conf" for path in made.iterdir()}
+    assert {*files} == {"10.0.0.1", "10.0.0.3", "10.1.0.7", "10.2.0.1"}, "r1 and r2 share a host"
+    texts = {host: path.read_text() for host, path in files.items()}
+    private = {host: text.split("PrivateKey = ")[1].split()[0] for host, text in texts.items()}
+    assert len({*private.values()}) == 4
+    for host, text in texts.items():
+        assert files[host].stat().st_mode & 0o777 == 0o600
+        peers = {line.split()[2].removesuffix("/32") for line in text.splitlines() if "AllowedIPs" in line}
+        is_registrar = host in ("10.0.0.1", "10.0.0.3")
+        assert peers == ({*files} if is_registrar else {"10.0.0.1", "10.0.0.3"}) - {host}
+        assert private[host] not in done.output + "".join(texts[other] for other in texts.keys() - {host})
+    assert "ListenPort = 7000" in texts["10.0.0.3"]
+    assert "Endpoint = 192.0.2.3:7000" in texts["10.1.0.7"]
+    assert "Endpoint = 10.0.0.1:51820" in texts["10.1.0.7"]
+
+    files["10.2.0.1"].unlink()
+    assert CliRunner().invoke(main, command).exit_code == 0
+    again = {host: path.read_text() for host, path in files.items()}
+    assert again["10.1.0.7"] == texts["10.1.0.7"], "no registrar's key has changed"
+    assert again["10.2.0.1"] != texts["10.2.0.1"]
+    assert again["10.0.0.1"] != texts["10.0.0.1"], "it knows the new key"
+    files["10.1.0.7"].write_text("[Interface]\n")
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 1
+    assert f"{files['10.1.0.7']} has no private key" in refused.output
+
+
+def test_packet_filter_lets_sctp_in_by_the_tunnel_only(tmp_path: Path) -> None:
+    lines = render_files(read(tmp_path, WIREGUARD))["a"]["rspdns.nft"].splitlines()
+    rules = [line.strip() for line in lines if line.strip().endswith(("accept", "drop"))]
+    tunnel = rules.index('iifname != "rspdns0" meta l4proto sctp counter drop')
+    assert rules[:tunnel] == ["iif lo accept", "sctp dport { 5060 } accept"]
+    assert "saddr" in rules[tunnel + 1]
+
+
+def test_network_without_listed_hosts_is_told(tmp_path: Path) -> None:
+    doubts = [*read(tmp_path, WIREGUARD.replace('["10.1.0.7"]', "[]")).doubts()]
+    assert [one for one in doubts if "[wireguard]" in one and "10.1.0.0/16" in one], doubts
