@@ -17,6 +17,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -30,7 +31,10 @@
 #define SOCKET_NAME_PREFIX "sctp-userland/"
 #define SOCKET_NAME_FORMAT SOCKET_NAME_PREFIX "%x/%llx"
 
-#define SERVICE_FOLDER "/run/sctp-userland" /* root makes it: an sctpd of its owner is believed, besides root's and one's own */
+/* Root makes this folder: an sctpd of its owner is believed, besides root's and one's own. An sctpd whose abstract name a stranger holds listens here,
+ * under the number of its network namespace. Only root and the owner can take that name. */
+#define SERVICE_FOLDER "/run/sctp-userland"
+#define SERVICE_NAME_PREFIX SERVICE_FOLDER "/net-"
 #define NOBODY 65534 /* as all are shown that this namespace of users doesn't know */
 
 #define MESSAGE_MAX (256 * 1024)  /* bytes: the largest user message, usrsctp's send buffer */
@@ -203,6 +207,18 @@ static inline socklen_t abstract_name(struct sockaddr_un *address, const char *n
 		length++;
 	}
 	return (socklen_t)(__builtin_offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+/* The name in the service's folder for the network namespace of this thread. Return its length, 0: that namespace is unknown. */
+static inline socklen_t service_name(struct sockaddr_un *address)
+{
+	struct stat namespace;
+
+	*address = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	if (stat("/proc/thread-self/ns/net", &namespace) < 0)
+		return 0;
+	snprintf(address->sun_path, sizeof(address->sun_path), SERVICE_NAME_PREFIX "%llu", (unsigned long long)namespace.st_ino);
+	return sizeof(*address);
 }
 
 /* Whether what this user's sctpd says may be believed. */

@@ -150,9 +150,5 @@ def test_the_registrars_unit_reads_the_file_that_render_writes() -> None:
     assert unit["ExecStart"].endswith(" $REGISTRAR_OPTIONS")
 
 
-def test_sctpd_as_a_service_waits_for_one_that_sctp_run_left_behind() -> None:
-    assert " --wait 10 " in read(SCTPD)["Service"]["ExecStart"]
-
-
 def test_sctpd_as_a_service_has_the_same_timers_as_one_started_by_sctp_run() -> None:
     assert read(SCTPD)["Service"]["ExecStart"].endswith(SCTPD_OPTIONS)

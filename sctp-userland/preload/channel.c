@@ -17,6 +17,7 @@
 #define NOTED 65536 /* descriptors */
 #define ERRNO_MAX 4095
 #define BITS (8 * (int)sizeof(unsigned long))
+#define CONNECT_S 3 /* far longer than sctpd needs to accept; a stranger who has its name may never do so */
 #define TURN_MS 20 /* far longer than a turn takes; no program stands still for longer when sctpd has no processor */
 
 /* One connection per thread. Whatever the program did to the descriptor (closed all, forked) shows in inode or process. */
@@ -51,11 +52,12 @@ uint32_t channel_number(void)
 
 static bool is_connection(int fd)
 {
-	struct sockaddr_un expected, found;
+	struct sockaddr_un expected, found = { 0 };
 	socklen_t length = abstract_name(&expected, CONTROL_NAME), got = sizeof(found);
 
-	return real()->getpeername(fd, (struct sockaddr *)&found, &got) == 0 && got == length &&
-	       memcmp(&found, &expected, length) == 0;
+	return real()->getpeername(fd, (struct sockaddr *)&found, &got) == 0 &&
+	       ((got == length && memcmp(&found, &expected, length) == 0) ||
+		strncmp(found.sun_path, SERVICE_NAME_PREFIX, strlen(SERVICE_NAME_PREFIX)) == 0);
 }
 
 static void close_connection(int fd)
@@ -65,21 +67,39 @@ static void close_connection(int fd)
 	close(fd);
 }
 
-static int open_connection(void)
+/* Return a descriptor, or -1 and errno: ECONNREFUSED if no sctpd that is believed listens there. */
+static int connect_to(const struct sockaddr_un *address, socklen_t length)
 {
-	struct sockaddr_un address;
-	socklen_t length = abstract_name(&address, CONTROL_NAME);
-	int fd = real()->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), size = BUFFER, moved, result;
+	const struct timeval patience = { .tv_sec = CONNECT_S }, for_ever = { 0 };
+	int fd = real()->socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), result;
 
 	if (fd < 0)
 		return -1;
+	real()->setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)); /* that of connect(), too */
 	do
-		result = real()->connect(fd, (struct sockaddr *)&address, length);
+		result = real()->connect(fd, (const struct sockaddr *)address, length);
 	while (result < 0 && errno == EINTR);
 	if (result < 0 || !trusted(fd)) {
 		close(fd);
 		return fail(ECONNREFUSED);
 	}
+	real()->setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &for_ever, sizeof(for_ever));
+	return fd;
+}
+
+/* First to the name that no stranger can take: it is there only where one has the other. */
+static int open_connection(void)
+{
+	struct sockaddr_un address;
+	socklen_t length = service_name(&address);
+	int fd = length > 0 ? connect_to(&address, length) : fail(ECONNREFUSED), size = BUFFER, moved;
+
+	if (fd < 0 && errno == ECONNREFUSED) {
+		length = abstract_name(&address, CONTROL_NAME);
+		fd = connect_to(&address, length);
+	}
+	if (fd < 0)
+		return -1;
 	real()->setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	moved = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR);
 	if (moved >= 0) {

@@ -5,6 +5,8 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "calls.h"
@@ -247,17 +249,11 @@ static void ready_listener(struct watch *watch, uint32_t)
 		pause_listener(); /* until what was turned away is closed */
 }
 
-int control_listen(gid_t group, bool everyone)
+/* Return 0 or -errno. */
+static int listen_at(const struct sockaddr_un *address, socklen_t length)
 {
-	struct sockaddr_un address;
-	socklen_t length = abstract_name(&address, CONTROL_NAME);
-
-	own_user = geteuid();
-	allowed_group = group;
-	everyone_allowed = everyone;
-	keep_spare();
 	listener.fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (listener.fd < 0 || bind(listener.fd, (struct sockaddr *)&address, length) < 0 || listen(listener.fd, 128) < 0) {
+	if (listener.fd < 0 || bind(listener.fd, (const struct sockaddr *)address, length) < 0 || listen(listener.fd, 128) < 0) {
 		int error = -errno;
 
 		if (listener.fd >= 0)
@@ -265,6 +261,68 @@ int control_listen(gid_t group, bool everyone)
 		return error;
 	}
 	return loop_add(&listener);
+}
+
+/* Whether an sctpd lives there. It isn't asked, which would count its idle time anew: a socket of another type is refused in another way than
+ * one whose sctpd has ended. */
+static bool lives_at(const struct sockaddr_un *address, socklen_t length)
+{
+	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool lives = fd >= 0 && connect(fd, (const struct sockaddr *)address, length) < 0 && errno == EPROTOTYPE;
+
+	if (fd >= 0)
+		close(fd);
+	return lives;
+}
+
+int control_listen(gid_t group, bool everyone)
+{
+	struct sockaddr_un address;
+	int error;
+
+	own_user = geteuid();
+	allowed_group = group;
+	everyone_allowed = everyone;
+	keep_spare();
+	error = listen_at(&address, abstract_name(&address, CONTROL_NAME));
+	if (error == 0 && lives_at(&address, service_name(&address))) {
+		control_end();
+		error = -EADDRINUSE;
+	}
+	return error;
+}
+
+/* Between looking and listening nobody else may do so. The lock belongs to the folder's owner, whose sctpd may come after root's. */
+static int lock_folder(void)
+{
+	struct stat folder;
+	int fd;
+
+	mkdir(SERVICE_FOLDER, 0755);
+	fd = open(SERVICE_FOLDER "/lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || flock(fd, LOCK_EX) < 0)
+		return -1;
+	if (stat(SERVICE_FOLDER, &folder) < 0 || fchown(fd, folder.st_uid, folder.st_gid) < 0)
+		errno = 0; /* not allowed: it has this owner already */
+	return fd;
+}
+
+int control_listen_in_folder(void)
+{
+	const mode_t mask = umask(0); /* all may connect; control_serve() decides whom it serves */
+	struct sockaddr_un address;
+	const socklen_t length = service_name(&address);
+	const int lock = length > 0 ? lock_folder() : -1;
+	int error = lock < 0 ? -ECONNREFUSED : lives_at(&address, length) ? -EADDRINUSE : 0;
+
+	if (error == 0) {
+		unlink(address.sun_path); /* that of one which has ended */
+		error = listen_at(&address, length);
+	}
+	if (lock >= 0)
+		close(lock);
+	umask(mask);
+	return error;
 }
 
 int control_next_ms(void)

@@ -9,6 +9,10 @@
  * everyone: any user may. Return 0 or -errno (-EADDRINUSE: another sctpd serves this network namespace). */
 int control_listen(gid_t group, bool everyone);
 
+/* After that, where a stranger has the name: listen in the service's folder, which root's sctpd makes. Return 0 or -errno (-EADDRINUSE: another
+ * one lives there; -ECONNREFUSED: this user may not). */
+int control_listen_in_folder(void);
+
 /* Serve this connected descriptor from now on, if its other end's user may; else close it and return false. */
 bool control_serve(int fd);
 

@@ -18,6 +18,7 @@
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
+#include "stranger.h"
 
 #define NET_MS 2000 /* a net under the wake-ups: what it finds is counted, and a fault */
 #define NICENESS -10
@@ -118,6 +119,20 @@ static void serve(const struct settings *settings)
 	control_end();
 }
 
+/* Return 0 or -errno: -EADDRINUSE if another sctpd serves this network namespace, -ECONNREFUSED if a stranger has the name and this one may not
+ * listen elsewhere. Doubtful: when the stranger leaves just as two start at once, each may take another place. */
+static int listen_somewhere(const struct settings *settings)
+{
+	int error = control_listen(settings->group, settings->everyone);
+
+	if (error != -EADDRINUSE || !stranger_has_name())
+		return error;
+	error = control_listen_in_folder();
+	if (error == 0)
+		stranger_tell("This sctpd serves in " SERVICE_FOLDER ": programs that see another /run have no SCTP until it starts again after that");
+	return error;
+}
+
 /* Another sctpd may be about to end for idleness: unless it answers, its place is taken. One that is stuck still runs. With --wait, the end of
  * either is waited for, without questions: each would count its idle time anew. */
 static int listen_or_find_running(const struct settings *settings)
@@ -129,7 +144,7 @@ static int listen_or_find_running(const struct settings *settings)
 	for (attempt = 0; attempt < 50 && answer == SHOW_NONE; attempt++) {
 		if (attempt > 0)
 			usleep(20000);
-		error = control_listen(settings->group, settings->everyone);
+		error = listen_somewhere(settings);
 		if (error != -EADDRINUSE)
 			return error;
 		answer = show_answers();
@@ -140,7 +155,7 @@ static int listen_or_find_running(const struct settings *settings)
 		log_line("another one serves this network namespace: waiting for its end");
 	while (error == -EADDRINUSE && loop_now_ms() < until_ms) {
 		usleep(20000);
-		error = control_listen(settings->group, settings->everyone);
+		error = listen_somewhere(settings);
 	}
 	if (error == -EADDRINUSE && answer == SHOW_REFUSES)
 		log_line("%s", REFUSES_USER);
@@ -182,7 +197,7 @@ int main(int argc, char **argv)
 		return EXIT_RUNNING;
 	}
 	if (error == -ECONNREFUSED) {
-		log_line("%s", STRANGER_HAS_NAME);
+		stranger_tell("Where root starts sctpd, it serves in " SERVICE_FOLDER " meanwhile");
 		return 1;
 	}
 	if (error == 0)

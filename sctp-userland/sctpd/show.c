@@ -10,6 +10,7 @@
 
 #include "../protocol.h"
 #include "loop.h"
+#include "stranger.h"
 
 #define PATIENCE_S 5
 
@@ -19,13 +20,12 @@ static int fail(const char *why)
 	return 1;
 }
 
-/* Connect to the one that runs; set *answer to what is known of it, if it isn't to be asked. */
-static int connect_running(enum show_answer *answer)
+/* Connect to one that runs there; set *answer to what is known of it, if it isn't to be asked. */
+static int connect_to(const struct sockaddr_un *address, socklen_t length, enum show_answer *answer)
 {
 	const struct timeval patience = { .tv_sec = PATIENCE_S };
-	struct sockaddr_un address;
 	struct ucred peer;
-	socklen_t length = abstract_name(&address, CONTROL_NAME), peer_length = sizeof(peer);
+	socklen_t peer_length = sizeof(peer);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 
 	*answer = SHOW_NONE;
@@ -33,13 +33,27 @@ static int connect_running(enum show_answer *answer)
 		return -1;
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)); /* that of connect(), too */
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	if (connect(fd, (struct sockaddr *)&address, length) < 0)
+	if (connect(fd, (const struct sockaddr *)address, length) < 0)
 		*answer = errno == EAGAIN ? SHOW_SILENT : SHOW_NONE;
 	else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_length) < 0 || !is_believed(peer.uid))
 		*answer = SHOW_STRANGER;
 	else
 		return fd;
 	close(fd);
+	return -1;
+}
+
+/* As clients do: first to the name that no stranger can take. */
+static int connect_running(enum show_answer *answer)
+{
+	struct sockaddr_un address;
+	int fd = connect_to(&address, service_name(&address), answer);
+
+	if (fd >= 0 || *answer == SHOW_SILENT)
+		return fd;
+	if (!stranger_has_name())
+		return connect_to(&address, abstract_name(&address, CONTROL_NAME), answer);
+	*answer = SHOW_STRANGER;
 	return -1;
 }
 
@@ -78,7 +92,8 @@ static int say_why_not(enum show_answer answer, bool connected)
 {
 	switch (answer) {
 	case SHOW_STRANGER:
-		return fail(STRANGER_HAS_NAME);
+		stranger_tell("No sctpd serves here");
+		return 1;
 	case SHOW_REFUSES:
 		return fail(REFUSES_USER);
 	case SHOW_SILENT:

@@ -5,9 +5,6 @@
 
 #include "../protocol.h"
 
-#define STRANGER_HAS_NAME "a program of another user has its name (@" CONTROL_NAME ") in this network namespace: " \
-	 "see ss -xlp; end that one"
-
 #define REFUSES_USER "the one of this network namespace serves root, its own user and its --group, not this user: socket() fails with EACCES"
 
 /* Print what the sctpd of this network namespace serves; return the exit status. */

@@ -54,6 +54,68 @@ for number in range(10):
 print("served")
 """
 
+EXIT_RUNNING = 3
+CONNECT = (
+    "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
+    "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
+)
+FORKS = """
+import os, socket, threading, time
+def connections():
+    found = 0
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(number)) as copy:
+                found += copy.getpeername() == b"\\0sctp-userland"
+        except OSError:
+            pass
+    return found
+def use():
+    socket.socket(2, 1, 132).close()
+    ready.wait()
+    over.wait()
+ready, over = threading.Barrier(6), threading.Event()
+threads = [threading.Thread(target=use) for _ in range(5)]
+for thread in threads:
+    thread.start()
+ready.wait()
+print(connections(), end=" ", flush=True)
+pid = os.fork()
+if pid == 0:
+    print(connections(), end=" ")
+    with socket.socket(2, 1, 132) as first, socket.socket(2, 1, 132) as second:
+        first.bind(("127.0.0.1", 0)); first.listen(1); second.connect(first.getsockname())
+    print(connections(), end=" ", flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+over.set()
+for thread in threads:
+    thread.join()
+with socket.socket(2, 1, 132):
+    deadline = time.monotonic() + 10
+    while connections() > 1 and time.monotonic() < deadline:  # a thread is joined a moment before its end
+        time.sleep(0.05)
+    print(connections())
+"""
+"""Counts the connections of this process to sctpd, before and after a fork."""
+STRANGER = """
+import os, socket, sys, time
+os.setuid(12345)
+name = "\\0sctp-userland"
+taker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+taker.bind(name)
+if sys.argv[1] != "bound":
+    taker.listen(0)
+if sys.argv[1] == "full":
+    waiting = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    waiting.connect(name)
+print("sits", flush=True)
+while sys.argv[1] == "accepts":
+    kept = taker.accept()
+time.sleep(100)
+"""
+"""A program of another user that takes sctpd's abstract name, in the way of its argument."""
+
 
 def sctpd() -> str:
     """Return the program sctp-run would start."""

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sctp.daemon import SCTPD, as_nobody, daemons, library_for_all, python, serves, start_sctpd
+from tests.sctp.daemon import (
+    CONNECT,
+    EXIT_RUNNING,
+    FORKS,
+    SCTPD,
+    as_nobody,
+    daemons,
+    library_for_all,
+    python,
+    serves,
+    start_sctpd,
+)
 from tests.support.live_systemd import OWN_MOUNTS
 from tests.support.namespaces import REPOSITORY, SCTP_RUN, Namespace
 from tests.support.waiting import until
@@ -21,13 +32,8 @@ from tests.support.waiting import until
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("without_kernel_sctp")]
 
 EXIT_NO_PRIVILEGE = 77
-EXIT_RUNNING = 3
 CAP_NET_RAW = 13
 SERVICE_USER = 998
-CONNECT = (
-    "import socket; a = socket.socket(2, 1, 132); a.bind(('127.0.0.1', 0)); a.listen(1);"
-    "b = socket.socket(2, 1, 132); b.connect(a.getsockname()); print('connected')"
-)
 
 
 def test_many_starts_give_one_daemon_and_it_goes(namespace: Namespace) -> None:
@@ -136,46 +142,6 @@ def test_clients_need_no_privilege(namespace: Namespace) -> None:
     assert daemon.poll() is None
 
 
-FORKS = """
-import os, socket, threading, time
-def connections():
-    found = 0
-    for number in map(int, os.listdir("/proc/self/fd")):
-        try:
-            with socket.socket(fileno=os.dup(number)) as copy:
-                found += copy.getpeername() == b"\\0sctp-userland"
-        except OSError:
-            pass
-    return found
-def use():
-    socket.socket(2, 1, 132).close()
-    ready.wait()
-    over.wait()
-ready, over = threading.Barrier(6), threading.Event()
-threads = [threading.Thread(target=use) for _ in range(5)]
-for thread in threads:
-    thread.start()
-ready.wait()
-print(connections(), end=" ", flush=True)
-pid = os.fork()
-if pid == 0:
-    print(connections(), end=" ")
-    with socket.socket(2, 1, 132) as first, socket.socket(2, 1, 132) as second:
-        first.bind(("127.0.0.1", 0)); first.listen(1); second.connect(first.getsockname())
-    print(connections(), end=" ", flush=True)
-    os._exit(0)
-os.waitpid(pid, 0)
-over.set()
-for thread in threads:
-    thread.join()
-with socket.socket(2, 1, 132):
-    deadline = time.monotonic() + 10
-    while connections() > 1 and time.monotonic() < deadline:  # a thread is joined a moment before its end
-        time.sleep(0.05)
-    print(connections())
-"""
-
-
 def test_a_forked_child_holds_no_connections_of_other_threads(namespace: Namespace) -> None:
     """It has that of the thread that forked until it takes its own; the parent's stay whole."""
     run = python(namespace, FORKS)
@@ -204,7 +170,7 @@ def test_serves_with_the_capability_alone(namespace: Namespace) -> None:
         assert f"CapPrm:\t{1 << CAP_NET_RAW:016x}\n" in status
         run = as_nobody(namespace, CONNECT, *IS_SERVICE)
         assert run.stdout == "connected\n", run.stderr
-        assert "another user has its name" in namespace.run(str(SCTPD), "--status").stderr
+        assert f"user {SERVICE_USER} has its name" in namespace.run(str(SCTPD), "--status").stderr
         assert "Protocol not supported" in as_nobody(namespace, CONNECT).stderr
 
 
