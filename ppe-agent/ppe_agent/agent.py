@@ -20,6 +20,7 @@ from ppe_agent.addresses import NoLocalAddress
 from ppe_agent.configuration import AgentConfig, MulticastConfig, load_configuration
 from ppe_agent.loop import LoopWatch
 from ppe_agent.relay import RelayEnd
+from ppe_agent.server import in_by_another
 from ppe_agent.servers import Servers
 from ppe_agent.status_model import AgentStatus, MulticastStatus
 from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable
@@ -207,6 +208,10 @@ class Agent:
                 f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
                 "it still. Run the command again: it succeeds as soon as a registrar no longer lists it"
             )
+        twins = self._servers.twins(chosen)
+        if request.get("wait") and twins:
+            told = "; ".join(f"{name}: {in_by_another(twin)}" for name, twin in twins.items())
+            raise ControlError(f"drained, but not out of its pool: {told}; drain it there, too")
         return {"as": self._servers.describe_these(chosen)}
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:

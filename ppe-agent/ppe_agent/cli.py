@@ -186,7 +186,8 @@ def _status_or_problem(config: Path) -> AgentStatus | str:
 
 def _show_states(result: dict[str, Any], *, is_surprise: bool = False) -> None:
     for server in result["as"]:
-        why = f" ({server['reason']})" if server["state"] == "drained" and is_surprise else ""
+        is_surprise_here = is_surprise or server.get("twin") is not None
+        why = f" ({server['reason']})" if server["state"] == "drained" and is_surprise_here else ""
         click.echo(f"{server['name']}: {server['state']}{why}")
 
 

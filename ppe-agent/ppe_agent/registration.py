@@ -450,7 +450,8 @@ class RegistrationMachine:
             if registrar == self.registrar and self._is_contested(now):
                 return False
             self._actions.append(Renew(f"not listed by {registrar}"))
-        if is_in and registrar == self.registrar:
+        # A drained server may be in by another sidecar: the registrar says so that was in charge, or any.
+        if (is_in or self.state in HAS_LEFT) and registrar == (self.registrar or registrar):
             self._look_for_twin(resolution, now)
         home = self.registrar if is_in else None
         if self._outvoted.told(registrar, home, listed, resolution.answered_at_s):

@@ -29,6 +29,11 @@ from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
 _INTERVAL_S: Final = 0.5
 
 
+def in_by_another(twin: int) -> str:
+    """Say that the server stays in its pool by the element `twin`."""
+    return f"another sidecar has this server in as {twin:08x}"
+
+
 class DrainFile:
     """Looks for the file `path`; None: there is none to look for."""
 
@@ -208,6 +213,7 @@ class Server:
             "moved_count": self.registration.machine.moved_count,
             "rejected_count": self.registration.machine.rejected_count,
             "collision_count": self.registration.machine.collision_count,
+            "twin": None if self.twin is None else f"{self.twin:08x}",
             "taken_by": self.registration.machine.taken_by,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
@@ -217,12 +223,20 @@ class Server:
             "listed_by": listed_by,
         }
 
+    @property
+    def twin(self) -> int | None:
+        """The element by which another sidecar has this server in its pool."""
+        return self.registration.machine.twin
+
     def _state_and_reason(self) -> tuple[ServerState, str]:
         """Say in one word and in a few why the AS is in its pool or not."""
         now = time.monotonic()
         where = self.registration.state
+        twin = self.twin
         if where in IS_LEAVING:
             return "leaving", "drained" if self.is_drained else self._health.reason(now)
+        if self.is_drained and twin is not None:
+            return "drained", f"drained, but {in_by_another(twin)}: drain it there, too"
         if self._kept.state.drained:
             return "drained", "drained by the operator; undrain lets it in again"
         if self._drain_file.is_there:
@@ -231,9 +245,8 @@ class Server:
             state: ServerState = "down" if self._health.is_down else "unknown"
             return "held" if self._health.is_well else state, self._health.reason(now)
         if where is Membership.IN:
-            twin = self.registration.machine.twin
             if twin is not None:
-                return "in", f"registered twice: another sidecar has this server in as {twin:08x}"
+                return "in", f"registered twice: {in_by_another(twin)}"
             return "in", self._health.reason(now)
         if not self._load_was_read:
             return "joining", f"waiting for the first load ({self._load_config.source})"

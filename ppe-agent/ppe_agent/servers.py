@@ -182,6 +182,14 @@ class Servers:
             if (here[name].is_unconfirmed if name in here else self._may_be_listed(name))
         ]
 
+    def twins(self, names: Sequence[str]) -> dict[str, int]:
+        """Those of these that another sidecar has in, with the identifiers there."""
+        return {
+            server.config.name: server.twin
+            for server in self.running
+            if server.config.name in names and server.twin is not None
+        }
+
     def _may_be_listed(self, name: str) -> bool:
         """Tell whether an earlier run may have left it registered: it waits for the first registrar."""
         lives_s = DOUBTFUL_LIVES * LIVES * self._config.reregistration_ms / 1000

@@ -49,6 +49,11 @@ def render(status: AgentStatus, columns: int) -> Group:
         if server["state_problem"]:
             words = f"{server['name']}: {server['state_problem']}. It goes on, but identifier and drain "
             parts.append(Text(words + "would be lost should the agent restart now", style="red"))
+        if server["twin"]:
+            words = (
+                f"{server['name']}: another sidecar has the same server in as {server['twin']}. Let one of "
+            )
+            parts.append(Text(words + "them register it: a drain of one leaves the server in", style="red"))
         if server["taken_by"]:
             words = f"{server['name']}: {server['taken_by']} registered its identifier "
             words += f"({server['collision_count']} collisions)"

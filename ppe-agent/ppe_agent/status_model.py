@@ -68,6 +68,8 @@ class ServerStatus(TypedDict):
     """How often a registrar refused it."""
     collision_count: int
     """How often another host had its identifier."""
+    twin: str | None
+    """The identifier by which another sidecar has the same server in; null: there is none."""
     taken_by: str | None
     """The host that had its identifier last: address and port. null: none had."""
     fall_count: int

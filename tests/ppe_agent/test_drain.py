@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import ServerState, StateDirectory
 
-from rserpool import RegistrarAddress, Resolution
+from rserpool import PoolElement, RegistrarAddress, Resolution
 from tests.ppe_agent.fakes import FakePool, settle
 from tests.ppe_agent.whole_agent import patch, write
 from tests.support.waiting import until_async
@@ -128,6 +129,39 @@ async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
         (5080, True),
     ]
     await asyncio.gather(*(one.close() for one in agent._servers.running))
+
+
+async def test_drain_of_a_server_that_a_second_sidecar_has_in_says_so(
+    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = joined
+    first = agent._servers.running[0]
+    machine = first.registration.machine
+    registrar = machine.registrar
+    assert registrar is not None
+    twin = replace(machine.element, identifier=9)
+
+    def hear(*elements: PoolElement) -> None:
+        for later_s in (1.0, 10.0):
+            now = time.monotonic() + later_s
+            answer = Resolution(first.registration.handle, True, None, elements, now, now)
+            machine.check_listed(registrar, answer, now)
+
+    hear(machine.element, twin)
+    assert first.describe([])["twin"] == "00000009"
+    with pytest.raises(
+        ControlError, match=r"not out of its pool: sip-5060: another sidecar has .* 00000009; drain it"
+    ):
+        await agent._drain({"name": "sip-5060", "wait": True})
+    hear(twin)
+    drained = await agent._drain({"name": "sip-5060"})
+    words = "drained, but another sidecar has this server in as 00000009: drain it there, too"
+    assert [(one["state"], one["reason"]) for one in drained["as"]] == [("drained", words)]
+    monkeypatch.setattr(cli, "request", lambda *_, **__: drained)
+    shown = CliRunner().invoke(cli.main, ["drain", "-c", str(tmp_path / "agent.toml")])
+    assert words in shown.output
+    hear()
+    assert await agent._drain({"name": "sip-5060", "wait": True})
 
 
 async def test_a_reload_does_not_make_it_gone(

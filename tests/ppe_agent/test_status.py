@@ -27,6 +27,7 @@ SERVER: ServerStatus = {
     "moved_count": 0,
     "rejected_count": 0,
     "collision_count": 0,
+    "twin": None,
     "taken_by": None,
     "fall_count": 0,
     "state_problem": None,
