@@ -222,8 +222,10 @@ EXPORTED int sctp_getpaddrs(int fd, sctp_assoc_t association, struct sockaddr **
 		}
 		from += length;
 	}
-	if (kept == 0)
+	if (kept == 0) {
 		sctp_freepaddrs(*addresses);
+		*addresses = NULL;
+	}
 	return kept;
 }
 
@@ -246,7 +248,7 @@ static void look_up(int fd, sctp_assoc_t association, struct known_peer *known)
 
 	known->peer.association = association_key(fd, association);
 	known->peer.count = 0;
-	known->is_whole = true;
+	known->is_whole = count > 0; /* when it fails, the next message asks again */
 	for (i = 0; i < count; i++) {
 		const struct sockaddr *address = (const struct sockaddr *)at;
 		struct address *found = &known->peer.addresses[known->peer.count];

@@ -1,5 +1,6 @@
 """The gate without sockets (with AddressSanitizer and UBSan), its rules file, and what it tells."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -15,11 +16,18 @@ from tests.support.namespaces import REPOSITORY
 FOLDER = REPOSITORY / "registrar-config"
 
 
-def test_what_the_gate_decides_under_sanitizers() -> None:
+@pytest.mark.parametrize("program", ["gate-test", "preload-test"])
+def test_the_gate_holds_under_sanitizers(tmp_path: Path, program: str) -> None:
     built = subprocess.run(["make", "-C", str(FOLDER), "asan"], capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
+    (tmp_path / "rules").write_text("registrar 10.0.0.1\nuser 10.0.0.2\nend\n")
     done = subprocess.run(
-        [str(FOLDER / "build-asan/gate-test")], capture_output=True, text=True, check=False, timeout=120
+        [str(FOLDER / "build-asan" / program)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**os.environ, "RSPDNS_GATE_RULES": str(tmp_path / "rules")},
     )
     assert (done.returncode, done.stdout) == (0, "right\n"), done.stderr
 

@@ -1,0 +1,15 @@
+/* What gate_preload_system.c does: set by gate_preload.c. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+struct system_below {
+	uint8_t bytes[64]; /* what is received, of the association 7 of 10.0.0.2 */
+	size_t length;
+	int failures; /* of the next look-ups of a peer's addresses */
+	bool is_unconfirmed;
+};
+
+extern struct system_below below;
