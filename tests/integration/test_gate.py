@@ -17,6 +17,7 @@ from rserpool.policies import WeightedRoundRobin
 from rserpool import LeastUsed, PoolElement, Protocol, Transport, asap, enrp
 from tests.support import attacks
 from tests.support.asker import Asker
+from tests.support.builds import runtime, sanitized_gate
 from tests.support.members import Members
 from tests.support.namespaces import Namespace, own_namespace
 from tests.support.waiting import until
@@ -74,9 +75,11 @@ class Site:
     def is_dead(self) -> bool:
         """Whether rspregistrar has ended at least once since its log began."""
         log = self.log.read_text() if self.log.exists() else ""
-        return "registrar_died" in log or not any(
-            Path(f"/proc/{pid}/comm").read_text() == "rspregistrar\n" for pid in self.near.pids()
-        )
+        return "registrar_died" in log or not self.registrar_pids()
+
+    def registrar_pids(self) -> list[int]:
+        pids = self.near.pids()
+        return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "rspregistrar\n"]
 
     def begin_server(self, identifier: int, handle: str) -> None:
         """Begin to register a pool element of the server's host."""
@@ -147,7 +150,10 @@ def bare(bare_site: Site) -> Site:
 
 @pytest.fixture(scope="module")
 def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """rspregistrar behind the gate, for all attacks one after the other: none may harm it."""
+    """rspregistrar behind the gate, for all attacks one after the other: none may harm it.
+
+    The gate is built with AddressSanitizer and UBSan, which end rspregistrar at its first wrong step.
+    """
     folder = tmp_path_factory.mktemp("gated")
     with own_namespace() as near, own_namespace() as far:
         (folder / "rules").write_text(RULES)
@@ -162,8 +168,14 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             ),
             sctp=True,
             log=site.log,
+            environment={
+                "RSPDNS_GATE_LIBRARY": f"{runtime()}:{sanitized_gate() / 'librspdns-gate.so'}",
+                "ASAN_OPTIONS": "detect_leaks=0",
+            },
         )
         until(lambda: "gate_loaded" in site.log.read_text(), told=site.log)
+        [registrar] = site.registrar_pids()
+        assert "libasan" in Path(f"/proc/{registrar}/maps").read_text()
         yield site
 
 

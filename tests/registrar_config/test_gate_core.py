@@ -11,18 +11,14 @@ from registrar_config import load_inventory
 from registrar_config.gate import GateReport, check_rules, exposition, gate_rules, in_words
 from structlog.testing import capture_logs
 
-from tests.support.namespaces import REPOSITORY
-
-FOLDER = REPOSITORY / "registrar-config"
+from tests.support.builds import sanitized_gate
 
 
 @pytest.mark.parametrize("program", ["gate-test", "preload-test"])
 def test_the_gate_holds_under_sanitizers(tmp_path: Path, program: str) -> None:
-    built = subprocess.run(["make", "-C", str(FOLDER), "asan"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
     (tmp_path / "rules").write_text("registrar 10.0.0.1\nuser 10.0.0.2\nend\n")
     done = subprocess.run(
-        [str(FOLDER / "build-asan" / program)],
+        [str(sanitized_gate() / program)],
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""Builds of sctp-userland that only tests need: each once, whoever of several test processes asks first."""
+"""Builds that only tests need: each once, whichever of several test processes asks first."""
 
 import fcntl
 import os
@@ -8,14 +8,15 @@ from pathlib import Path
 from tests.support.namespaces import REPOSITORY
 
 SCTP_USERLAND = REPOSITORY / "sctp-userland"
+REGISTRAR_CONFIG = REPOSITORY / "registrar-config"
 
 
-def build(target: str) -> None:
-    """Run make for this target of sctp-userland; another test process waits meanwhile."""
-    folder = os.open(SCTP_USERLAND, os.O_RDONLY | os.O_DIRECTORY)
+def build(target: str, of: Path = SCTP_USERLAND) -> None:
+    """Run make for this target in the folder `of`; another test process waits meanwhile."""
+    folder = os.open(of, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
-        command = ["make", "-s", "-j2", "-C", str(SCTP_USERLAND), target]
+        command = ["make", "-s", "-j2", "-C", str(of), target]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     finally:
@@ -26,6 +27,12 @@ def sanitized() -> Path:
     """Return the folder with sctpd, and in `library/` the library, built with the sanitizers."""
     build("asan")
     return SCTP_USERLAND / "build-asan"
+
+
+def sanitized_gate() -> Path:
+    """Return the folder with the registrars' gate and its tests, built with the sanitizers."""
+    build("asan", REGISTRAR_CONFIG)
+    return REGISTRAR_CONFIG / "build-asan"
 
 
 def runtime() -> str:
