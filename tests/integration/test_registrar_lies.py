@@ -1,7 +1,8 @@
 """One registrar of three lies, in the place of a real one, to the other two, which obey it, and the backend.
 
-The rule: no stranger is shown, and no live member is missing for longer than 1.5 s. An element that the liar
-itself is home of is no stranger: without a key any registrar may have elements.
+A pool user that only polls the registrars is beside it. The rule: no stranger is shown, and no live member is
+missing for longer than 1.5 s. An element that the liar itself is home of is no stranger: without a key any
+registrar may have elements.
 """
 
 import itertools
@@ -16,12 +17,15 @@ from tests.support.backend import ADDRESS, HANDLE, OWNER
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.dns_watch import DnsWatch
 from tests.support.namespaces import end, own_namespace
+from tests.support.polling_user import PollingUser
 from tests.support.waiting import until
 
 LIES_S = 6.0
 MISSING_S = 1.5
 MOST_LACKING = 0.25
 """The part of all answers that may lack a live member while the lies last."""
+KNOWN_AFTER_S = 10.5
+"""A registrar keeps its identifier, whatever others do to its sentinel, when it has had it for so long."""
 LIAR = 3
 INVENTED_PORT = 6666
 
@@ -38,10 +42,23 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
         yield made
 
 
+@pytest.fixture(scope="module")
+def polling(chain: Chain) -> PollingUser:
+    """A pool user beside the backend that polls the same registrars, and has known them for long."""
+    words = (HANDLE, f"{ADDRESS}/32", *chain.registrars.addresses_with_enrp)
+    made = PollingUser(chain.namespace, words, chain.folder / "polling.log")
+    until(lambda: made.ports == set(SIP_PORTS), 40, made.log)
+    time.sleep(KNOWN_AFTER_S)
+    return made
+
+
 @pytest.mark.parametrize("kind", ["takeover", "steal", "steal-address", "ghosts"])
-def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(kind: str, chain: Chain) -> None:
+def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(
+    kind: str, chain: Chain, polling: PollingUser
+) -> None:
     until(chain.backend.is_known, 40, chain.backend.log)
     until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS), 40, chain.backend.log)
+    until(lambda: polling.ports == set(SIP_PORTS), 40, polling.log)
     watch = DnsWatch(chain.namespace, OWNER, chain.folder / f"watch-{kind}.txt")
     chain.registrars.kill(LIAR)
     honest = [one for one in chain.registrars.addresses_with_enrp if one != own(chain)]
@@ -67,6 +84,9 @@ def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(kind: str, c
         shown_s = [began_s, *(one.asked_at_s for one in answers if port in one.ports), ended_s]
         gap_s = max(later - before for before, later in itertools.pairwise(shown_s))
         assert gap_s < MISSING_S, f"port {port} was missing for {gap_s:.2f} s"
+        gaps_s = [0.0, *polling.gaps_s(port, began_s, ended_s)]
+        assert max(gaps_s) < MISSING_S, f"port {port}, where registrars are polled: missing {gaps_s}"
+        assert sum(gaps_s) < MOST_LACKING * (ended_s - began_s), f"port {port}, polled: missing {gaps_s}"
         lacking = sum(port not in one.ports for one in answers)
         assert lacking < MOST_LACKING * len(answers), f"{lacking} of {len(answers)} answers lack port {port}"
 

@@ -79,6 +79,40 @@ def test_a_registrar_that_is_asked_only_answers_for_its_own() -> None:
     assert play.members() == list(TEN[1:])
 
 
+def test_a_polled_member_that_was_back_at_once_is_contested_when_it_leaves_again() -> None:
+    """Somebody takes it out again and again; its sidecar takes a fresh identifier in the end."""
+    play = lies(followed=False)
+    play.answer(0, *at_home()[1:])
+    assert play.members() == list(TEN[1:])
+    play.wait(0.9)
+    play.answer(0, *at_home())
+    for _ in range(5):
+        play.answer(0, *at_home()[1:])
+        assert missing(play, 0.9) == 0
+        assert play.view().suspected == (1,)
+        play.answer(0, *at_home())
+    play.answer(0, *at_home()[1:])
+    play.wait(1)
+    fresh = pe(66, R1, "10.0.0.1")
+    play.answer(0, *at_home()[1:], fresh)
+    assert play.members() == [*TEN[1:], 66]
+    play.answer(0, *at_home()[1:])
+    play.wait(1)
+    assert 66 in play.members()
+    play.wait(CONTESTED_S)
+    assert play.members() == list(TEN[1:])
+
+
+def test_a_polled_member_that_was_back_after_a_while_leaves_at_once() -> None:
+    play = lies(followed=False)
+    for _ in range(3):
+        play.answer(0, *at_home()[1:])
+        assert play.members() == list(TEN[1:])
+        play.wait(6)
+        play.answer(0, *at_home())
+        play.wait(20)
+
+
 @pytest.mark.parametrize("followed", [True, False], ids=["followed", "polled"])
 def test_a_takeover_of_all_that_a_living_registrar_owns_removes_nobody(followed: bool) -> None:
     """It moves the sentinels, too, and denies everybody; the sidecars renew every 2 s."""

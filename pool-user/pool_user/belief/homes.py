@@ -12,17 +12,21 @@ although they live. Two things tell such a removal from a true one:
 A member that leaves in such a way is **contested**: it stays in, and is probed, for `CONTESTED_S`. By then a
 live one has noticed that it is missing and has registered again.
 
-A home that is asked only, by polling, pushes nothing: its answer without the PE counts at once.
+A home that is asked only, by polling, pushes nothing: its answer without the PE counts at once. If the server
+is back within RESTLESS_WITHIN_S, somebody may be taking it out again and again: it is *restless*, and
+contested from then on, for RESTLESS_S. It may be back under another identifier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from pool_user.belief.identities import Place, place_of
 from pool_user.belief.listing import Listing
-from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S
+from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S, RESTLESS_S, RESTLESS_WITHIN_S
 from pool_user.registrars.standing import Court
+from pool_user.views import Member
 
 
 @dataclass(slots=True)
@@ -45,6 +49,10 @@ class Homes:
 
     def __init__(self) -> None:
         self._homes: dict[int, _Home] = {}
+        self._left_s: dict[Place, float] = {}
+        """When a polled home answered without the server there; the oldest first."""
+        self._restless_s: dict[Place, float] = {}
+        """Since when servers are restless; the oldest first."""
 
     def __contains__(self, identifier: object) -> bool:
         return identifier in self._homes
@@ -55,10 +63,10 @@ class Homes:
         known = self._homes.get(identifier)
         return known is not None and known.contested_s is None
 
-    def confirm(
-        self, identifier: int, home: int, listings: Mapping[int, Listing], court: Court, now: float
-    ) -> None:
-        """The registrar `home`, which is settled, lists the PE as its own."""
+    def confirm(self, member: Member, listings: Mapping[int, Listing], court: Court, now: float) -> None:
+        """Its home registrar, which is settled, lists the member as its own."""
+        identifier, home = member.identifier, member.home_registrar
+        self._note_return(place_of(member), now)
         known = self._homes.get(identifier)
         former = None if known is None or known.has_let_go else court.homes.get(known.home)
         if (
@@ -92,7 +100,7 @@ class Homes:
 
     def hold(
         self,
-        leaving: Set[int],
+        leaving: Mapping[int, Member],
         listings: Mapping[int, Listing],
         court: Court,
         followed: Collection[int],
@@ -100,13 +108,20 @@ class Homes:
     ) -> set[int]:
         """Return those of the `leaving` members that stay for now. `followed` registrars push changes."""
         held = set()
-        for identifier in leaving:
+        for identifier, member in leaving.items():
             known = self._homes.get(identifier)
             if known is None or known.has_let_go:
                 continue
-            if self._is_first_hand(identifier, known, listings, court, followed, now):
+            if self._is_first_hand(identifier, known, listings, court, now):
                 known.has_let_go = True
                 continue
+            if self._is_polled_word(identifier, known, listings, court, followed, now):
+                place = place_of(member)
+                if place not in self._restless_s:
+                    known.has_let_go = True
+                    self._left_s.pop(place, None)  # the order is that of leaving
+                    self._left_s[place] = now
+                    continue
             if known.contested_s is None:
                 known.contested_s = now
             if now < known.contested_s + CONTESTED_S:
@@ -114,6 +129,17 @@ class Homes:
         return held
 
     def _is_first_hand(
+        self, identifier: int, known: _Home, listings: Mapping[int, Listing], court: Court, now: float
+    ) -> bool:
+        """Whether the home pushed itself that the member is gone, or has no say any more."""
+        home = known.next_home if self._has_moved(known, now) else known.home
+        index = court.homes.get(home)
+        listing = None if index is None else listings.get(index)
+        if listing is None:
+            return True
+        return listing.has_deleted(identifier) or index in known.deleted_at
+
+    def _is_polled_word(
         self,
         identifier: int,
         known: _Home,
@@ -122,17 +148,29 @@ class Homes:
         followed: Collection[int],
         now: float,
     ) -> bool:
-        """Whether the home itself took the member out, or has no say any more."""
-        has_moved = now >= known.next_s + ESTABLISHED_AFTER_S
-        home = known.next_home if has_moved else known.home
-        index = court.homes.get(home)
+        """Whether the home, which pushes nothing, answered without the member."""
+        has_moved = self._has_moved(known, now)
+        index = court.homes.get(known.next_home if has_moved else known.home)
         listing = None if index is None else listings.get(index)
-        if listing is None:
-            return True
-        if listing.has_deleted(identifier) or index in known.deleted_at:
-            return True
         is_moving = known.next_home != 0 and not has_moved
-        return index not in followed and not is_moving and listing.present(identifier) is None
+        if listing is None or is_moving or index in followed:
+            return False
+        return listing.present(identifier) is None
+
+    @staticmethod
+    def _has_moved(known: _Home, now: float) -> bool:
+        return now >= known.next_s + ESTABLISHED_AFTER_S
+
+    def _note_return(self, place: Place, now: float) -> None:
+        """A server is in; note whether it was out for a moment only, and forget what is long ago."""
+        left_s = self._left_s.pop(place, None)
+        if left_s is not None and now <= left_s + RESTLESS_WITHIN_S:
+            self._restless_s.pop(place, None)
+            self._restless_s[place] = now
+        while self._left_s and now > self._left_s[first := next(iter(self._left_s))] + RESTLESS_WITHIN_S:
+            del self._left_s[first]
+        while self._restless_s and now > self._restless_s[first := next(iter(self._restless_s))] + RESTLESS_S:
+            del self._restless_s[first]
 
     @property
     def contested(self) -> tuple[int, ...]:

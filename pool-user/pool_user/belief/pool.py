@@ -392,10 +392,10 @@ class PoolBelief:
             elif decision.is_in and self._identities.has_left(identifier, now):
                 self._out[identifier] = _out(element, LEFT)
             elif decision.is_in and refusal is None:
-                if decision.is_confirmed:
-                    self._homes.confirm(identifier, element.home_registrar, self._listings, court, now)
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
+                if decision.is_confirmed:
+                    self._homes.confirm(member, self._listings, court, now)
                 if self.rules.keys:
                     self._moves.forget(identifier)
                 else:
@@ -502,7 +502,7 @@ class PoolBelief:
         self, members: dict[int, Member], court: Court, followed: Collection[int], now: float
     ) -> None:
         """Keep members in for a while that others than their home registrars took out."""
-        leaving = self._leaving(members)
+        leaving = {identifier: self._members[identifier] for identifier in self._leaving(members)}
         for identifier in self._homes.hold(leaving, self._listings, court, followed, now):
             members[identifier] = self._members[identifier]
 

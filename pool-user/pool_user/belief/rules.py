@@ -22,9 +22,14 @@ ORPHAN_OUT_S = 30.0
 """How long an orphan that the probe did not reach stays out at most while settled registrars list it. A
 takeover takes some seconds, one that is held up 10 s, a registration life 6 s. A member that is listed after
 that answers to its home."""
-CONTESTED_S = 1.5
+CONTESTED_S = 2.2
 """How long a member stays that others than its home took out. A live one looks for itself at its registrar
-twice a second, and registers again at once."""
+twice a second, and registers again at once; at the latest it renews every 2 s."""
+RESTLESS_WITHIN_S = 5.0
+"""A server is restless if it is back within this time after its home, which is only polled, answered without
+it."""
+RESTLESS_S = 60.0
+"""How long a server is restless: another such answer makes it contested, and not leave at once."""
 ESTABLISHED_AFTER_S = 10.0
 """How long a registrar must list a PE as its own until it speaks for it alone, while the former home
 answers."""
