@@ -10,7 +10,8 @@ one claim:
   the claim was first made, or pushed the deletion after the question was asked that the claim answers: the
   claim is denied. Else the home is asked, and until it answers a PE that is in stays in. So a registrar
   that missed the news of a death can list the PE for as long as it likes. A third party's news bring nobody
-  in before the home's word: that registrar may be catching up, or lie.
+  in before the home's word: that registrar may be catching up, or lie. An answer of the home that was cut off
+  denies nobody, and brings nobody in that it lacks.
 - **Its home is unknown, silent or not settled.** Then whoever lists the PE at present is believed,
   settled or not: the registrar of a PE that just moved, a peer that takes over. A remembered claim is
   denied once every settled registrar has answered without the PE to a question asked after the claim was
@@ -109,10 +110,11 @@ def _judge_by_home(
         return Judgement(Verdict.DENIED, Overruled.BY_HOME)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled, (home,))
-    if listing is None or listing.is_full:
-        return Judgement(Verdict.PENDING, awaited=() if listing is not None else (home,))
-    is_news = home != index and listing.was_settled
-    return Judgement(Verdict.NEWS if is_news else Verdict.PENDING, awaited=(home,))
+    if listing is None:
+        return Judgement(Verdict.PENDING, awaited=(home,))
+    is_news = home != index and (listing.was_settled or listing.is_full)
+    awaited = () if listing.is_full else (home,)
+    return Judgement(Verdict.NEWS if is_news else Verdict.PENDING, awaited=awaited)
 
 
 def _is_full(listing: Listing | None) -> bool:
