@@ -45,7 +45,7 @@ for suite in "$@"; do
     [ -z "${DEBEMAIL:-}" ] || sed -i "s/^Maintainer: .*/Maintainer: ${DEBFULLNAME:-rspdns maintainers} <$DEBEMAIL>/" "$source/debian/control"
     printf 'rspdns (%s+deb%su1) %s; urgency=medium\n\n  * CHANGELOG.md says what changed.\n\n -- %s  %s\n' "$version" "$number" "$suite" \
         "$(sed -n 's/^Maintainer: //p' "$source/debian/control")" "$(date -R -u -d "@$date")" >"$source/debian/changelog"
-    # What pip would fetch is fetched here, for the Python of that release; in the root nothing is.
+    # The packages that pip needs are fetched here, for the Python of that release; nothing is fetched in the root.
     python=$("$here/in_root.sh" "$root" "$layer/ask" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     setup/locked_packages.sh 'production|labs|build' >"$layer/requirements.txt"
     for machine in "${machines[@]}"; do

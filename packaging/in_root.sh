@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# in_root.sh ROOT LAYER COMMAND...: runs a command as root in the Debian root folder ROOT. What it writes goes into the folder
-# LAYER, ROOT stays as it is; with LAYER "-" it is written into ROOT. The network is this machine's. QEMU=/path/to/qemu-aarch64-static:
+# in_root.sh ROOT LAYER COMMAND...: runs a command as root in the Debian root folder ROOT. Its files go into the folder
+# LAYER, ROOT stays as it is; with LAYER "-" they are written into ROOT. The network is this machine's. QEMU=/path/to/qemu-aarch64-static:
 # ROOT is one for arm64, whose programs that emulator runs, for these processes alone (needs Linux 6.7); LAYER is "-".
 set -euo pipefail
 root=${1:?usage: in_root.sh ROOT LAYER COMMAND...} layer=${2:?}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # reproducible.sh [SUITE...]: builds wheel, sdist and the Debian packages (default: bookworm trixie) twice and compares the bytes: a
-# second build of the same commit must give the same. What differs stays in build/reproducible; where diffoscope is
-# installed, it says in what.
+# second build of the same commit must give the same. Differing files stay in build/reproducible; if diffoscope is
+# installed, it names the differences.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- bookworm trixie

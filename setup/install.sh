@@ -31,7 +31,7 @@ remove_files() { # the paths come on standard input
     while read -r path; do
         rm -f "$DESTDIR$path"
         folder=${path%/*}
-        # What a system has anyway stays: /usr/local/bin, /usr/local/lib, /usr/local/share, /etc.
+        # Folders that every system has stay: /usr/local/bin, /usr/local/lib, /usr/local/share, /etc.
         while [ "${folder%/*}" != "$PREFIX" ] && [ "$folder" != "$SYSCONFDIR" ] && rmdir "$DESTDIR$folder" 2>/dev/null; do
             folder=${folder%/*}
         done
@@ -181,7 +181,7 @@ sed "s,/usr/lib/rspdns/,$APPDIR/," pdns-config/examples/pdns.conf | put - "$exam
 # PowerDNS runs it: root's, at a path that no version of Python changes.
 install -m 644 pdns-config/pdns_config/name_table.lua "$new/name_table.lua"
 
-# What pip and venv wrote names the folder in which it was made; so do the modules that pip compiled for itself.
+# Files of pip and venv name the folder in which they were made; so do the modules that pip compiled for itself.
 grep -rlI --null -e "$new" "$new/bin" "$new/pyvenv.cfg" | xargs -0 sed -i "s,$new,$APPDIR,g"
 find "$new/lib" -name __pycache__ -prune -exec rm -rf {} +
 "$new/bin/python" -m compileall -q -x '/(pip|setuptools|pkg_resources|_distutils_hack)/' -s "$new" -p "$APPDIR" "$new/lib"

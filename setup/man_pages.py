@@ -20,16 +20,16 @@ FILES = {
             "/etc/rspdns/zones.d/",
             "The zones: <zone>.toml names the pools, <zone>.zone holds the fixed records.",
         ),
-        ("/var/lib/rspdns/", "What outlives a restart."),
+        ("/var/lib/rspdns/", "The state that outlives a restart."),
         ("/run/rspdns/", "Sockets."),
     ),
     "ppe-agent": (
         ("/etc/ppe-agent/agent.toml", "The sidecar's configuration."),
-        ("/var/lib/ppe-agent/", "What outlives a restart."),
+        ("/var/lib/ppe-agent/", "The state that outlives a restart."),
     ),
     "ppu-agent": (
         ("/etc/ppu-agent/ppu-agent.toml", "The configuration of the client's sidecar."),
-        ("/var/lib/ppu-agent/", "What outlives a restart."),
+        ("/var/lib/ppu-agent/", "The state that outlives a restart."),
     ),
 }
 

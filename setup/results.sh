@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # results.sh [NAME ...]: runs the labs whose figures the documentation shows, and writes docs/results/NAME.md from each.
 # Without names: all of them, one after the other; that takes some hours. The machine should do nothing else meanwhile.
-# What is broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
+# A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard proxies)

@@ -202,13 +202,13 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
 
 @main.command()
 @click.option(
-    "--port", type=click.IntRange(1, 65535), default=5300, show_default=True, help="Where DNS answers."
+    "--port", type=click.IntRange(1, 65535), default=5300, show_default=True, help="The port of DNS."
 )
 @click.option("--address", help="The registrars' address, one of this host; default: its first one.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the files go, kept afterwards; zones and agent.toml that are there stay as they are, "
+    help="The folder of the files, kept afterwards; zones and agent.toml that are there stay as they are, "
     "rspdns.toml and pdns.conf are written anew. Default: a temporary one.",
 )
 @click.option("--no-servers", is_flag=True, help="Start with an empty pool: without the three SIP servers.")

@@ -26,7 +26,7 @@ _CONFIG = config_option(DEFAULT_PATH, "The backend's configuration file, which t
 _ZONES_DIR = click.option(
     "--zones-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the zones are; default: as in the configuration file.",
+    help="The folder of the zones; default: as in the configuration file.",
 )
 
 

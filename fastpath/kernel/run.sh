@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run.sh: has the kernel of this Debian release (12: 6.1) take the BPF program and answer, in an emulated machine (QEMU, no KVM
 # needed); and take that of ppu-guard, too. QEMU and the kernel are fetched with apt and unpacked into build/fastpath-kernel; nothing
-# is installed. Where they can't be had, it says so and fails: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program
+# is installed. If they can't be had, it says so and fails: KERNEL=vmlinuz MODULES=folder take another kernel, QEMU=program
 # another QEMU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -56,7 +56,7 @@ function prequery(reply)
   if qtype == 46 or (qtype >= 249 and qtype <= 255) then return false end -- RRSIG, TKEY, TSIG, transfers, ANY
   name = string.lower(name)
   if find(name, "\\", 1, true) then name = string.gsub(name, "\\[%.\\]", "?") end -- dots that part no labels
-  -- Where the labels of the name begin, the last ones only: no name of the table has more.
+  -- The positions of the name's labels, the last ones only: no name of the table has more.
   local starts, labels, at = { 1 }, 1, 1
   while true do
     local dot = find(name, ".", at, true)

@@ -211,7 +211,7 @@ Line = tuple[str, object, str]
 
 def _sections(settings: PdnsSettings) -> list[tuple[str, list[Line]]]:
     return [
-        ("Where to answer", _listening(settings)),
+        ("Addresses", _listening(settings)),
         ("The backend", _backend(settings)),
         ("Caches: they carry the load, and the backend purges what changed", _caches()),
         ("Zone transfers", _transfers(settings)),
@@ -225,7 +225,7 @@ def _listening(settings: PdnsSettings) -> list[Line]:
         (
             "local-address",
             ", ".join(settings.addresses),
-            "Where a resolver on this host has port 53 of 127.0.0.1, name the public addresses alone.",
+            "If a resolver on this host has port 53 of 127.0.0.1, name the public addresses alone.",
         ),
         ("local-port", settings.listen_port, "UDP and TCP: large answers come over TCP."),
     ]
@@ -262,7 +262,9 @@ def _backend(settings: PdnsSettings) -> list[Line]:
             "two backends, the parent zone in the first one: never lay names of "
             "one over a zone of the other, PowerDNS would deny them.",
         )
-        lines += [(key, value, f"Of {settings.beside.launch}.") for key, value in settings.beside.settings]
+        lines += [
+            (key, value, f"A setting of {settings.beside.launch}.") for key, value in settings.beside.settings
+        ]
     if settings.signed:
         lines += [
             (
@@ -288,7 +290,7 @@ def _transfers(settings: PdnsSettings) -> list[Line]:
         (
             "allow-axfr-ips",
             ", ".join(settings.axfr),
-            "Who may transfer every zone; others need a zone's metadata ALLOW-AXFR-FROM "
+            "Hosts that may transfer every zone; others need a zone's metadata ALLOW-AXFR-FROM "
             "or TSIG-ALLOW-AXFR. A copy of a live zone is not live: run a second name server with a backend "
             "of its own instead.",
         ),
@@ -354,7 +356,11 @@ def _threads(settings: PdnsSettings) -> list[Line]:
 
 def _service(settings: PdnsSettings) -> list[Line]:
     owner: list[Line] = [
-        ("setuid", settings.user, "Who it becomes once it listens; nobody with rights to anything else."),
+        (
+            "setuid",
+            settings.user,
+            "The user that it becomes once it listens, without rights to anything else.",
+        ),
         (
             "setgid",
             settings.user,
@@ -377,7 +383,7 @@ def _service(settings: PdnsSettings) -> list[Line]:
             3,
             "Errors only: at 4 and above every purged name writes a line, which costs more than the purge.",
         ),
-        ("version-string", "anonymous", "Who asks for version.bind is not told what runs here."),
+        ("version-string", "anonymous", "A client that asks for version.bind does not learn what runs here."),
         (
             "security-poll-suffix",
             "",

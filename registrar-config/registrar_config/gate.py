@@ -57,7 +57,7 @@ def gate_rules(inventory: Inventory, own: str) -> str:
     lines += map(_of_pool, inventory.pool)
     text = "\n".join(dict.fromkeys(lines))
     return (
-        f"# Who may say what to registrar {own}.\n"
+        f"# The hosts of registrar {own}, and what each may say.\n"
         "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
         f"# A running registrar reads it within a second, when it is whole.\n{text}\nend\n"
     )

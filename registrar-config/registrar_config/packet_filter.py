@@ -54,7 +54,7 @@ def packet_filter(inventory: Inventory, name: str) -> str:
         dropped.add(parse_group(inventory.announce).port)
     lines = "\n".join(f"        {rule}" for rule in rules)
     return f"""#!/usr/sbin/nft -f
-# Who may speak SCTP to {name}.
+# The hosts that may speak SCTP to {name}.
 # Made from the inventory by `rspdns-registrar render`: change that, not this file. It adds to a firewall that
 # is there: what it drops stays dropped; what it lets through, another may still drop.
 # The unit rspdns-filter loads it: with the services of rspdns, with nftables, and at its reload. By hand:

@@ -1,4 +1,4 @@
-/* What gate_preload_system.c does: set by gate_preload.c. */
+/* The behaviour of gate_preload_system.c, set by gate_preload.c. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs in the User-Mode Linux guest: the Python module that the guest's command line names, with the file for its
-# results. What it prints stands beside them.
+# results. Its output stands beside them.
 for word in $(cat /proc/cmdline); do
     case $word in
         python=*) python=${word#python=} ;;

@@ -30,7 +30,7 @@ ln -s pts/ptmx "$root/dev/ptmx"
 ln -s /proc/self/fd "$root/dev/fd"
 cp -a "$installed"/* "$root/" # not the folder itself: its mode would become that of /
 
-# Of this machine's own services only the journal is started, and D-Bus, which an ordinary user's `systemctl` needs.
+# This machine's own services are not started, but for the journal and D-Bus, which an ordinary user's `systemctl` needs.
 units=$root/etc/systemd/system
 rm -rf "$units"
 mkdir -p "$units"

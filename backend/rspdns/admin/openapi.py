@@ -142,7 +142,7 @@ ROUTES = (
     Route(
         "GET", "/v1/registrars", "registrars", "Every registrar, and how far it is believed.", "Registrars"
     ),
-    Route("GET", "/v1/events", "events", "What happened lately, the oldest first.", "Events"),
+    Route("GET", "/v1/events", "events", "The latest events, the oldest first.", "Events"),
     Route(
         "GET",
         "/v1/events/stream",
@@ -201,7 +201,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.summary,
         "responses": {
             "200": {"description": "As asked.", "content": _content(route.content, route.answer)},
-            "default": {"description": "What was wrong.", "content": _content(JSON, "Error")},
+            "default": {"description": "The problem.", "content": _content(JSON, "Error")},
         },
     }
     if route.parameters:

@@ -50,8 +50,8 @@ _TITLES: Final[Mapping[str, str]] = {
 }
 """The page's title, by the first of its sections."""
 _LATENCIES: Final = (
-    "CPU is what the name server's programs use while dnsperf asks. Of what the kernel answers that holds "
-    "nothing: its own time is by batches, less what asking costs. "
+    "CPU is what the name server's programs use while dnsperf asks. It holds nothing "
+    "of the kernel's answers: their time is by batches, less what asking costs. "
     f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
 )
 _SCALE: Final = (

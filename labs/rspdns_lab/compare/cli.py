@@ -26,7 +26,9 @@ _QUICK_SECONDS = 8
     metavar="NAME",
     help=f"Only this approach; may be repeated: {', '.join(TITLES)}.",
 )
-@click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
+@click.option(
+    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
+)
 @click.option("--calls", type=click.IntRange(1, 100), default=2, show_default=True, help="In each stream.")
 @click.option("--codec", type=click.Choice(list(CODECS)), default="g711", show_default=True)
 @click.option("--framing", type=click.Choice(list(FRAMINGS)), default="rtp", show_default=True)

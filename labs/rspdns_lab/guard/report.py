@@ -66,7 +66,9 @@ T = TypeVar("T", SetUp, Load, Memory)
     help=f"SYNs a second; may be given several times.  [default: {', '.join(map(str, RATES))}]",
 )
 @click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Each round.")
-@click.option("--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Of each rate.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of each rate."
+)
 @click.option("--quick", is_flag=True, help="Three rates, one round of a second each.")
 @report_options
 def guard(rates: Sequence[int], seconds: float, rounds: int, quick: bool, report: ReportFiles) -> None:

@@ -49,7 +49,9 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     metavar="WAY",
     help=f"With --ppu: only this, of {', '.join(way.key for way in ppu.WAYS)}.",
 )
-@click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
+@click.option(
+    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
+)
 @click.option(
     "--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Calls a second, each."
 )

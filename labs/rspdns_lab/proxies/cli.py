@@ -33,7 +33,9 @@ _INTRO: Final = (
     help="Only this fault; may be repeated.",
 )
 @click.option("--proxy", "proxies", multiple=True, type=click.Choice(PROXIES), help="Only this proxy.")
-@click.option("--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Of each fault.")
+@click.option(
+    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
+)
 @click.option("--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Requests a second.")
 @click.option(
     "--seconds", type=click.IntRange(2, 600), default=10, show_default=True, help="After the fault."

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs in the guest: every conformance case on the kernel's SCTP. Where results go comes with the kernel's command line.
+# Runs in the guest: every conformance case on the kernel's SCTP. The kernel's command line says where results go.
 results=$(sed -n 's/.* results=\([^ ]*\).*/\1/p' /proc/cmdline)
 here=$(dirname "$0")
 # The timers that sctpd has in these tests: a lost or a delayed packet then costs no seconds.
