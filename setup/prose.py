@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Lists sentences that open with a stand-in for a noun: `setup/prose.py [FILE...]`; default: all of Git's.
+
+It reads the text of Markdown without headings, tables and code, docstrings, and comments of all other files.
+A sentence begins with the noun that acts, a condition with "if" or "when" (CONTRIBUTING.md).
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+OPENERS = "What|Whatever|Who|Whoever|Whom|Whose|Where|Wherever|Nobody|Of|One that|So many|So long"
+STAND_IN = re.compile(rf"[*_`]*(?:{OPENERS})\b")
+SENTENCE = re.compile(r"(?:^\s*|(?<=[.!?:])[\"”)]?\s+)(?=[*_`]*[A-Z])")
+EXEMPT = ("CHANGELOG.md", "pool-user/", "ppe-agent/", "ppu-agent/", "rserpool/", "sctp-userland/")
+"""Paths that are not read by default: the past keeps its words, the folders are not rewritten yet."""
+
+Text = tuple[int, str]
+"""The number of the first line, and the text."""
+
+
+def comments(source: str, mark: str = "#") -> Iterator[Text]:
+    """Comments up to the end of the line; those below each other in one column are one text."""
+    first, last, text = 0, (0, 0), ""
+    for number, line in enumerate(source.splitlines(), 1):
+        match = re.search(rf"(?<!\S){mark}+ (.*)", line)
+        if match and (number - 1, match.start()) == last:
+            text += "\n" + match[1]
+        elif match:
+            yield first, text
+            first, text = number, match[1]
+        last = (number, match.start()) if match else last
+    yield first, text
+
+
+def python_texts(source: str) -> Iterator[Text]:
+    """Docstrings, those of attributes too, and comments."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Expr(ast.Constant(str() as text)):
+                yield node.lineno, text
+    yield from comments(source)
+
+
+def c_texts(source: str) -> Iterator[Text]:
+    """Comments of both kinds."""
+    for match in re.finditer(r"/\*+(.*?)\*/", source, re.DOTALL):
+        yield source.count("\n", 0, match.start()) + 1, re.sub(r"\n\s*\*", "\n", match[1])
+    yield from comments(source, "//")
+
+
+def markdown_texts(source: str) -> Iterator[Text]:
+    """Paragraphs and list items."""
+    in_code, first, text = False, 0, ""
+    for number, line in enumerate([*source.splitlines(), ""], 1):
+        in_code ^= line.lstrip().startswith("```")
+        has_words = not in_code and re.match(r"\s*$|\s*[|#>]|\s*```|    ", line) is None
+        item = re.match(r"\s*(?:[-*+]|\d+\.)\s+", line)
+        if item or not has_words:
+            yield first, text
+            first, text = number, ""
+        if has_words:
+            first, text = first if text else number, text + line[item.end() if item else 0 :] + "\n"
+    yield first, text
+
+
+READERS: dict[str, Callable[[str], Iterator[Text]]] = {
+    ".py": python_texts,
+    ".c": c_texts,
+    ".h": c_texts,
+    ".md": markdown_texts,
+}
+
+
+def stand_ins(path: Path) -> Iterator[Text]:
+    """Line and sentence of each stand-in in this file."""
+    try:
+        source = path.read_text("utf-8")
+    except UnicodeDecodeError:
+        return  # no text
+    for first, text in READERS.get(path.suffix, comments)(source):
+        for start in SENTENCE.finditer(text):
+            sentence = re.split(r"(?<=[.!?])\s", text[start.end() :].rstrip(), maxsplit=1)[0]
+            if STAND_IN.match(sentence) and not sentence.endswith("?"):
+                yield first + text.count("\n", 0, start.end()), " ".join(sentence.split())
+
+
+def main(names: list[str]) -> int:
+    """Print them with file and line; return 1 when there are any."""
+    if not names:
+        listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
+        names = [name for name in listed.stdout.splitlines() if not name.startswith(EXEMPT)]
+    found = [(path, *each) for path in map(Path, names) if path.is_file() for each in stand_ins(path)]
+    for path, line, sentence in found:
+        print(f"{path}:{line}: {sentence[:100]}")
+    if found:
+        print("These open with a stand-in for a noun: begin with the noun, or a condition (if, when)")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
