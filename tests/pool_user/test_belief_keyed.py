@@ -207,6 +207,22 @@ def test_a_vanished_server_that_registers_anew_has_one_place(play: KeyedPlay) ->
     assert play.targets() == set()
 
 
+def test_a_restart_takes_from_its_file_only_what_the_key_and_accept_allow(play: KeyedPlay) -> None:
+    """The file may have been written before the pool had a key."""
+    mine, theirs = play.view().members
+    stranger = replace(mine, identifier=0xBAD)
+    elsewhere = replace(mine, addresses=(ip_address(STRANGER),))
+    foreign = ip_address("192.0.2.1")
+    not_accepted = replace(mine, identifier=identifier(str(foreign)), addresses=(foreign,))
+    written = [stranger, elsewhere, not_accepted, theirs]
+    for members, recent in ((written, []), ([], written)):
+        after = Play()
+        after.belief.set_pools({POOL: replace(RULES, keys=(KEY,))}, after.now)
+        after.belief.remember(POOL, members, recent, after.now, after.now)
+        view = after.view()
+        assert [one.identifier for one in (*view.members, *view.recent)] == [theirs.identifier]
+
+
 def test_a_pool_without_key_probes_nobody_that_left() -> None:
     play = Play()
     play.settle(0, 1, 2)

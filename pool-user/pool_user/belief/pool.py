@@ -250,17 +250,23 @@ class PoolBelief:
     def remember(
         self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
     ) -> None:
-        """Take what was known before a restart; `stale_since_s` is when it was last vouched for."""
+        """Take what was known before a restart; `stale_since_s` is when it was last vouched for.
+
+        The file may be of a time with other rules: keys and `accept` are applied again.
+        """
         listing = self._listing(MEMORY)
         self._judged_by = None
-        for member in members:
+        for known in members:
+            member = self._invited(known)
+            if member is None:
+                continue
             self.admission.remember(member.identifier)
             transport = Transport(member.protocol, member.port, member.addresses)
             element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
             listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
             self._members.setdefault(member.identifier, member)
             self._homes.remember(member.identifier, member.home_registrar)
-        self._history.recent = tuple(recent)
+        self._history.recent = tuple(recent)  # `_recent` applies the rules
         self._known = True
         self._stale_since_s = stale_since_s
         self.is_dirty = True
@@ -551,12 +557,21 @@ class PoolBelief:
         decision = self._decisions.get(member.identifier)
         if member.identifier in self._out and decision is not None and decision.is_in:
             return False
-        transport, keys = Transport(member.protocol, member.port, member.addresses), self.rules.keys
         if self._identities.has_left(member.identifier, self._now):
             return False
-        if keys and prove(member.identifier, self.handle.encode(), transport, keys) is None:
-            return False
-        return why_refused(transport, self.rules.accept, self.rules.ports) is None
+        return self._invited(member) is not None
+
+    def _invited(self, member: Member) -> Member | None:
+        """The member with the addresses that `accept` allows; None if the rules of now refuse it."""
+        transport, keys = Transport(member.protocol, member.port, member.addresses), self.rules.keys
+        if keys:
+            proven = prove(member.identifier, self.handle.encode(), transport, keys)
+            if proven is None or proven.is_leaving:
+                return None
+            transport = replace(transport, addresses=(proven.address,))
+        if why_refused(transport, self.rules.accept, self.rules.ports) is not None:
+            return None
+        return replace(member, addresses=accepted(transport.addresses, self.rules.accept))
 
     def _stale(self, court: Court, stale_since_s: float, now: float) -> float | None:
         """Since when no registrar can vouch for the pool; None while one can."""
@@ -576,15 +591,13 @@ class PoolBelief:
         return stale_s is not None or self.rules.verified
 
     def _recent(self, now: float) -> tuple[Member, ...]:
-        """The last good ones but those that left by their own word; `accept` may have changed since."""
-        found = []
-        for member in self._history.recent:
-            if self._identities.has_left(member.identifier, now):
-                continue
-            addresses = accepted(member.addresses, self.rules.accept)
-            if addresses and (not self.rules.ports or member.port in self.rules.ports):
-                found.append(replace(member, addresses=addresses, stale=True))
-        return tuple(found)
+        """The last good ones but those that left by their own word; the rules may have changed since."""
+        found = (
+            self._invited(member)
+            for member in self._history.recent
+            if not self._identities.has_left(member.identifier, now)
+        )
+        return tuple(replace(member, stale=True) for member in found if member is not None)
 
 
 EXPIRED = "its home registrar is unknown, and it registered for longer than counts without one"
