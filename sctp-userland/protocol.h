@@ -1,4 +1,4 @@
-/* What the preload library and sctpd say to each other.
+/* The protocol between the preload library and sctpd.
  *
  * Two kinds of AF_UNIX SOCK_SEQPACKET connections, both inside one network namespace (abstract names are per namespace):
  *   control  one per thread of a client: struct request (+ address + data) out, struct reply (+ address + data) in.
@@ -69,7 +69,7 @@ enum operation {
 	OP_COUNT,
 };
 
-/* What a socket's state says, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
+/* The state of each socket, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
 #define STATES_MAX 65536
 #define STATE_KNOWN 1
 #define STATE_LISTENS 2	 /* one-to-one: it receives nothing */

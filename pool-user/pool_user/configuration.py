@@ -1,4 +1,4 @@
-"""What the configuration files of all pool users share: registrars, pool handles, trusted networks."""
+"""The common part of all pool users' configuration files: registrars, pool handles, trusted networks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _pool_key(value: object) -> object:
 
 
 def _dumped(file: PoolKeyFile) -> str:
-    """What stands for it where a configuration is compared: other keys, another text."""
+    """The text that stands for the keys when configurations are compared: other keys, another text."""
     secrets = b"".join(key.secret for key in file.keys)
     return f"{file.path} ({hashlib.sha256(secrets).hexdigest()[:16]})"
 

@@ -30,7 +30,7 @@ class PoolUserMachine:
         self.next_look_s: float | None = None
         """When `look` is to be called again, should nothing be told before; None: not before."""
 
-    # What is told
+    # Reports
 
     def link(self, index: int, up: bool, now: float) -> None:
         """The association with a registrar came up or was lost."""
@@ -89,7 +89,7 @@ class PoolUserMachine:
         """Whether the pool is one of those that are followed."""
         return pool_name(handle) in self.pools.handles
 
-    # What comes of it
+    # Results
 
     def look(self, now: float) -> Mapping[str, PoolView]:
         """Return every pool's view: the mapping of before when none has changed."""

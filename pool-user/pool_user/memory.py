@@ -52,7 +52,8 @@ class RememberedPool:
 
 @dataclass(slots=True)
 class Encoded:
-    """What `encode()` made of each view the last time, to be used again for those that are the very same."""
+    """The parts that `encode()` made of each view the last time, to be used again for views that are the
+    very same."""
 
     to_wall_s: float = float("nan")
     pools: dict[str, tuple[PoolView, orjson.Fragment, orjson.Fragment]] = field(default_factory=dict)
@@ -208,7 +209,7 @@ AT_LEAST_EVERY_S = 10.0
 
 
 class Remembering(Interface):
-    """Who takes the file's pools at the start: the belief of a backend, say."""
+    """The receiver of the file's pools at the start: the belief of a backend, say."""
 
     def remember(
         self,

@@ -56,7 +56,7 @@ Key = TypeVar("Key")
 
 
 class Weighted(NamedTuple):
-    """What the answers say of one member.
+    """The values of one member in the answers.
 
     `priority` 0.. and `weight` 1..65535 are those of the SRV record. `standby` members are shown only when
     nothing else lives. `base` is the weight before slow start, with which the next one is compared;
@@ -166,7 +166,8 @@ def _ranks(members: Mapping[Key, Member]) -> dict[int, int]:
 
 
 def _scale(members: Mapping[Key, Member]) -> float:
-    """What registered weights (32 bits) are multiplied with to fit SRV's 16: 1 when all fit as they are."""
+    """The factor by which registered weights (32 bits) are multiplied to fit SRV's 16: 1 when all fit as
+    they are."""
     largest = max((_registered_weight(m.policy) or 0 for m in members.values()), default=0)
     return 1.0 if largest <= MAX_WEIGHT else MAX_WEIGHT / largest
 

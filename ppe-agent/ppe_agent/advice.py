@@ -1,6 +1,6 @@
-"""What to change when a registrar refuses a registration. Pure: causes in, words out.
+"""Advice for a server whose registration a registrar refuses. Pure: causes in, words out.
 
-Of addresses rspregistrar says one thing only, 0xf008: none that was registered is the association's. Its
+About addresses rspregistrar says one thing only, 0xf008: none that was registered is the association's. Its
 0xf005 (no address or no port left) and 0xf007 (none for ASAP) can't follow once it has found one that is.
 """
 

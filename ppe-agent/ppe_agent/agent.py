@@ -67,7 +67,7 @@ class Discovery:
         self._on_registrars(self._table.registrars)
 
 
-# What can't change while the agent runs.
+# The tables that can't change while the agent runs.
 _FIXED: Final = ("state", "control", "metrics", "relay", "multicast", "reregistration_ms")
 
 
@@ -143,7 +143,7 @@ class Agent:
             await asyncio.gather(stopped, *tasks, return_exceptions=True)
 
     async def _begin_nothing_more(self, reloads: asyncio.Task[None]) -> None:
-        """Whatever joins a pool from now on would never leave it: end a reload that is under way."""
+        """A server that joins a pool from now on would never leave it: end a reload that is under way."""
         if self._discovery is not None:
             self._discovery.close()
         reloads.cancel()

@@ -32,7 +32,7 @@ _SERVER = click.argument("name", metavar="[AS]", required=False)
 _UNIT_USER = "ppe-agent"
 _NAME_THREADS = 8
 _DISK_S = 60.0
-"""So long may the agent's disk take to keep a drain; the server has left its pool long before."""
+"""The time that the agent's disk may take to keep a drain; the server has left its pool long before."""
 
 
 @click.group(cls=CommandGroup)
@@ -67,8 +67,8 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
 def check(config: Path) -> None:
     """Say whether the configuration is right and what it names is on this host: every error with its line.
 
-    Each load source is asked once, and a command run, by the user who checks. Of the service's own file root
-    asks as the user of the service.
+    Each load source is asked once, and a command run, by the user who checks. If the file is the service's
+    own, root asks as the user of the service.
     """
     from ppe_agent.client_addresses import cautions
     from ppe_agent.load_trial import loads_now

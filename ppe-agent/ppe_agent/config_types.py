@@ -17,7 +17,7 @@ Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _OF_SHELLS = frozenset("|&;<>()$`*?[#~\n")
-"""What a shell, which no command here is run by, would act upon."""
+"""The characters upon which a shell would act; no command here is run by a shell."""
 
 
 def filled(problem: str) -> BeforeValidator:

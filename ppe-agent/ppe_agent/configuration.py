@@ -194,7 +194,7 @@ class ServerConfig(StrictModel):
     handle: Annotated[str, AfterValidator(_handle)]
     """The pool handle, 1 to 32 bytes; the same on every host of the pool."""
     transport: Literal["udp", "tcp", "sctp"]
-    """What the server speaks. All members of a pool must agree."""
+    """The transport of the server. All members of a pool must agree."""
     remote: bool = False
     """Whether the server is on another host, where nothing may be installed. It is then judged over the
     network only, and `address` is its own, an IPv4 address. The zone's pool must name this host in
@@ -228,7 +228,7 @@ class ServerConfig(StrictModel):
     """The health checks; at least one. The server is in its pool while all of them pass."""
     damping: DampingConfig = DampingConfig()
     load: LoadConfig | None = None
-    """Where the load comes from; only for policies that carry the load."""
+    """The source of the load; only for policies that carry the load."""
     relay: bool = False
     """Whether ppu-agents may reach this server through this agent (`via = "sctp"`). Needs `[relay]`; UDP and
     TCP only."""
@@ -258,7 +258,7 @@ class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
-    """Where `/metrics` is served, `127.0.0.1:9155` say. Without the table there are no metrics."""
+    """The address and port of `/metrics`, `127.0.0.1:9155` say. Without the table there are no metrics."""
 
 
 class MulticastConfig(StrictModel):
@@ -297,7 +297,8 @@ class RelayConfig(StrictModel):
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 2000
     """TCP connections at a time, of all ppu-agents. Further ones are reset."""
     max_clients: Annotated[int, Field(ge=1, le=100_000)] = 4000
-    """UDP clients at a time, of all ppu-agents. Of more, the one that was silent for longest is forgotten."""
+    """UDP clients at a time, of all ppu-agents. If there are more, the one that was silent for longest is
+    forgotten."""
     agent_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Which part of both one ppu-agent's host may have."""
     idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
@@ -305,7 +306,7 @@ class RelayConfig(StrictModel):
 
     @property
     def limits(self) -> RelayLimits:
-        """What ppu-agents may have."""
+        """The limits of ppu-agents."""
         return RelayLimits(self.max_connections, self.max_clients, self.agent_share, self.idle_s)
 
     @property

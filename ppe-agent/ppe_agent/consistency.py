@@ -1,4 +1,4 @@
-"""What can be wrong between the keys of agent.toml: duplicates, values that don't go together.
+"""The problems between the keys of agent.toml: duplicates, values that don't go together.
 
 Works on the unchecked document, so that these errors are reported together with those of single keys.
 """
@@ -19,7 +19,7 @@ from rserpool import POLICY_KINDS, RegistrarAddress
 MULTICAST = "multicast"
 """In place of a list of registrars: those that announce themselves."""
 ANNOUNCE_GROUP: Final = "239.0.0.50:3863"
-"""Where rspregistrar announces itself unless told otherwise."""
+"""The group at which rspregistrar announces itself by default."""
 
 _PORT: Final[TypeAdapter[int]] = TypeAdapter(Port)
 
@@ -67,7 +67,7 @@ def _multicast_problems(document: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _networks_of_another_family(document: dict[str, Any]) -> Iterator[Problem]:
-    """What is sent to a group comes from an address of its family: networks of the other are of no use."""
+    """An announcement to a group comes from an address of its family: networks of the other are of no use."""
     group = next((text for _, text in find(document, ("multicast", "group"))), ANNOUNCE_GROUP)
     try:
         version = ListenAddress.parse(group).address.version
@@ -172,7 +172,7 @@ _LOADS_OF_THIS_HOST: Final = frozenset({"cpu", "load-average"})
 
 
 def _remote_problems(server: dict[str, Any]) -> Iterator[Problem]:
-    """Of a server on another host, this host knows only what it sees over the network."""
+    """If a server is on another host, this host knows only what the network shows of it."""
     if server.get("remote") is not True:
         return
     for location, kind in find(server, ("check", "*", "type")):

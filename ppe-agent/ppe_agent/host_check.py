@@ -1,4 +1,5 @@
-"""What this host lacks for a configuration that is right: programs, certificates, a directory for the state.
+"""The lacks of this host for a configuration that is right: programs, certificates, a directory for the
+state.
 
 For `ppe-agent check`. It only looks: nothing is run, written or asked over the network; `load_trial` asks.
 """
@@ -27,12 +28,13 @@ from ppe_agent.state import StateDirectory
 from rserpool import Protocol
 
 _PATH_OF_SERVICES: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""Where systemd has its services look for programs (systemd.exec(5)); an ordinary user's has less."""
+"""The path in which systemd has its services look for programs (systemd.exec(5)); an ordinary user's has
+less."""
 
 
 @dataclass(frozen=True)
 class Lack:
-    """What is lacking, and at which key.
+    """A lack, and the key that it concerns.
 
     `is_doubtful`: it is only this user that lacks it, and the sidecar may run as another one.
     """

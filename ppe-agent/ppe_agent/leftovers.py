@@ -39,7 +39,7 @@ class Commands:
         self._ending: asyncio.TimerHandle | None = None
 
     def environment(self) -> Mapping[str, str]:
-        """What the next command's environment needs."""
+        """The variables that the next command's environment needs."""
         return {_MARK: f"{os.getpid()}.{next(self._numbers)}"}
 
     def began(self, environment: Mapping[str, str], process: subprocess.Popen[bytes]) -> None:

@@ -22,7 +22,7 @@ _METRIC = matching(
 )
 _HEADER = matching(r"[A-Za-z0-9.!%*_+`'~-]+", "the name of a SIP header, without spaces and :")
 
-# What each source needs, and what it may have besides.
+# The keys that each source needs, and those that it may have besides.
 _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "cpu": ((), ()),
     "load-average": ((), ()),

@@ -1,4 +1,4 @@
-"""Where a load comes from: this host, a file, a command, a web server, the SIP server."""
+"""The sources of a load: this host, a file, a command, a web server, the SIP server."""
 
 import asyncio
 import json
@@ -130,8 +130,8 @@ class FileLoad(_Source):
     async def read(self) -> float:
         """Return the load. Raises LoadUnknown when the file is missing, old or holds no number that fits.
 
-        One that is younger than now by more than the age allowed is as good as old: the clock was set back
-        since, and nobody wrote it again.
+        A file that is younger than now by more than the age allowed is as good as old: the clock was set
+        back since, and the file was not written again.
         """
         try:
             # A pipe or a device must not block the agent.
@@ -179,7 +179,7 @@ class ExecLoad(_Source):
 
 
 class HttpLoad(_Source):
-    """What a web server answers to GET `url`; `read_value` finds the number in it."""
+    """The load in a web server's answer to GET `url`; `read_value` finds the number in it."""
 
     def __init__(self, url: str, capacity: float | None) -> None:
         self._url = url

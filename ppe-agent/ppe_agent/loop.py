@@ -4,7 +4,7 @@ Everything runs in this one loop, the answers to the registrar's keep-alives too
 the registrar takes the servers out: nothing vouches for servers that nobody watches. For that reason no part
 of the agent answers anybody from a thread.
 
-What is done again and again is done at the same moments, so that the agent wakes up less often.
+Repeated work is done at the same moments, so that the agent wakes up less often.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from ppe_agent.status_model import LoopStatus
 def until_next_s(interval_s: float, now: float) -> float:
     """Return the seconds from `now` to the next multiple of `interval_s`; never less than half of it.
 
-    Whatever is done every half second is so done in one go, and none of it twice in a row.
+    Work of every half second is so done in one go, and none of it twice in a row.
     """
     wait_s = interval_s - now % interval_s
     return wait_s if wait_s >= interval_s / 2 else wait_s + interval_s

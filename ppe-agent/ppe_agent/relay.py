@@ -1,9 +1,10 @@
 """`relay = true`: the sidecar's end of the data channels that ppu-agents set up (`via = "sctp"`).
 
-What comes embedded in SCTP is handed to the server over TCP and UDP, and its answers go back the same way.
-Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay] accept`
-are taken. Connections, senders of datagrams and buffered bytes are bounded, of all and of each host. A
-server sees each client at an address of `[relay] clients`: no client looks like a program of this host.
+Data that comes embedded in SCTP is handed to the server over TCP and UDP, and its answers go back the same
+way. Only servers with `relay = true` are reached, each at its own port. Only associations from `[relay]
+accept` are taken. Connections, senders of datagrams and buffered bytes are bounded, of all and of each
+host. A server sees each client at an address of `[relay] clients`: no client looks like a program of this
+host.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ TIDY_EVERY_S: Final = 10.0
 MOST_AGENTS: Final = 256
 """Associations at a time; further ones are ended."""
 MOST_OF_ONE_HOST: Final = 8
-"""Associations: one for each of our addresses. Of more the oldest ends: a killed agent may have left one."""
+"""Associations: one for each of our addresses. If there are more the oldest ends: a killed agent may have
+left one."""
 CONNECT_TIMEOUT_S: Final = 1.5
 _READS_IN_A_ROW: Final = 64
 _ASSOCIATION_APART: Final = 40_503

@@ -79,7 +79,8 @@ class Servers:
         )
 
     def relayed(self, config: AgentConfig) -> dict[tuple[Protocol, int], Address]:
-        """Where the servers with `relay = true` are, by transport and port; the first of the file counts."""
+        """The addresses of the servers with `relay = true`, by transport and port; the first of the file
+        counts."""
         registrars = config.registrars or self.registrars
         found: dict[tuple[Protocol, int], Address] = {}
         for server in config.servers:

@@ -1,4 +1,5 @@
-"""What survives a restart: the PE identifier of each AS, and whether it is drained. One file for each.
+"""The state that survives a restart: the PE identifier of each AS, and whether it is drained. One file for
+each.
 
 A disk may take seconds. So while the agent runs, one thread reads and writes these files, in the order in
 which it was asked; the event loop goes on.
@@ -31,12 +32,12 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class ServerState:
-    """What is kept of one AS: its PE identifier (1..0xffffffff), and whether the operator drained it."""
+    """The kept state of one AS: its PE identifier (1..0xffffffff), and whether the operator drained it."""
 
     identifier: int
     drained: bool = False
     is_fresh: bool = field(default=False, compare=False)
-    """Nobody can have heard of the identifier: this run of the agent made it. Not written."""
+    """The identifier can't be known anywhere else: this run of the agent made it. Not written."""
 
 
 def fresh_identifier() -> int:
@@ -176,9 +177,10 @@ _RETRY_CEILING_S: Final = 30.0
 
 
 class KeptState:
-    """What of the AS `name` outlasts a restart of the agent; `problem` says when it would not, just now.
+    """The state of the AS `name` that outlasts a restart of the agent; `problem` says when it would not,
+    just now.
 
-    What can't be written is tried again, for ever. However quickly it changes, at most one write of
+    A state that can't be written is tried again, for ever. However quickly it changes, at most one write of
     `write_soon()` waits for the disk.
     """
 

@@ -252,7 +252,7 @@ NOTICE(short_notice)
 NOTICE(tcp_notice)
 NOTICE(sctp_notice)
 
-/* Find room for a key, fill it and tell ppu-guard. What came of it: a counter. */
+/* Find room for a key, fill it and tell ppu-guard. The result is a counter. */
 static __always_inline __u32 enter(struct __sk_buff *skb, const struct settings *now, const struct packet *packet,
 				 const struct key *key, const struct candidates *candidates, __be32 token)
 {

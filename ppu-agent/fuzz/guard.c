@@ -55,7 +55,7 @@ static struct {
 	uint8_t frame[FRAME_BYTES];
 	uint32_t size;
 	struct __sk_buff skb;
-	/* What clients sent last, without VLAN tag. */
+	/* The frames that clients sent last, without VLAN tag. */
 	struct {
 		uint8_t frame[FRAME_BYTES];
 		uint32_t size, vlan;

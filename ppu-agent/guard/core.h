@@ -41,7 +41,7 @@ struct template {
 
 enum act { REPEAT, REFUSE };
 
-/* Where a frame goes: out of the interface; repetitions marked, to come in there. */
+/* Sends a frame out of the interface; repetitions are marked, to come in there. */
 typedef void send_frame(void *to, enum act act, uint32_t interface, const uint8_t *frame, uint16_t size);
 
 struct core {

@@ -9,7 +9,7 @@
 
 #define MOST_RESET (14 + 4 + 40 + 20)
 
-/* Where things are in a frame of a set-up (without its VLAN tag), and what of it differs from one to the next. */
+/* The offsets in a frame of a set-up (without its VLAN tag), and those of its fields that differ from one to the next. */
 struct shape {
 	bool is_ipv6, is_sctp;
 	uint16_t transport; /* offset of the header */

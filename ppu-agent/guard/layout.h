@@ -1,5 +1,5 @@
 /*
- * What guard.bpf.c and ppu-guard share: the maps' keys and values, and the table of set-ups that wait for an answer.
+ * The shared memory of guard.bpf.c and ppu-guard: the maps' keys and values, and the table of set-ups that wait for an answer.
  *
  * Only these two use it, on one machine and of one build: it is no interface to anything else.
  */
@@ -22,7 +22,7 @@
 #define PROTOCOL_TCP 6
 #define PROTOCOL_SCTP 132
 
-/* Where members are; an IPv4 address stands in the first four bytes. */
+/* The place of a member; an IPv4 address stands in the first four bytes. */
 struct destination {
 	__u64 address[2];
 	__be16 port;
@@ -50,7 +50,7 @@ struct bucket {
 	struct entry entries[WAYS];
 };
 
-/* What tells set-ups apart. */
+/* The key that tells set-ups apart. */
 struct key {
 	__u64 client[2];
 	__u16 member;

@@ -7,7 +7,7 @@
  *   renew                                    the agent lives: for LEASE_MS more
  *   tell                                     count now, not only once a second
  *
- * It ends with its stdin. Whatever it lacks, be it the agent's word or its own time, the BPF program lets pass.
+ * It ends with its stdin. The BPF program lets pass all for which it lacks the agent's word, or time.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -267,7 +267,7 @@ static void tell(struct guard *guard)
 	}
 }
 
-/* What the agent says */
+/* Commands of the agent */
 
 static void hear(struct guard *guard, const char *line)
 {

@@ -40,7 +40,7 @@ class Answering:
         self, copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
     ) -> None:
         self.answered = 0
-        """So many requests were."""
+        """The number of requests that were answered."""
         self.problem: str | None = None
         """Why the kernel has not let it answer."""
         self._reader = copies.reader()
@@ -95,7 +95,7 @@ class Answering:
 def answering(
     copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
 ) -> Iterator[Answering | None]:
-    """What answers; None when packets are not copied, or nothing was asked."""
+    """The answering thread; None when packets are not copied, or nothing was asked."""
     if not copies.is_open or not asked:
         yield None
         return

@@ -19,7 +19,8 @@ from ppu_agent.status_model import PpuStatus
 
 _CONFIG = config_option(DEFAULT_PATH)
 THREADS_TURN_S = 0.0001
-"""So long a thread that reads thousands of sockets or flows may keep the interpreter from the event loop.
+"""The time for which a thread that reads thousands of sockets or flows may keep the interpreter from the
+event loop.
 
 With Python's 5 ms, each call of the relay into the kernel waits that long: some 150 ms for a connection.
 """
@@ -141,7 +142,7 @@ def explain(config: Path, endpoint: str, as_json: bool) -> None:
 @main.command()
 @_CONFIG
 def suspend(config: Path) -> None:
-    """Redirect, refuse and guard nothing until `resume` or a restart. What `steer` does goes on."""
+    """Redirect, refuse and guard nothing until `resume` or a restart. The fronts of `steer` go on."""
     _ask(config, "suspend")
     click.echo("suspended: nothing is redirected or refused until `ppu-agent resume`")
 

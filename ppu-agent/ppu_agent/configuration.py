@@ -97,11 +97,11 @@ class PoolConfig(StrictModel):
     handle: Handle
     """The pool: 1 to 32 bytes, as in the sidecars' files."""
     accept: AcceptNetworks
-    """Networks in which its servers are. What is outside is never touched."""
+    """Networks in which its servers are. Addresses outside them are never touched."""
     ports: Annotated[tuple[PortNumber, ...], Field(max_length=256)] = ()
     """Ports at which its servers are. Nothing at another port is ever touched. Default: any port."""
     on_dead: Annotated[OnDeadConfig, BeforeValidator(_on_dead)] = OnDeadConfig()
-    """What is done with packets to a server that died: one action, or a table of them by transport. Default:
+    """The treatment of packets to a server that died: one action, or a table of them by transport. Default:
     redirect UDP, refuse TCP and SCTP."""
     also: tuple[TransportName, ...] = ()
     """Further transports at which the members serve, at the port that they registered."""
@@ -137,7 +137,7 @@ class PoolConfig(StrictModel):
 
     @property
     def policy(self) -> PoolPolicy:
-        """What is done when a member died."""
+        """The treatment of packets when a member died."""
         also = tuple(PROTOCOLS[one] for one in self.also)
         pace = Pacing(SYN_EVERY_MS, GIVE_UP_MS, learns=self.pace == "rtt") if self.pace else None
         front = None if self.steer is None else ListenAddress.parse(self.steer)
@@ -179,7 +179,7 @@ class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
-    """Where `/metrics` is served: address and port. Without the table there are no metrics."""
+    """The address and port of `/metrics`. Without the table there are no metrics."""
 
 
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/\\\"]{1,15}$")]
@@ -198,7 +198,7 @@ class GatewayConfig(StrictModel):
     """Set-ups that wait for an answer at a time; further ones pass unguarded. Each takes 80 bytes."""
 
     def make(self) -> Gateway:
-        """What guards, not started."""
+        """The gateway that guards, not started."""
         return Gateway(self.interfaces, learns=self.repeat == "rtt", max_pending=self.max_pending)
 
 
@@ -208,8 +208,8 @@ class RelayConfig(StrictModel):
     max_connections: Annotated[int, Field(ge=1, le=100_000)] = 4000
     """TCP connections at a time. Further ones are reset."""
     max_clients: Annotated[int, Field(ge=1, le=100_000)] = 4000
-    """UDP clients (address and port) of each `steer` at a time. Of more, the one that was silent for longest
-    is forgotten."""
+    """UDP clients (address and port) of each `steer` at a time. If there are more, the one that was silent
+    for longest is forgotten."""
     client_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Which part of both one address may have. This host's own programs may have all."""
     idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
@@ -293,7 +293,7 @@ class PpuConfig(StrictModel):
 
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
-        """What the belief needs to know of every pool."""
+        """The rules of the belief for every pool."""
         return {
             pool.handle: PoolRules(
                 pool.accept,

@@ -36,9 +36,9 @@ from ppu_agent.destinations import Address, Destination
 ASK_DEAD_EVERY_S = 0.25
 """A dead one is asked again: its server may be back before its sidecar is."""
 ASK_SPARED_EVERY_S = 0.5
-"""One that serves on outside its pool is asked again: a drained server is often stopped next."""
+"""A server that serves on outside its pool is asked again: a drained server is often stopped next."""
 MOST_ASKED_PER_S = 200
-"""Of many that left, each is asked less often."""
+"""If many left, each is asked less often."""
 SILENCE_S = 2.0
 """Connections to a dead server end when it was silent for this time, over several probes."""
 ASK_UNTOLD_EVERY_S = 10.0
@@ -53,11 +53,12 @@ A dead one that this agent heard while it was a member stays for longer: see `De
 MOST_REMEMBERED = 1000
 """Places that left, of all pools; the others are forgotten, and left alone: see `Deaths._least_needed()`."""
 MOST_DEAD_BEFORE_OTHERS = MOST_REMEMBERED // 2
-"""So many dead ones are kept before those that may live: the memory has room for the next that dies."""
+"""The number of dead ones that are kept before those that may live: the memory has room for the next that
+dies."""
 
 
 class State(Enum):
-    """Of a destination that left every pool."""
+    """The state of a destination that left every pool."""
 
     OUT = "out"
     SPARED = "spared"
@@ -65,7 +66,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What the probe of a destination found."""
+    """The finding of the probe of a destination."""
 
     ANSWERED = "answered"
     REFUSED = "refused"
@@ -86,7 +87,7 @@ TRANSITIONS: Mapping[tuple[State, Input], State] = {
     (State.DEAD, Input.ANSWERED): State.SPARED,
     (State.DEAD, Input.UNTOLD): State.OUT,  # refused before: now a service may be there that is asked in vain
 }
-"""What is not in here changes nothing."""
+"""An input that is not in here changes nothing."""
 _INPUTS: Mapping[Life, Input] = {
     Life.ALIVE: Input.ANSWERED,
     Life.UNWELL: Input.ANSWERED,
@@ -158,7 +159,7 @@ class Deaths:
         return self._departed.values()
 
     def state(self, destination: Destination) -> Departed | None:
-        """What is known of a destination that left; None of all others."""
+        """The record of a destination that left; None of all others."""
         return self._departed.get(destination)
 
     def views(self, views: Mapping[str, PoolView], now: float) -> bool:
@@ -202,7 +203,7 @@ class Deaths:
         }
 
     def remembered(self, is_answering: Callable[[str, Destination], bool]) -> dict[str, PoolView]:
-        """What the next agent is to know of each pool: who was in it, and who left.
+        """The knowledge of each pool for the next agent: who was in it, and who left.
 
         `recent` has the destinations that answered as members in the last minutes, `members` all others.
         """

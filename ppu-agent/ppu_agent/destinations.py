@@ -1,4 +1,4 @@
-"""Where members are: address, transport and port, as packets name them. Pure."""
+"""The destinations of members: address, transport and port, as packets name them. Pure."""
 
 from __future__ import annotations
 

@@ -38,9 +38,9 @@ def explain(
     is_own: bool = False,
     policies: Sequence[PoolPolicy] = (),
 ) -> dict[str, Any]:
-    """What happens to a packet to `address` and `port`: a line for each transport at which a member is or was
-    there, what is treated, and the pools that list it. `is_own`: the address is this host's, which no rule
-    touches. `policies` say at which transports members are beside the one that they registered."""
+    """The treatment of a packet to `address` and `port`: a line for each transport at which a member is or
+    was there, its treatment, and the pools that list it. `is_own`: the address is this host's, which no
+    rule touches. `policies` say at which transports members are beside the one that they registered."""
     also = {one.handle: one.also for one in policies}
     listed: dict[Protocol, dict[str, None]] = {}
     for handle, view in views.items():

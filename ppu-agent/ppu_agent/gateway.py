@@ -52,7 +52,7 @@ COUNTERS: Final[Mapping[str, str]] = {
     "forged": "Answers that did not fit what was sent; they passed, and ended nothing.",
     "unsent": "Repetitions and refusals that the interface did not take.",
 }
-"""What ppu-guard counts; in `status` with `_count` behind."""
+"""The counters of ppu-guard; in `status` with `_count` behind."""
 _TRANSPORTS: Final = {Protocol.TCP: "tcp", Protocol.SCTP: "sctp"}
 
 
@@ -97,7 +97,7 @@ def _slave_kind(link: Any) -> str | None:
 def problems_of(
     interfaces: Iterable[str], links: Mapping[str, str | None], settings: Path = _NETWORK_SETTINGS
 ) -> Iterator[str]:
-    """What this host lacks for a gateway at these interfaces, in words. `links`: see `links_here()`."""
+    """The lacks of this host for a gateway at these interfaces, in words. `links`: see `links_here()`."""
     seen = [f"bridge/bridge-nf-call-{tables}" for tables in ("iptables", "ip6tables")]
     for name in interfaces:
         if name not in links:

@@ -24,7 +24,7 @@ ASK_EVERY_S = 60.0
 ASK_AGAIN_AFTER_S = 1.0
 """The least time until a member that did not answer is asked again."""
 MOST_ASKED_PER_S = 100.0
-"""Of all pools together."""
+"""The most questions a second about all pools together."""
 BURST_S = 0.2
 """The part of a second's questions that may be sent at once."""
 HOLDS_S = 300.0

@@ -1,18 +1,18 @@
-"""What clients and servers say over TCP, read from copies of their packets. Sans-IO.
+"""The messages of clients and servers over TCP, read from copies of their packets. Sans-IO.
 
 SIP repeats nothing over TCP (RFC 3261, section 17.1.1.2): when a server dies, a request that it left
 unanswered waits for its timer of 32 s, also when the connection ends. So the agent answers it with 503 in
 the server's place, and RFC 3263 section 4.3 has the client go on to the next one. For that, `Overheard`
 follows the connections to servers that died through the packets of the last seconds:
 
-1. Each direction is put together by its sequence numbers (RFC 9293). Where a piece is missing, or the copies
+1. Each direction is put together by its sequence numbers (RFC 9293). If a piece is missing, or the copies
    begin within a message, it goes on with the next packet that begins a message.
 2. Whole messages are told to `Conversation`, which keeps the requests without a final response.
 3. `refusal()` is what the client is to hear, and where in the server's sequence numbers.
 
-What is read may be hostile, and packets can be forged. One with numbers far from those that were seen is
-passed over, as TCP does. A forged SYN, or a packet whose numbers were guessed, can keep its connection from
-the 503. It harms no other connection, and has nothing said in its own but 503 to requests.
+The bytes that it reads may be hostile, and packets can be forged. One with numbers far from those that were
+seen is passed over, as TCP does. A forged SYN, or a packet whose numbers were guessed, can keep its
+connection from the 503. It harms no other connection, and has nothing said in its own but 503 to requests.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Segment(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """What the client is to hear: `data`, at this number of the server's; `acknowledged` is the client's.
+    """The answer for the client: `data`, at this number of the server's; `acknowledged` is the client's.
 
-    So many `requests` are answered by it.
+    It answers this number of `requests`.
     """
 
     sequence: int
@@ -101,7 +101,7 @@ def _is_far(number: int, other: int | None) -> bool:
 
 
 class _Direction:
-    """What one side says."""
+    """The bytes of one side."""
 
     def __init__(self) -> None:
         self.next: int | None = None
@@ -145,7 +145,7 @@ class _Connection:
     def __init__(self) -> None:
         self.of_client, self.of_server = _Direction(), _Direction()
         self._acknowledged: int | None = None
-        """Of what the client sent."""
+        """The client's number up to which the server has acknowledged."""
         self.conversation = Conversation()
 
     def from_client(self, segment: Segment) -> None:
@@ -175,16 +175,16 @@ class _Connection:
 
     @property
     def place(self) -> Refusal | None:
-        """Where it stands; None when that is not known."""
+        """The position in both sequences; None when that is not known."""
         if self.of_server.next is None or self.of_client.next is None:
             return None
         return Refusal(self.of_server.next, self.of_client.next, b"", 0)
 
     def refusal(self, client: Endpoint) -> Refusal | None:
-        """What the client is to hear now; None when it waits for nothing, or nothing is known.
+        """The answer for the client now; None when it waits for nothing, or nothing is known.
 
-        What the server has not acknowledged is acknowledged also when nothing is answered: the client may
-        have more to send, and TCP waits with that.
+        Data that the server has not acknowledged is acknowledged also when nothing is answered: the client
+        may have more to send, and TCP waits with that.
         """
         sequence, acknowledged = self.of_server.next, self.of_client.next
         if sequence is None or acknowledged is None:
@@ -239,7 +239,7 @@ class Overheard:
                 self._connections[key].from_server(segment)
 
     def refusal(self, client: Endpoint, server: Endpoint) -> Refusal | None:
-        """What this client is to hear in its connection to this server; None: nothing. It is told once.
+        """The answer for this client in its connection to this server; None: nothing. It is told once.
 
         After that it may have sent more: ask again.
         """
@@ -248,7 +248,7 @@ class Overheard:
         return None if connection is None else connection.refusal(client)
 
     def place(self, client: Endpoint, server: Endpoint) -> Refusal | None:
-        """Where the connection stands, with nothing to say in it; None when that is not known."""
+        """The position of the connection, with nothing to say in it; None when that is not known."""
         key = (client[0].packed, client[1]), (server[0].packed, server[1])
         connection = self._connections.get(key)
         return None if connection is None else connection.place

@@ -1,4 +1,4 @@
-"""What would be done should a member die: for `ppu-agent check`. It asks registrars and changes nothing."""
+"""The treatment should a member die: for `ppu-agent check`. It asks registrars and changes nothing."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ppu_agent.steering import Steering, plan, steer
 from rserpool import Protocol
 
 ASK_FOR_S = 3.0
-"""So long registrars are given to answer."""
+"""The time that registrars are given to answer."""
 ASSUMED = Finding(Life.REFUSED, "assumed by check")
 NAMED = 8
-"""So many servers are named that would take a dead one's packets; of more, how many."""
+"""The most servers that are named as those that would take a dead one's packets; of more, how many."""
 _EXAMPLE_RESPONDER_PORT = 65535
 
 
@@ -154,7 +154,7 @@ def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Ite
 
 
 def gateway_told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
-    """What would be guarded, and what this host lacks for that; nothing without `[gateway]`."""
+    """The set-ups that would be guarded, and the lacks of this host for that; nothing without `[gateway]`."""
     if config.gateway is not None:
         policies = [pool.policy for pool in config.pools]
         fronts = steer(policies, views, {}, ())

@@ -28,7 +28,7 @@ from ppu_agent.unanswered import DOUBT_S, Conversation, Passed
 from rserpool import Protocol
 
 Choose = Callable[[Destination, Address, Collection[Destination]], Destination | None]
-"""Where a connection to this destination goes now; None: nowhere.
+"""The server to which a connection to this destination goes now; None: nowhere.
 
 Told are the client's address, and the destinations that were tried."""
 
@@ -36,10 +36,10 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Dial = Callable[[Destination, Destination], Awaitable[Streams]]
 """Connect, for a connection to the first destination, to the second one. Raises OSError."""
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of messages, for all connections together."""
+"""The most bytes of messages, for all connections together."""
 CONNECT_TIMEOUT_S: Final = 1.5
 FLUSH_S: Final = 30.0
-"""So long a client has to take the last bytes of a connection that ended in order."""
+"""The time that a client has to take the last bytes of a connection that ended in order."""
 _LEAVE_S: Final = 1.0
 _AT_ONCE_BYTES: Final = 16 * 1024
 """So much is read at once, twice as much may wait to be read, and once as much to be written."""
@@ -50,8 +50,8 @@ _LINGER: Final = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class RelayLimits:
-    """What clients may have: connections and UDP clients at a time, which share of both one address may have,
-    and for how long nothing may pass through a connection."""
+    """The limits of clients: connections and UDP clients at a time, the share of both that one address may
+    have, and for how long nothing may pass through a connection."""
 
     connections: int = 4000
     clients: int = 4000
@@ -167,7 +167,7 @@ class Relay:
                 connection.make_room()
 
     def _conversation(self, asked: Destination) -> Conversation:
-        """One that keeps as much as leaves room for as many as there may be."""
+        """A conversation that keeps as much as leaves room for as many as there may be."""
         return Conversation(
             is_sip=self._repeats(asked), room=lambda: KEPT_BYTES // max(1, len(self.connections))
         )
@@ -271,7 +271,7 @@ class _Connection:
             self._lose_client()
 
     async def _next_of(self, reader: asyncio.StreamReader) -> bytes | None:
-        """What came; empty at the end. None: it is time to end a doubt. Raises OSError."""
+        """The bytes that came; empty at the end. None: it is time to end a doubt. Raises OSError."""
         doubt = asyncio.timeout_at(self._doubt_ends_s)
         try:
             async with doubt:
@@ -367,7 +367,7 @@ class _Connection:
 
 
 def _client_of(writer: asyncio.StreamWriter) -> tuple[Address, int] | None:
-    """Who connected; None: it is gone already."""
+    """The client that connected; None: it is gone already."""
     peer = writer.get_extra_info("peername")
     return (ip_address(peer[0]), int(peer[1])) if peer else None
 
@@ -399,7 +399,8 @@ def abort(writer: asyncio.StreamWriter) -> None:
 
 
 def original_destination(accepted: socket.socket) -> Destination | None:
-    """Where a redirected connection was to go, as conntrack knows; None for one that was not redirected."""
+    """The destination to which a redirected connection was to go, as conntrack knows; None for one that was
+    not redirected."""
     level, size = (socket.SOL_IP, 16) if accepted.family == socket.AF_INET else (_SOL_IPV6, 28)
     try:
         found = accepted.getsockopt(level, _SO_ORIGINAL_DST, size)

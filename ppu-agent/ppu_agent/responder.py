@@ -15,7 +15,7 @@ from daemon_kit.sip import MAX_REQUEST_BYTES, refusal
 from ppu_agent.kernel.datagrams import Ancillary, RedirectedDatagrams, Source
 
 MAX_ANSWERS_PER_S: Final = 5000
-"""What is more is not answered: the client repeats its request."""
+"""Requests above this rate are not answered: the client repeats its request."""
 
 
 class Responder:

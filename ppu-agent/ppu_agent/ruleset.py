@@ -18,21 +18,20 @@ tells a second one that it is not alone.
 The zone makes the lease whole: conntrack remembers where a flow was redirected to, for as long as it is busy.
 When the lease ends, packets leave the zone, and conntrack's memory of it with them: they go to the address
 that they name. Replies are looked up in the default zone, so they come back as if from the first server.
-What a server began itself is in the default zone, too, and takes the client's packets for its replies: the
-agent has conntrack forget that when the server dies.
+A flow that a server began itself is in the default zone, too, and takes the client's packets for its
+replies: the agent has conntrack forget that when the server dies.
 
 TCP and SCTP are redirected outside the zone, since a connection must stay with its server: also when the
-first one is back, another one dies, or the agent ends. Only set-ups get a server. What still goes to a dead
-one belongs to connections that were up before: over TCP it is reset. Over SCTP, where conntrack takes only
-INIT and HEARTBEAT for the first packet of a flow, a HEARTBEAT gets a server, too: that one aborts the
-association. Until the death is certain (`Treatment.is_certain`) all this passes: only what sets up a
-connection is treated. A NAT chain
-(`established`) stays for redirected connections: without any, the kernel translates nothing. While the agent
-runs, `ppu_agent_claim` has the same chain: `nft flush ruleset` spares the tables of others, and translation
-must not pause until the agent has put its rules again.
+first one is back, another one dies, or the agent ends. Only set-ups get a server. Packets that still go to
+a dead one belong to connections that were up before: over TCP they are reset. Over SCTP, where conntrack
+takes only INIT and HEARTBEAT for the first packet of a flow, a HEARTBEAT gets a server, too: that one
+aborts the association. Until the death is certain (`Treatment.is_certain`) all this passes: only what sets
+up a connection is treated. A NAT chain (`established`) stays for redirected connections: without any, the
+kernel translates nothing. While the agent runs, `ppu_agent_claim` has the same chain: `nft flush ruleset`
+spares the tables of others, and translation must not pause until the agent has put its rules again.
 
-What the agent relays stands in a second table, `relaying()`. The kernel removes that one with the process,
-since nobody else could take it.
+Connections that the agent relays stand in a second table, `relaying()`. The kernel removes that one with
+the process, since nobody else could take it.
 
 Copies of what clients say over TCP come by a third table, `copying()`, which ends with the process, too: what
 a dead server left unanswered is answered in its place. While that is done, `passing()` lets pass what goes to
@@ -174,7 +173,7 @@ _RELAY_CHAINS: Final = {
 
 
 def relay_chains() -> list[Command]:
-    """What the table of relayed connections has, whoever is in it."""
+    """The chains of the table of relayed connections, whoever is in it."""
     commands: list[Command] = []
     for version in _IP:
         kind = {"name": f"relayed{version}", "type": _KEY_TYPE[version], "flags": ["timeout"]}
@@ -243,7 +242,7 @@ PASS_S: Final = LEASE_S
 
 
 def copy_chains() -> list[Command]:
-    """What the table of copies has, whatever is copied."""
+    """The chains of the table of copies, whatever is copied."""
     commands: list[Command] = []
     for version in _IP:
         kind = {"name": f"passing{version}", "type": _KEY_TYPE[version], "flags": ["timeout"]}
@@ -438,7 +437,7 @@ def _steering(fronts: Sequence[Steered]) -> list[Command]:
 
 
 def _admitted(front: Destination, clients: Sequence[Network] | None) -> list[Command] | None:
-    """What matches the packets of these clients; None: no packet."""
+    """The expressions that match the packets of these clients; None: no packet."""
     if clients is None:
         return []
     ip = _IP[front.address.version]
@@ -463,7 +462,7 @@ def _by_source(one: Steered) -> Command:
 
 
 def _group(one: Treatment) -> tuple[object, ...]:
-    """What shares a chain: the same way of being sent on.
+    """The key of treatments that share a chain: the same way of being sent on.
 
     `plan()` gives all that go to the same targets the same tuple: to compare thousands of targets for each of
     hundreds of treatments would take seconds.
@@ -505,7 +504,7 @@ def _mapped(draw: Command, numbered: Iterable[tuple[int, int, Destination]]) -> 
 def shares(targets: Sequence[Target]) -> list[tuple[int, int, Destination]]:
     """Divide 0..999 by weight: first and last number of each target; each has one number at least.
 
-    Of more than 1,000 targets the first 1,000 have a share.
+    If there are more than 1,000 targets the first 1,000 have a share.
     """
     targets = targets[:SHARES]
     total = sum(target.weight for target in targets)

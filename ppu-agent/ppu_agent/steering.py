@@ -1,4 +1,4 @@
-"""What is done with packets to members that died: the desired state of the kernel. Pure.
+"""The treatment of packets to members that died: the desired state of the kernel. Pure.
 
 `plan()` turns views, deaths and configuration into a `Steering`; `ppu_agent.ruleset` writes that as nftables.
 """
@@ -34,7 +34,7 @@ _U32: Final = 2**32 - 1
 
 @dataclass(frozen=True, slots=True)
 class PoolPolicy:
-    """What the configuration says about one pool handle: `on_dead` by the transport of the packet.
+    """The configuration of one pool handle: `on_dead` by the transport of the packet.
 
     `also` are transports at which its members are beside the one they registered. `pace`: how connection
     set-up to its members is paced; None: as the kernel does. `front`: the address and port that stand for the
@@ -72,7 +72,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Treatment:
-    """What happens to packets to one destination, for which pool, and why, in words.
+    """The treatment of packets to one destination, for which pool, and why, in words.
 
     `targets` are empty unless they are redirected. `is_certain`: also connections that are up end; else only
     new ones, and all datagrams, are treated.
@@ -125,7 +125,7 @@ class Steering:
     fronts: tuple[Steered, ...] = ()
 
     def of(self, destination: Destination) -> Treatment | None:
-        """What happens to packets to this destination; None: nothing."""
+        """The treatment of packets to this destination; None: nothing."""
         return next((one for one in self.treatments if one.destination == destination), None)
 
 
@@ -190,7 +190,7 @@ class LivingTargets:
     """The living destinations that can take a packet to a dead one, or to a front.
 
     Each list is made once for these views and weights: a site's power cut takes hundreds of servers at once.
-    Of a pool without living members those count that only the agent's own probes found unreachable.
+    If a pool has no living members, those count that only the agent's own probes found unreachable.
     """
 
     def __init__(self, views: Mapping[str, PoolView], weights: Mapping[str, Mapping[int, Weighted]]) -> None:
@@ -265,7 +265,7 @@ def copied(
     views: Mapping[str, PoolView],
     departed: Iterable[Departed],
 ) -> Copied:
-    """What must be known of connections, so that requests that a dead server left can be answered.
+    """The knowledge of connections with which requests that a dead server left can be answered.
 
     `accept` are the networks of each pool. Relayed connections are left out: the relay knows their requests.
     """
@@ -339,7 +339,7 @@ def steer(
     dead: Collection[Destination],
     before: Sequence[Steered] = (),
 ) -> tuple[Steered, ...]:
-    """Where new flows to the pools' fronts go: to living members.
+    """The targets of new flows to the pools' fronts: living members.
 
     A pool without any keeps the targets it had (`before`): whoever is named last is more likely to serve than
     nobody, as DNS's last good members. So do fronts while their pool is not known yet. Nothing is steered at
@@ -396,7 +396,7 @@ def _score(target: Target, slot: int) -> float:
 
 @functools.lru_cache(maxsize=8192)
 def _scores(where: str) -> array[float]:
-    """What an address and port, by whatever transport, has of each slot at weight 1.
+    """The scores of an address and port, by whatever transport, for each slot at weight 1.
 
     Weights change often, and these hashes never.
     """

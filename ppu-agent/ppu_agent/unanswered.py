@@ -14,7 +14,7 @@ along:
 A stream that is not SIP (TLS, WebSocket, something else) is passed on as it comes, and nothing is kept of it.
 The first byte that SIP can't have there shows that. Streams that begin like a line of SIP and stop within it
 are in doubt: the caller ends that by `end_doubt()` after DOUBT_S, since the server may wait for these bytes.
-What is read may be hostile: messages and what is kept are bounded.
+Input may be hostile: messages and kept bytes are bounded.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_MESSAGE_BYTES: Final = 256 * 1024
 """A stream with a larger message is passed on, and no more understood."""
 MAX_LINE_BYTES: Final = 8 * 1024
-"""Of a request line or status line."""
+"""The longest request line or status line."""
 MAX_KEPT_BYTES: Final = 512 * 1024
-"""Of unanswered requests of one connection, if there is room; of more the oldest are forgotten."""
+"""The most bytes of unanswered requests of one connection, if there is room; if there are more the oldest
+are forgotten."""
 LEAST_KEPT_BYTES: Final = 16 * 1024
 """There is always room for so much of a connection."""
 INVITE_FOR_S: Final = 180.0
@@ -41,7 +42,7 @@ INVITE_FOR_S: Final = 180.0
 OTHERS_FOR_S: Final = 32.0
 """Timer F (section 17.1.2.2)."""
 MOST_SERVERS: Final = 3
-"""So many servers are sent the same request, one after the other."""
+"""The number of servers that are sent the same request, one after the other."""
 DOUBT_S: Final = 0.1
 """A stream that may be SIP, but has not shown its first line yet, is held back for so long at most."""
 
@@ -66,7 +67,7 @@ _BEGINS_A_LINE: Final = re.compile(
     % (_TOKEN, _URI, _any_begin_of(b"SIP/2.0\r"), _any_begin_of(b"SIP/2.0")),
     re.IGNORECASE,
 )
-"""What more bytes can make a first line."""
+"""The beginnings that more bytes can make a first line."""
 _BEGINS_A_RESPONSE: Final = b"SIP/2.0 "
 _LINE_ENDS: Final = re.compile(rb"[\r\n]+")
 _FOLD: Final = re.compile(rb"\r\n(?=[ \t])")
@@ -173,7 +174,7 @@ class MessageStream:
 
 
 class _Head(NamedTuple):
-    """What counts of a message's head."""
+    """The parts of a message's head that count."""
 
     method: bytes
     status: int
@@ -208,7 +209,7 @@ def _read(head: bytes) -> _Head:
 
 
 class Passed(NamedTuple):
-    """What is to be passed on now."""
+    """The bytes to be passed on now."""
 
     to_server: bytes = b""
     to_client: bytes = b""
@@ -222,7 +223,7 @@ class _Kept:
 
 
 class Conversation:
-    """What one client and, one after the other, its servers say. `now` is monotonic seconds.
+    """The messages of one client and, one after the other, its servers. `now` is monotonic seconds.
 
     `room` says how many bytes of unanswered requests may be kept now, at most MAX_KEPT_BYTES.
     """

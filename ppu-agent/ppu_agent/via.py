@@ -86,7 +86,8 @@ class _Channel:
             self._waiting.append(message)
 
     def end(self) -> None:
-        """End the association and its flows at once; safe to repeat. What waits for it is dropped."""
+        """End the association and its flows at once; safe to repeat. Messages that wait for it are
+        dropped."""
         if self.association is not None:
             self.channels.end(self.association)
             self.association = None
@@ -199,7 +200,8 @@ class Channels:
 
 @dataclass(slots=True)
 class _Client:
-    """Who sends datagrams to a front, where they go, and what has answers come from the address it asked."""
+    """A client that sends datagrams to a front, the server they go to, and the data by which answers come
+    from the address it asked."""
 
     source: Source
     address: Address

@@ -49,7 +49,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class AboutElement:
-    """What most messages hold: a pool handle and a PE identifier."""
+    """The fields of most messages: a pool handle and a PE identifier."""
 
     TYPE: ClassVar[int]
     handle: bytes
@@ -231,7 +231,7 @@ class EndpointUnreachable(AboutElement):
 
 @dataclass(frozen=True, slots=True)
 class HoldsCookie:
-    """What the cookie messages hold."""
+    """The field of the cookie messages."""
 
     TYPE: ClassVar[int]
     cookie: bytes
@@ -330,7 +330,7 @@ class ServerAnnounce:
 
 @dataclass(frozen=True, slots=True)
 class AsapError:
-    """What the other side sent could not be understood or done (section 2.2.14)."""
+    """A message of the other side could not be understood or done (section 2.2.14)."""
 
     TYPE: ClassVar[int] = 0x0E
     error: tuple[Cause, ...]

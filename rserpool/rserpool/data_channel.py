@@ -47,7 +47,7 @@ MAX_DATA_BYTES: Final = 32 * 1024
 MAX_DATAGRAM_BYTES: Final = 65507
 WINDOW_BYTES: Final = 64 * 1024
 DATA_CHANNEL_PORT: Final = 4630
-"""Where a proxy pool element listens, unless configured; IANA has assigned it to nobody."""
+"""The port of a proxy pool element, unless configured; IANA has assigned it to no service."""
 
 _HEADER: Final = struct.Struct(">BBHI")
 _CREDIT: Final = struct.Struct(">I")
@@ -131,7 +131,7 @@ class FlowBroken(Exception):  # noqa: N818 - reads as what happened
 class Flow:
     """One TCP connection's way through a data channel, as one side sees it. `send` sends a message.
 
-    What comes in waits in `incoming`; `took()` gives credit for it.
+    Data that comes in waits in `incoming`; `took()` gives credit for it.
     """
 
     def __init__(self, number: int, send: Callable[[DataMessage], None]) -> None:
@@ -165,7 +165,7 @@ class Flow:
                 raise FlowBroken(f"{message.type.name} in a flow that is up")
 
     def take(self) -> bytes:
-        """What came in; it is passed on, so credit is given for it."""
+        """The data that came in; it is passed on, so credit is given for it."""
         data = b"".join(self.incoming)
         self.incoming.clear()
         self._taken += len(data)

@@ -38,7 +38,7 @@ _FLAG_1, _FLAG_2 = 0x01, 0x02
 
 
 class UpdateAction(IntEnum):
-    """What a HandleUpdate does with its pool element."""
+    """The action of a HandleUpdate with its pool element."""
 
     ADD = 0
     DELETE = 1
@@ -211,7 +211,7 @@ class ListResponse:
 
 @dataclass(frozen=True, slots=True)
 class AboutTarget:
-    """What the takeover messages hold: `target` is the registrar whose pool elements are taken over."""
+    """The fields of the takeover messages: `target` is the registrar whose pool elements are taken over."""
 
     TYPE: ClassVar[int]
     sender: int
@@ -251,7 +251,7 @@ class TakeoverServer(AboutTarget):
 
 @dataclass(frozen=True, slots=True)
 class EnrpError:
-    """What the receiver sent could not be understood or done (section 2.10)."""
+    """A message of the receiver could not be understood or done (section 2.10)."""
 
     TYPE: ClassVar[int] = 0x0A
     sender: int

@@ -1,4 +1,4 @@
-"""What can go wrong here, and the error causes by which the other side tells why it refused.
+"""The errors here, and the error causes by which the other side tells why it refused.
 
 All exceptions are `RSerPoolError`s. The causes are those of RFC 5354, section 3.12, and rsplib's own.
 """

@@ -1,4 +1,4 @@
-"""What ASAP and ENRP messages carry: transports, pool elements, registrars (RFC 5354, section 3)."""
+"""The parameters of ASAP and ENRP messages: transports, pool elements, registrars (RFC 5354, section 3)."""
 
 import struct
 from collections.abc import Callable
@@ -46,7 +46,7 @@ TRANSPORT_TYPES = frozenset(int(protocol) for protocol in Protocol)
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """Where something can be reached: protocol, port (0..65535), and addresses in the sender's order.
+    """The transport address of something: protocol, port (0..65535), and addresses in the sender's order.
 
     `control_channel`: data and control channel share this transport; only SCTP and TCP can say so.
     `service_code` (0..0xffffffff) belongs to DCCP alone.

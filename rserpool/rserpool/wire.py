@@ -64,7 +64,7 @@ class UnknownParameter:
 
 
 class Message(Protocol):
-    """What a message class offers to `encode` and `decode`."""
+    """The interface of a message class for `encode` and `decode`."""
 
     TYPE: ClassVar[int]
 

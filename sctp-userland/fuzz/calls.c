@@ -76,7 +76,7 @@ static void take_descriptor(struct msghdr *message)
 		close(fd);
 }
 
-/* Whatever was asked: an answer is whole, and its error is one. */
+/* An answer is whole whatever was asked, and its error is one. */
 static void check_answer(void)
 {
 	char space[CMSG_SPACE(sizeof(int))];

@@ -29,13 +29,13 @@ enum { SENDER_MANY, LISTENER_MANY, SENDER_ONE, LISTENER_ONE, ACCEPTED, ATTACKED,
 
 static int held[SOCKETS];
 
-/* Of the associations of both styles, as seen on the wire: where a packet to each end must go. */
+/* The ends of the associations of both styles, as seen on the wire: where a packet to each end must go. */
 static struct end {
 	uint16_t port, peer_port;
 	uint32_t tag, tsn; /* what packets to it carry: its tag, and its peer's first TSN */
 } ends[4];
 
-/* Of the crafted packets: how many there were, and how many were taken as an association's own. */
+/* The numbers of crafted packets, and of those that were taken as an association's own. */
 static unsigned long crafted, reached;
 
 int LLVMFuzzerInitialize(int *argument_count, char ***arguments);
@@ -154,7 +154,7 @@ static void talk(int from, int to)
 		abort();
 }
 
-/* What would be dropped at the door is one packet in eight: the deep code is behind it. Flags: bits 0 and 1 which end; bits 2 to 4
+/* A packet that would be dropped at the door is one in eight: the deep code is behind it. Flags: bits 0 and 1 which end; bits 2 to 4
  * the tag: 0 zero, 1 reflected, others right; bits 5 to 7: 0 checksum as given, 1 TSNs as given, 2 only the first chunk's TSN right. */
 static void craft(struct input *input)
 {
@@ -239,7 +239,7 @@ static void on_wire(struct input *input)
 	}
 }
 
-/* What the programs do meanwhile. */
+/* The actions of the programs meanwhile. */
 static void program(struct input *input)
 {
 	static const uint8_t payload[8192];

@@ -27,7 +27,7 @@ uint8_t input_byte(struct input *input);
 uint16_t input_short(struct input *input);
 size_t input_bytes(struct input *input, void *to, size_t length); /* return how many there were */
 
-/* What sctpd has sent and what has not arrived yet. */
+/* The packets that sctpd has sent and that have not arrived yet. */
 extern struct wire_packet wire[WIRE_MAX];
 extern int wire_count;
 void wire_drop(int which);

@@ -52,7 +52,7 @@ EXPORT int socket(int domain, int type, int protocol)
 	return channel_call(-1, &exchange) < 0 ? -1 : sctp_take_descriptor(exchange.descriptor, type);
 }
 
-/* What of an address is one; 0 and errno: nothing. */
+/* The size of the address that it holds; 0 and errno: none. */
 static socklen_t address_size(const struct sockaddr *address, socklen_t length)
 {
 	if (length > 0 && length <= sizeof(struct sockaddr_storage) && !memory_readable(address, length)) {
@@ -354,7 +354,7 @@ EXPORT ssize_t splice(int from, off64_t *from_offset, int to, off64_t *to_offset
 	return fd_is_sctp(from) || fd_is_sctp(to) ? fail(EINVAL) : real()->splice(from, from_offset, to, to_offset, length, flags);
 }
 
-/* What fortified programs call instead. */
+/* The functions that fortified programs call instead. */
 ssize_t __recv_chk(int fd, void *data, size_t room, size_t size, int flags);
 ssize_t __recvfrom_chk(int fd, void *data, size_t room, size_t size, int flags, struct sockaddr *from, socklen_t *from_length);
 ssize_t __read_chk(int fd, void *data, size_t room, size_t size);

@@ -20,7 +20,7 @@
 #define CONNECT_S 3 /* far longer than sctpd needs to accept; a stranger who has its name may never do so */
 #define TURN_MS 20 /* far longer than a turn takes; no program stands still for longer when sctpd has no processor */
 
-/* One connection per thread. Whatever the program did to the descriptor (closed all, forked) shows in inode or process. */
+/* One connection per thread. Anything that the program did to the descriptor (closed all, forked) shows in inode or process. */
 static __thread struct {
 	int fd;
 	ino_t inode;

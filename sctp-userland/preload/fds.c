@@ -142,7 +142,7 @@ static uint64_t *ways(void)
 	return found;
 }
 
-/* Of two ways that could have the same word, it says which one is kept there. */
+/* If two ways could have the same word, it says which one is kept there. */
 static uint32_t check_of(uint64_t word, uint64_t destination)
 {
 	return (uint32_t)(word >> (SLOT_BITS + 1)) ^ (uint32_t)(destination >> 32);

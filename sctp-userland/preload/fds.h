@@ -16,11 +16,11 @@ uint64_t fd_known(int fd);
 
 bool known_is_sctp(uint64_t known);
 
-/* What sctpd says of one just now: STATE_ bits, 0: unknown. Leaves errno alone. */
+/* The state of this socket by sctpd's word just now: STATE_ bits, 0: unknown. Leaves errno alone. */
 uint32_t known_state(uint64_t known);
 
 /* How messages go to this destination (0: they name none), as sctpd said of the last of them; number 0: not known. Sockets and destinations
- * share a table of STATES_MAX words. What a newer one has pushed out is asked for again. Leaves errno alone. */
+ * share a table of STATES_MAX words. A way that a newer one has pushed out is asked for again. Leaves errno alone. */
 struct way known_way(uint64_t known, uint64_t destination);
 void known_keep_way(uint64_t known, uint64_t destination, struct way way);
 

@@ -22,7 +22,7 @@ static int bindx(int fd, int how, const void *addresses, socklen_t length)
 	return channel_call(fd, &exchange);
 }
 
-/* What the AF_UNIX descriptor keeps by itself: timeouts, REUSEADDR and the like. */
+/* The options that the AF_UNIX descriptor keeps by itself: timeouts, REUSEADDR and the like. */
 static int is_native(int level, int option)
 {
 	return level == SOL_SOCKET && option != SO_SNDBUF && option != SO_RCVBUF && option != SO_LINGER && option != SO_PEEK_OFF &&

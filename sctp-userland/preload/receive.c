@@ -1,6 +1,6 @@
 /* Receiving. A message (header and bytes) lies as one datagram in the descriptor, and one system call takes all of it, into the program's buffers and
- * behind them into a spare one: so readers in any threads and processes never share a message by accident. What came into the spare one goes back to
- * sctpd, which puts it before all else that lies there. */
+ * behind them into a spare one: so readers in any threads and processes never share a message by accident. Bytes that came into the spare
+ * one go back to sctpd, which puts them before all else that lies there. */
 #include "sctp.h"
 
 #include <errno.h>
@@ -103,7 +103,7 @@ static ssize_t look(int fd, struct inbound *header)
 	return real()->recvmsg(fd, &message, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
 }
 
-/* Of the message behind this one, when it lies there already. */
+/* The information about the message behind this one, when it lies there already. */
 static void put_next_information(int fd, struct msghdr *message, size_t room)
 {
 	struct inbound next;

@@ -30,7 +30,8 @@ static void plug(int fd)
 #define PARTS_MAX 16
 #define ONE_WAY_FLAGS (SCTP_UNORDERED | SCTP_SACK_IMMEDIATELY | SCTP_PR_SCTP_MASK)
 
-/* What a message names, as a number; 0: nothing. Should two have the same number, then sctpd, which reads the names, tells of an error inward. */
+/* The destination that a message names, as a number; 0: none. Should two have the same number, then sctpd, which reads the names, tells of
+ * an error inward. */
 static uint64_t destination_of(const struct exchange *exchange)
 {
 	const unsigned char *bytes = exchange->address;

@@ -31,7 +31,7 @@ bool socket_binds_all(const struct sctp_socket *s);
 /* Whether this endpoint of usrsctp's is bound to all addresses of the host. */
 bool sockets_bind_all(const void *endpoint);
 
-/* Of IPv4 or IPv6; ports don't matter. */
+/* The addresses may be of IPv4 or IPv6; ports don't matter. */
 bool address_same(const struct sockaddr *first, const struct sockaddr *second);
 
 /* A number, the same for addresses that are the same. */

@@ -30,7 +30,7 @@ static int open_socket(struct call *call)
 	return s == NULL ? errno : 0;
 }
 
-/* What a new descriptor takes over from the one it came from, of what the kernel keeps. */
+/* The kernel's options that a new descriptor takes over from the one it came from. */
 static void inherit_native(int from, int to)
 {
 	static const int options[] = { SO_REUSEADDR, SO_KEEPALIVE, SO_RCVTIMEO, SO_SNDTIMEO };
@@ -45,7 +45,7 @@ static void inherit_native(int from, int to)
 	}
 }
 
-/* What a new socket takes over from the one it came from. */
+/* The settings that a new socket takes over from the one it came from. */
 static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
 {
 	to->made = BY_ACCEPT;
@@ -190,7 +190,7 @@ static int option_get(struct call *call, struct sctp_socket *s)
 	return error;
 }
 
-/* What clients may know without asking, see sockets.h. */
+/* The states that clients may know without asking, see sockets.h. */
 static int states(struct call *call)
 {
 	call->descriptor = fcntl(states_memory(), F_DUPFD_CLOEXEC, 0);

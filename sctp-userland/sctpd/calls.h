@@ -1,4 +1,4 @@
-/* What clients ask for. */
+/* The calls of clients. */
 #ifndef CALLS_H
 #define CALLS_H
 

@@ -13,7 +13,7 @@
 #include "stack.h"
 #include "translate.h"
 
-/* What a kernel answers instead. */
+/* The error that a kernel answers instead. */
 static int linux_error(struct sctp_socket *s, int error)
 {
 	int pending = IS_ONE_TO_ONE(s) ? s->error : 0;
@@ -34,7 +34,7 @@ static int linux_error(struct sctp_socket *s, int error)
 
 #define TO_ALL_MAX 1024 /* associations that one message may go to: the loop waits for it */
 
-/* What a message takes that goes to all associations of this socket; UINT64_MAX: too many. */
+/* The bytes that a message takes that goes to all associations of this socket; UINT64_MAX: too many. */
 static uint64_t queued_for_all(const struct sctp_socket *s, uint64_t length)
 {
 	const sctp_assoc_t *identifiers;

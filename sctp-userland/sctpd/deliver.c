@@ -25,7 +25,7 @@ static void connect_ended(struct sctp_socket *s, int error)
 		socket_note_peer(s);
 }
 
-/* What the daemon itself learns from a notification, subscribed or not. */
+/* The facts that the daemon itself learns from a notification, subscribed or not. */
 static void learn(struct sctp_socket *s, const char *from, size_t length)
 {
 	struct sctp_assoc_change change;
@@ -104,7 +104,7 @@ void socket_receives_no_more(struct sctp_socket *s)
 	finish(s);
 }
 
-/* Whoever asks is told at the start that this association authenticates nothing: nothing here does. */
+/* A client that asks is told at the start that this association authenticates nothing: nothing here does. */
 static bool push_no_authentication(struct sctp_socket *s, uint32_t association)
 {
 	const struct lx_authkey_event event = { .auth_type = LX_AUTHENTICATION_EVENT, .auth_length = sizeof(event),

@@ -31,8 +31,8 @@ static bool is_too_late(const struct send_parameters *send, uint32_t sent_ms)
 	return has_lifetime(send) && clock_ms() - sent_ms >= send->pr_value;
 }
 
-/* Whether usrsctp would send it without waiting: there is room for all that is on its way. Where nothing is, there must be room for its first chunk:
- * usrsctp would probe a shut window with it, and a receiver may take that. */
+/* Whether usrsctp would send it without waiting: there is room for all that is on its way. If nothing is on its way, there must be room for
+ * its first chunk: usrsctp would probe a shut window with it, and a receiver may take that. */
 static bool goes_at_once(struct sctp_socket *s, uint32_t association, size_t length)
 {
 	const size_t sending = translate_buffer_use(s, association).sending;

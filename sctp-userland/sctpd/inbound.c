@@ -1,7 +1,7 @@
-/* What goes to the client through our end of its descriptor.
+/* The messages to the client through our end of its descriptor.
  *
  * At the end it must be known whether the program left data unread, but the kernel then tells only whether it left anything. So a notification
- * never lies behind unread data: it waits here until all data has been read. What lies in the descriptor then is data exactly if the last
+ * never lies behind unread data: it waits here until all data has been read. The descriptor then holds data exactly if the last
  * message that went in was. */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -67,7 +67,7 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 			return FULL;
 		if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
 			return NO_MEMORY;
-		/* The client is gone; hang-up comes. What comes after that is thrown away; that something lay unread then is told once, in this way. */
+		/* The client is gone; hang-up comes. A message that comes after that is thrown away; that something lay unread then is told once, in this way. */
 		s->left_unread |= errno == ECONNRESET;
 		return PUSHED;
 	}

@@ -1,4 +1,4 @@
-/* What goes to the client through our end of its descriptor. */
+/* The messages to the client through our end of its descriptor. */
 #ifndef INBOUND_H
 #define INBOUND_H
 

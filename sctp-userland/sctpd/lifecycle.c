@@ -280,7 +280,7 @@ static bool is_unconnected(const struct sctp_socket *s)
 	return IS_ONE_TO_ONE(s) && !socket_means(s)->had_connection && s->error == 0;
 }
 
-/* What only a socket with a client has. Return whether data lay here that the client never got. */
+/* Give up the parts that only a socket with a client has. Return whether data lay here that the client never got. */
 static bool leave_client(struct sctp_socket *s)
 {
 	again_forget(s);

@@ -22,7 +22,7 @@ void sockets_turn(bool waits);
 /* Close one of usrsctp's sockets, with ABORT or by what lies unread in it. It is that of s, or came from there with one association. */
 void close_stack_socket(const struct sctp_socket *s, struct socket *so, bool abort);
 
-/* Of connections that wait to be accepted: take as many as the backlog lets; forget the first; a client ended that may have been told of some. */
+/* Connections that wait to be accepted: take as many as the backlog lets; forget the first; a client ended that may have been told of some. */
 void socket_limit_waiting(struct sctp_socket *s);
 void socket_forget_first_waiting(struct sctp_socket *s);
 void sockets_doubt_telling(void);

@@ -16,7 +16,7 @@ struct limits limits = { .sockets = 16384, .connections = 4096, .memory = 512 * 
 static uint64_t noted, measured_ms;
 static bool reached;
 
-/* What clients have not read yet lies with the kernel. */
+/* Data that clients have not read yet lies with the kernel. */
 static uint64_t unread(void)
 {
 	const struct sctp_socket *s;

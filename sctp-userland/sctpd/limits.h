@@ -19,7 +19,7 @@ bool limits_reached(void);
 enum limit { LIMIT_SOCKETS, LIMIT_CONNECTIONS, LIMIT_DESCRIPTORS, LIMIT_ADDRESSES };
 bool limits_refuse(enum limit which, bool refuses);
 
-/* So many bytes came, went, or were taken for something: now and then it is measured what is used. */
+/* Take note of bytes that came, went, or were taken for something: now and then the use is measured. */
 void limits_note(uint64_t bytes);
 
 /* Measure again while it is used up. */

@@ -27,7 +27,7 @@
 
 static bool ending;
 
-/* What a kernel does at once waits for this process's turn here, twice in each round trip: before others, where that is allowed. */
+/* Work that a kernel does at once waits for this process's turn here, twice in each round trip: before others, where that is allowed. */
 static void come_first(void)
 {
 	char text[8];
@@ -133,7 +133,7 @@ static int listen_somewhere(const struct settings *settings)
 	return error;
 }
 
-/* Another sctpd may be about to end for idleness: unless it answers, its place is taken. One that is stuck still runs. With --wait, the end of
+/* Another sctpd may be about to end for idleness: unless it answers, its place is taken. An sctpd that is stuck still runs. With --wait, the end of
  * either is waited for, without questions: each would count its idle time anew. */
 static int listen_or_find_running(const struct settings *settings)
 {
@@ -162,7 +162,7 @@ static int listen_or_find_running(const struct settings *settings)
 	return error;
 }
 
-/* Whoever started us may have closed some of these: then the next sockets would take their place. */
+/* The process that started us may have closed some of these: then the next sockets would take their place. */
 static void fill_standard_descriptors(void)
 {
 	int fd = open("/dev/null", O_RDWR);

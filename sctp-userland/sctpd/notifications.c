@@ -104,7 +104,7 @@ size_t notification_send_failed(const struct sctp_socket *s, uint32_t associatio
 	return send_failed(s, event, header + length, to, header + length + SEND_FAILED_MORE);
 }
 
-/* What usrsctp delivers; usrsctp.h shows another layout. */
+/* The layout that usrsctp delivers; usrsctp.h shows another one. */
 struct pdapi_event {
 	uint16_t type, flags;
 	uint32_t length, indication;
@@ -129,7 +129,7 @@ static size_t partial_delivery(const char *from, size_t length, char *to)
 	return sizeof(result);
 }
 
-/* What came with it: usrsctp gives a list of features or the whole ABORT chunk, Linux the causes in that chunk. */
+/* The data that came with it: usrsctp gives a list of features or the whole ABORT chunk, Linux the causes in that chunk. */
 static size_t association_change(const char *from, size_t length, char *to)
 {
 	struct sctp_assoc_change change;

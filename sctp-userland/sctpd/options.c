@@ -193,7 +193,7 @@ static int get_nothing(struct sctp_socket *, const struct row *, union value *va
 	return 0;
 }
 
-/* Return 0 or an errno. What counts packets believes s->v6only: it is never other than what usrsctp does. */
+/* Return 0 or an errno. The code that counts packets believes s->v6only: it is never other than what usrsctp does. */
 static int apply_v6only(struct sctp_socket *s, bool on)
 {
 	struct endpoint *endpoint = s->so->protocol_block;
@@ -215,7 +215,7 @@ static int set_v6only(struct sctp_socket *s, const struct row *, union value *va
 	return apply_v6only(s, value->number != 0);
 }
 
-/* What usrsctp has otherwise. */
+/* Options that usrsctp has otherwise. */
 
 static int set_disable_fragments(struct sctp_socket *s, const struct row *row, union value *value, size_t length)
 {
@@ -288,7 +288,7 @@ static bool is_both(uint32_t flags, uint32_t both)
 	return (flags & both) == both;
 }
 
-/* What Linux refuses; usrsctp takes some of it. */
+/* Values that Linux refuses; usrsctp takes some of them. */
 static bool is_wrong(struct sctp_socket *s, const struct lx_paddrparams *from)
 {
 	const struct sockaddr_storage address = from->spp_address;

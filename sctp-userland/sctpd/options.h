@@ -4,7 +4,7 @@
 
 #include "sockets.h"
 
-/* What every socket needs from usrsctp, whatever the program asks for. Also after the program's wishes changed. */
+/* The settings that every socket needs from usrsctp, whatever the program asks for. Also after the program's wishes changed. */
 void options_prepare(struct sctp_socket *s);
 
 /* Both return 0 or an errno. get: *length is the room (at most OPTION_MAX), then the length of the result. */

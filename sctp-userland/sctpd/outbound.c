@@ -172,7 +172,7 @@ bool outbound_is_over(struct sctp_socket *s)
 	return s->way != 0 && is_over(s, 0);
 }
 
-/* Of a one-to-many socket it depends on the association that had none. */
+/* The room of a one-to-many socket depends on the association that had none. */
 static bool has_room(struct sctp_socket *s)
 {
 	const bool is_known = IS_ONE_TO_ONE(s) ? s->way != 0 : s->full != 0;

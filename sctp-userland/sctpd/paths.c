@@ -1,4 +1,4 @@
-/* Where no path is alive usrsctp keeps new data until a heartbeat is answered. A kernel sends it none the less, and a path may count as dead that is
+/* If no path is alive usrsctp keeps new data until a heartbeat is answered. A kernel sends it none the less, and a path may count as dead that is
  * not: the first INITs were lost; or messages were, each of which came at the second try, and that does not speak for the path (Karn's rule). So
  * where data waits for nothing else, a heartbeat is sent at once, and again after a time that doubles, until one is answered. While something is to
  * be acknowledged its retransmissions do that, and count as in a kernel. */
@@ -58,8 +58,8 @@ static enum paths ask(struct sctp_socket *s, sctp_assoc_t association, bool may_
 	return count <= 0 || alive > 0 ? SOME_ALIVE : asks ? ASKED : waits ? DATA_WAITS : ALL_DEAD;
 }
 
-/* As a kernel: after its first timeout a path waits until a heartbeat is answered, and the others go on. Where there is no other, usrsctp's heartbeats
- * would count against the association as well. */
+/* As a kernel: after its first timeout a path waits until a heartbeat is answered, and the others go on. If there is no other path,
+ * usrsctp's heartbeats would count against the association as well. */
 static void fail_over_at_once(struct sctp_socket *s, sctp_assoc_t association)
 {
 	struct path_thresholds now = { .address.ss_family = AF_INET, .association = association };

@@ -50,7 +50,7 @@ static int become_another_user(void)
 	return 0;
 }
 
-/* Of what the process has, which may be less than all. Return 0 or -errno. */
+/* The process keeps those that it has, which may be less than all. Return 0 or -errno. */
 static int keep_capabilities(void)
 {
 	struct __user_cap_header_struct header = { .version = _LINUX_CAPABILITY_VERSION_3 };

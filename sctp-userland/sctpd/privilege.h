@@ -1,4 +1,5 @@
-/* What sctpd gives up once it serves: all capabilities but those for packets and their buffers, and all system calls but those that it needs. */
+/* The rights that sctpd gives up once it serves: all capabilities but those for packets and their buffers, and all system calls but those
+ * that it needs. */
 #ifndef PRIVILEGE_H
 #define PRIVILEGE_H
 

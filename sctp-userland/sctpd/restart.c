@@ -110,8 +110,8 @@ static void remove_dropped(struct sctp_tcb *association, const char *parameters,
 	}
 }
 
-/* The parameters of the INIT in `m`, before them the address that this packet came from if it is the association's; *limit: where they end. What they
- * don't name is taken out. Return NULL: no memory. */
+/* The parameters of the INIT in `m`, before them the address that this packet came from if it is the association's; *limit: where they end.
+ * Addresses that they don't name are taken out. Return NULL: no memory. */
 static struct mbuf *prepare(struct sctp_tcb *association, const struct mbuf *m, int offset, int *limit, struct sockaddr *source,
 			    struct sockaddr *init_source)
 {

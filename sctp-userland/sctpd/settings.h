@@ -16,7 +16,7 @@ struct settings {
 	const char *log; /* of a process in the background; NULL: the usual file */
 };
 
-/* The settings; the limits are set. What is wrong is told, and ends the process. */
+/* The settings; the limits are set. A mistake is reported, and ends the process. */
 struct settings settings_parse(int argc, char **argv);
 
 #endif

@@ -119,7 +119,7 @@ void socket_leave_stack(struct sctp_socket *s)
 	*link = s->next_in_stack;
 }
 
-/* What clients may know without asking: a word for each socket, in memory that all of them can read. */
+/* The states that clients may know without asking: a word for each socket, in memory that all of them can read. */
 
 static int memory = -1;
 static uint32_t *words;

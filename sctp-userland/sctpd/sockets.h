@@ -24,7 +24,7 @@ struct waiting { /* an accepted connection the client hasn't fetched yet */
 };
 
 /* From socket() to the end of the last association. One-to-many sockets are open or listen while they have a client; what they begin is
- * connecting_association. What each state means, and which may follow, is a table in sockets.c. */
+ * connecting_association. The meaning of each state, and which may follow, is a table in sockets.c. */
 enum socket_state {
 	SOCKET_OPEN,
 	SOCKET_LISTENS,
@@ -134,7 +134,7 @@ struct sctp_socket *socket_of(int client_fd);
 /* Tell its clients what they may know without asking, as it is now. */
 void socket_tell_state(struct sctp_socket *s);
 
-/* What clients may know without asking: a word for each socket, in memory that all of them can read. */
+/* The states that clients may know without asking: a word for each socket, in memory that all of them can read. */
 
 /* Return 0 or -errno. */
 int states_start(void);

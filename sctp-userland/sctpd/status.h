@@ -1,4 +1,4 @@
-/* What sctpd --status shows. */
+/* The lines of sctpd --status. */
 #ifndef STATUS_H
 #define STATUS_H
 

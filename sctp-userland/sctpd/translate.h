@@ -1,12 +1,12 @@
-/* What programs say, and are told, in usrsctp's layouts and in Linux's. Options are in options.c, notifications in notifications.c. */
+/* The values that programs give, and get, in usrsctp's layouts and in Linux's. Options are in options.c, notifications in notifications.c. */
 #ifndef TRANSLATE_H
 #define TRANSLATE_H
 
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
-/* What a message for this association (0 on a one-to-one socket, or none yet) is sent with, if the program has set a lifetime for all. Without, usrsctp
- * applies the other defaults by itself. */
+/* The parameters that a message for this association (0 on a one-to-one socket, or none yet) is sent with, if the program has set a
+ * lifetime for all. Without, usrsctp applies the other defaults by itself. */
 struct send_parameters translate_defaults(const struct sctp_socket *s, uint32_t association, struct send_parameters send);
 
 /* Give usrsctp a message, to this address if there is one. Return as sendmsg() does. */

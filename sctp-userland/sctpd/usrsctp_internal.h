@@ -1,4 +1,4 @@
-/* What is used of libusrsctp (0.9.5) beyond its public header: exported by the shared library, stable since 2015.
+/* The parts of libusrsctp (0.9.5) that are used beyond its public header: exported by the shared library, stable since 2015.
  *
  * Two kinds: functions called from here, and functions defined here that replace the library's own (its calls go through the
  * dynamic linker). This is what makes one thread, real routing and exact timers possible with Debian's build. */
@@ -54,7 +54,7 @@ struct socket { /* the beginning, checked at start */
 	struct sockbuf receive, send;
 };
 
-/* What a socket's protocol_block points to. */
+/* The structure that a socket's protocol_block points to. */
 struct endpoint { /* the beginning, checked when it is used */
 	void *in_lists[4], *unused[2];
 	struct socket *socket;
@@ -71,7 +71,7 @@ struct scope {
 	uint8_t ipv4_legal, ipv6_legal, upper_layer_legal, loopback, ipv4_private, ipv6_link, ipv6_site;
 };
 
-/* What the output functions get as route: the library looks there afterwards whether the path's MTU has become smaller. */
+/* The structure that the output functions get as route: the library looks there afterwards whether the path's MTU has become smaller. */
 struct route_entry { /* the beginning */
 	void *interface, *address;
 	uint32_t mtu;

@@ -21,7 +21,7 @@ class Crowd:
         self.held_since_s: dict[int, float] = {}
         self.gone = 0
         self.before = 0
-        """Of `before` members, `gone` have left or would leave within 500 ms."""
+        """The number of members before, and how many of them have left or would leave within 500 ms."""
 
     def hold(
         self, shown: Set[int], wanted: Set[int], confirmed: Callable[[int, float], bool], now: float

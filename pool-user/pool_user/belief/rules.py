@@ -1,4 +1,4 @@
-"""What the configuration says about a pool, and every time that the rules about pools know."""
+"""The configuration of a pool, and every time that the rules about pools know."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def pool_name(handle: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """What the configuration says about one pool: a PE counts only inside the `accept` networks (rule 6).
+    """The configuration of one pool: a PE counts only inside the `accept` networks (rule 6).
 
     `verified`: the backend's own probe has a say all the time, not only while registrars are lost.
     `max_members`: further PEs are refused before anything about them is stored.

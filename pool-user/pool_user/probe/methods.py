@@ -116,7 +116,7 @@ async def _ask(connection: socket.socket, target: tuple[str, int]) -> Finding:
 
 
 def _told_by(response: Response | None, request: OptionsRequest) -> Finding | None:
-    """What a response tells; None when it is not final or answers another request."""
+    """The finding of a response; None when it is not final or answers another request."""
     if response is None or not response.is_final or not request.is_answered_by(response):
         return None
     return Finding(Life.ALIVE if response.shows_life else Life.UNWELL, f"answers OPTIONS with {response}")

@@ -99,7 +99,7 @@ class Target:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes it the same target."""
+        """The values that make it the same target."""
         member = self.member
         return (
             self.handle,

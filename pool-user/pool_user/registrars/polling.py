@@ -2,8 +2,8 @@
 
 Pools that were looked up lately are hot and asked every 50 ms, all others in turn within 10 s. A
 registrar that is followed, and so tells of changes by itself, is asked about hot pools once a second, as a
-check. What it was never asked about comes first. One that takes long to answer is asked less often, a silent
-one only about its sentinel. A question is never repeated while the same one is unanswered.
+check. Pools that it was never asked about come first. A registrar that takes long to answer is asked less
+often, a silent one only about its sentinel. A question is never repeated while the same one is unanswered.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class HotPools:
         self._hot_for_s = intervals.hot_for_s
         self._handles = dict.fromkeys(handles)
         self._until_s = dict.fromkeys(self._handles, now + intervals.hot_for_s)
-        """Of the hot ones."""
+        """The end of the hot time of each hot pool."""
         self._looked_up: set[str] = set()
         self.version = 0
         """Goes up when the pools change."""
@@ -97,7 +97,7 @@ class HotPools:
 
 
 class Round:
-    """Whom to ask about at one registrar. `sentinel` is the handle of its own sentinel's pool.
+    """The pools to ask about at one registrar. `sentinel` is the handle of its own sentinel's pool.
 
     A handle given out by `due()`, or for which `may_ask()` said yes and `asked()` was called, counts as
     unanswered until `done()`.
@@ -115,7 +115,7 @@ class Round:
         """How many of these are due, by the time that has passed."""
         self._version: int | None = None
         self._new: list[str] = []
-        """What was never asked about since the link came up, in the opposite order."""
+        """The pools that were never asked about since the link came up, in the opposite order."""
         self._hot_turn = 0
 
     def interval_s(self, hot_count: int, round_trip_s: float | None, *, followed: bool = False) -> float:
@@ -130,8 +130,8 @@ class Round:
     def due(
         self, pools: HotPools, interval_s: float, sentinel_only: bool, now: float, *, followed: bool = False
     ) -> list[str]:
-        """What to ask in this round, the sentinel first. `sentinel_only`: the registrar answers nothing at
-        present, or may soon tell everything; `followed`: it pushes changes."""
+        """The pools to ask about in this round, the sentinel first. `sentinel_only`: the registrar answers
+        nothing at present, or may soon tell everything; `followed`: it pushes changes."""
         hot = pools.looked_up(now) if followed else pools.hot(now)
         self._take_pools(pools, hot, now)
         room = MAX_UNANSWERED - len(self._unanswered)

@@ -13,8 +13,9 @@ Not every listed sentinel is to be trusted, though:
 - **A restarted registrar lists the sentinel of its former life** for a second or two, since it copies the
   handlespace from a peer. It has a new identifier by then, and the sentinel's home is the old one, or the
   registrar that took the sentinel over. Each registration of a sentinel has a fresh PE identifier. So, when
-  the link to the registrar was lost, an unseen PE identifier counts at once. One that was seen before counts
-  again only when it has been listed for 10 s in answer after answer: then only the network was lost.
+  the link to the registrar was lost, an unseen PE identifier counts at once. An identifier that was seen
+  before counts again only when it has been listed for 10 s in answer after answer: then only the network
+  was lost.
 - In one life of the link, **a sentinel that changes its home was taken over**: not its own any more, the same
   10 s hold.
 - **A registrar that is known keeps its identifier until its link is lost**: a process never changes it. It is
@@ -28,8 +29,8 @@ A registrar whose link stays up while it answers nothing for 500 ms is **silent*
 answers again it is **waking** for 1 s, since what it missed is still on its way to it. It may take the loss
 of an association for the loss of a member that moved away long ago. A waking registrar is not settled.
 
-What this cannot see: a backend that starts within the two seconds after a registrar's restart takes the
-former sentinel for the present one. The registrar has copied the members with it, so little can go wrong.
+A limit: a backend that starts within the two seconds after a registrar's restart takes the former sentinel
+for the present one. The registrar has copied the members with it, so little can go wrong.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Standing(Enum):
 
     @property
     def explanation(self) -> str:
-        """What that means, for the person who reads the status."""
+        """The meaning of the standing, for the person who reads the status."""
         return _EXPLANATIONS[self]
 
     @property
@@ -107,7 +108,7 @@ class RegistrarView:
 
     @property
     def why(self) -> str:
-        """What its standing means, and what is wrong with it if anything is."""
+        """The meaning of its standing, and its problem if there is any."""
         words = self.standing.explanation
         if self.standing is Standing.STARTING:
             unknown = "" if self.problem else ": just started, or no sentinel runs beside it"
@@ -123,7 +124,7 @@ class _Sentinel:
 
 
 class RegistrarLife:
-    """What one registrar's answers, and their absence, tell of itself; `number` counts from 1."""
+    """The facts about one registrar that its answers, and their absence, tell; `number` counts from 1."""
 
     def __init__(self, number: int, address: str) -> None:
         self.number = number
@@ -145,7 +146,7 @@ class RegistrarLife:
         self._answered_s = float("-inf")
         self._woke_s: float | None = None
         self.problem = ""
-        """What is in its sentinel's pool and should not be; empty when nothing is."""
+        """The elements in its sentinel's pool that should not be there; empty when there are none."""
         self.doubt = ""
         """Why it has no identifier; empty when it just lists no sentinel, and while it has one."""
         self._host = ip_address(RegistrarAddress.parse(address).host)

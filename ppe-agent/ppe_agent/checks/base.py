@@ -1,4 +1,5 @@
-"""What all checks share: what one attempt tells, and when attempts change the state (rise and fall).
+"""The common part of all checks: the finding of one attempt, and when attempts change the state (rise and
+fall).
 
 Pure but for `PeriodicCheck`, the loop of the checks that ask again and again. States and what an attempt does
 to them:
@@ -30,7 +31,7 @@ _STALLS_IN_A_ROW = 2
 
 
 class CheckState(Enum):
-    """What a check believes; UNKNOWN, at the start, counts as not up."""
+    """The state of a check; UNKNOWN, at the start, counts as not up."""
 
     UNKNOWN = "unknown"
     UP = "up"

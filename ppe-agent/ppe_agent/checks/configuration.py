@@ -50,9 +50,9 @@ class _CheckConfig(StrictModel):
     jitter: float = Field(default=0.1, ge=0, le=0.5)
     """Each interval is shorter by a random share of up to this."""
     fall: int = Field(default=2, ge=1, le=100)
-    """So many failures in a row take the server out. A refused connection or an exit needs one."""
+    """The number of failures in a row that take the server out. A refused connection or an exit needs one."""
     rise: int = Field(default=2, ge=1, le=100)
-    """So many successes in a row let it in."""
+    """The number of successes in a row that let it in."""
 
     @property
     def timing(self) -> Timing:
@@ -160,7 +160,7 @@ class SystemdConfig(_CheckConfig):
     ]
     """The unit, with its kind: `kamailio.service`, say."""
     scope: Literal["system", "user"] = "system"
-    """Whose systemd is asked: the system's, or that of the user as whom the sidecar runs."""
+    """The systemd that is asked: the system's, or that of the user as whom the sidecar runs."""
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000
 
@@ -209,4 +209,5 @@ class DampingConfig(StrictModel):
     window_s: float = Field(default=60, gt=0, le=86_400)
     """The time in which falls are counted."""
     well_for_s: float = Field(default=10, gt=0, le=3600)
-    """So long a server that is held back must stay well; each further fall doubles it, up to eight times."""
+    """The time for which a server that is held back must stay well; each further fall doubles it, up to
+    eight times."""

@@ -62,10 +62,10 @@ async def run_command(
 
     `environment` is added to that of this process.
 
-    Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then. What it
-    left running is killed, too, and when it ended by itself (`ppe_agent.leftovers`). A command that can't be
-    killed (it waits for a disk, or became another user's) is left to end by itself; until then the same
-    command is not started again, and takes too long.
+    Raises OSError when it can't be started, TimeoutError when it takes too long; it is killed then.
+    Processes that it left running are killed, too, and when it ended by itself (`ppe_agent.leftovers`). A
+    command that can't be killed (it waits for a disk, or became another user's) is left to end by itself;
+    until then the same command is not started again, and takes too long.
     """
     async with asyncio.timeout(timeout_ms / 1000):
         while _is_ending(list(arguments)):  # noqa: ASYNC110 - it may be one that no pidfd could be had for

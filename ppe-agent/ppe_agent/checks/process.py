@@ -1,7 +1,7 @@
 """Watches a process by a pidfd: its exit is seen at once, whatever it listens on.
 
 The process is found by its pid file, by its name, or by both: then the name keeps a stale pid file from
-vouching for whichever process got the number since. Of several processes of that name the oldest counts,
+vouching for whichever process got the number since. If several processes have that name the oldest counts,
 which is the first one of a server that forks.
 """
 

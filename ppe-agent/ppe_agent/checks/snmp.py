@@ -20,7 +20,7 @@ PROGRAM: Final = "snmpget"
 PORT: Final = 161
 _NUMBER: Final = re.compile(r'"?(-?[0-9]{1,20}(?:\.[0-9]{1,20})?)"?')
 _SHARE_OF_A_TRY: Final = 0.45
-"""Of the timeout: a question or answer that was lost is asked for once more."""
+"""The share of the timeout for one try: a question or answer that was lost is asked for once more."""
 
 
 class NoNumber(Exception):  # noqa: N818 - reads as what it is
@@ -29,7 +29,7 @@ class NoNumber(Exception):  # noqa: N818 - reads as what it is
 
 @dataclass(frozen=True)
 class SnmpQuestion:
-    """What is asked of whom: the object `oid` (numbers and dots) of the SNMP agent at `address`, `port`.
+    """The question to an SNMP agent: the object `oid` (numbers and dots) of the agent at `address`, `port`.
 
     `credentials`: a file snmp.conf (snmp.conf(5)) with version, user and passphrases, or community.
     """

@@ -39,7 +39,7 @@ _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 class OutgoingSocket(socket.socket):
     """A socket that takes a connection with itself (RFC 9293, 3.5: simultaneous open) for a refused one.
 
-    Where nothing listens on a port that the kernel also gives to clients, one connect in some thousands gets
+    If nothing listens on a port that the kernel also gives to clients, one connect in some thousands gets
     that very port for its own end, and finds itself.
     """
 

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from typing import Final
 
 COPIES_GROUP: Final = 0x7070
-"""The number that `log group` of the rules has. Nobody else can listen to it meanwhile."""
+"""The number that `log group` of the rules has. No other program can listen to it meanwhile."""
 MAX_KEPT_BYTES: Final = 8 * 1024 * 1024
-"""Of more, the oldest are forgotten."""
+"""If there are more bytes, the oldest are forgotten."""
 KEPT_S: Final = 32.0
-"""Nobody waits for an answer longer than that: timers B and F of RFC 3261, section 17.1."""
+"""The longest time that a client waits for an answer: timers B and F of RFC 3261, section 17.1."""
 COLLECT_EVERY_S: Final = 0.1
 FLUSH_S: Final = 0.01
 """The kernel sends a batch after so long at the latest."""
@@ -114,7 +114,7 @@ class PacketCopies:
                 self.kept_bytes -= len(self._batches.popleft()[1])
 
     def reader(self) -> CopiesReader:
-        """What gives the packets one after the other, from the oldest that is kept."""
+        """The reader that gives the packets one after the other, from the oldest that is kept."""
         return CopiesReader(self)
 
     def after(self, number: int) -> tuple[int, list[bytes]]:

@@ -16,7 +16,7 @@ _AT_ONCE: Final = 64
 _ROOM: Final = socket.CMSG_SPACE(64)
 
 Ancillary = list[tuple[int, int, bytes]]
-"""What the kernel tells of a datagram: the address that it was sent to."""
+"""The kernel's data about a datagram: the address that it was sent to."""
 Source = tuple[Any, ...]
 Take = Callable[[bytes, Ancillary, Source], None]
 

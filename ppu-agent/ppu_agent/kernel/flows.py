@@ -32,7 +32,7 @@ MOST_ONE_BY_ONE: Final = 100
 
 
 class Flow(NamedTuple):
-    """One that conntrack knows: who began it, where it was to go, and who answers there."""
+    """A flow that conntrack knows: who began it, where it was to go, and who answers there."""
 
     source: Endpoint
     asked: Destination

@@ -162,7 +162,7 @@ class Pacer:
 
 
 def cgroup_root() -> Path:
-    """Where the hierarchy of cgroups (version 2) is mounted. Raises PaceError."""
+    """The mount point of the hierarchy of cgroups (version 2). Raises PaceError."""
     for line in Path("/proc/self/mounts").read_text().splitlines():
         fields = line.split()
         if fields[2:3] == ["cgroup2"]:
@@ -176,7 +176,7 @@ def _key(address: Address, port: int) -> bytes:
 
 
 def _netns_cookie() -> int:
-    """What the kernel calls the network namespace of this thread. Raises PaceError."""
+    """The kernel's number for the network namespace of this thread. Raises PaceError."""
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
             return int(struct.unpack("=Q", here.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8))[0])

@@ -1,8 +1,8 @@
 """Speaking in a TCP connection of others in the place of its server, which is dead: by TCP_REPAIR.
 
 A socket in repair mode takes over the server's end where it stands: its address (IP_TRANSPARENT), and both
-sequence numbers. What is written into it reaches the client as if the server had said it. Closed in repair
-mode, it ends without a word. Needs CAP_NET_ADMIN, as nftables does.
+sequence numbers. Bytes that are written into it reach the client as if the server had said them. Closed in
+repair mode, it ends without a word. Needs CAP_NET_ADMIN, as nftables does.
 """
 
 from __future__ import annotations

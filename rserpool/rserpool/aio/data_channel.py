@@ -30,7 +30,7 @@ Endpoint = tuple[str, int]
 DATA: Final[Codec[DataMessage]] = Codec(PPID, encode, decode, way_of)
 _Key = tuple[int, int]
 FLUSH_S: Final = 30.0
-"""So long a program has to take the last bytes of a connection that ended in order."""
+"""The time that a program has to take the last bytes of a connection that ended in order."""
 
 
 class DataChannels:
@@ -83,7 +83,7 @@ class DataChannels:
         self.endpoint.close()
 
     def begin(self, association: int, number: int) -> Passing:
-        """A TCP flow begins. What comes for it waits until `Passing.run()`, which must follow."""
+        """A TCP flow begins. Messages that come for it wait until `Passing.run()`, which must follow."""
         passing = Passing(number, lambda message: self.send(association, message))
         self._flows[association, number] = passing
         passing.when_done = lambda: self._flows.pop((association, number), None)

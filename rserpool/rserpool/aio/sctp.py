@@ -138,7 +138,7 @@ def local_endpoints(descriptor: int, association: int) -> list[Endpoint]:
 def is_confirmed(descriptor: int, family: int, association: int, peer: Endpoint) -> bool:
     """Whether `peer` is an address of the association's other side that has proved to be there.
 
-    What an INIT or INIT ACK lists is only a claim (RFC 9260, section 5.4). Proved are the address to which
+    An address in an INIT or INIT ACK is only a claim (RFC 9260, section 5.4). Proved are the address to which
     this side connected, the one at which the other side received its cookie, and those from which a HEARTBEAT
     was acknowledged. False for an association that is gone.
     """
@@ -189,7 +189,7 @@ MAX_MESSAGE_BYTES = 0xFFFF
 """No ASAP or ENRP message is longer; what is, is dropped."""
 
 _WITHOUT_SCTP = frozenset({errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.ECONNRESET})
-"""What making a socket fails with then; the last one comes of sctpd only."""
+"""The errors of making a socket then; the last one comes of sctpd only."""
 _ANCILLARY_BYTES = socket.CMSG_SPACE(RCVINFO_BYTES) + 128
 
 

@@ -28,8 +28,8 @@ _LINK_LOCAL_SCOPE = 2
 def group_problem(group: IPv4Address | IPv6Address) -> str:
     """Return why registrars can't be found by announcements to this address; "" if they can.
 
-    What is sent to an IPv6 group of link-local or narrower scope (RFC 4291, section 2.7) comes from a
-    link-local address, and an announcement of rspregistrar tells no other.
+    An announcement to an IPv6 group of link-local or narrower scope (RFC 4291, section 2.7) comes from a
+    link-local address, and that of rspregistrar tells no other.
     """
     if not group.is_multicast:
         return "no multicast address: 239.0.0.50, say, or ff05::50"

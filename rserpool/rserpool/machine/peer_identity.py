@@ -1,15 +1,16 @@
 """Which registrar an association is with (RFC 9260, section 5.4). No sockets, no clocks.
 
-Whoever sets up an association names its own addresses, and may name those of others: a stranger that has
-bound a registrar's address on its loopback interface lists it in its INIT. So a registrar is known by three
-things only: it is the primary path (where its cookie went, or where we connected to), or the path is
-confirmed. An association whose registrar's address is a mere claim is **held** until that path is confirmed:
-a registrar with several addresses proves it within a round trip, a stranger never does. Until then none of
-its messages counts. A claim that is not proved within CLAIM_S is aborted, and at once when we want to connect
-to that registrar ourselves: SCTP allows one association for each pair of addresses, so it is in the way.
+A host that sets up an association names its own addresses, and may name those of others: a stranger that
+has bound a registrar's address on its loopback interface lists it in its INIT. So a registrar is known by
+three things only: it is the primary path (where its cookie went, or where we connected to), or the path is
+confirmed. An association whose registrar's address is a mere claim is **held** until that path is
+confirmed: a registrar with several addresses proves it within a round trip, a stranger never does. Until
+then none of its messages counts. A claim that is not proved within CLAIM_S is aborted, and at once when we
+want to connect to that registrar ourselves: SCTP allows one association for each pair of addresses, so it
+is in the way.
 
-Whoever answers ARP for the address of a dead registrar has that address. Against that helps a network of its
-own, or WireGuard.
+A host that answers ARP for the address of a dead registrar has that address. Against that helps a network
+of its own, or WireGuard.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,7 @@ M = TypeVar("M")
 
 
 class Paths(Protocol):
-    """What is known of the addresses of an association's other side."""
+    """The knowledge about the addresses of an association's other side."""
 
     def peers(self, association: int) -> list[Endpoint]: ...  # noqa: D102 - `SctpSocket` says it
     def is_confirmed(self, association: int, peer: Endpoint) -> bool: ...  # noqa: D102 - `SctpSocket` says it

@@ -20,7 +20,7 @@ FORGIVE_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True, order=True)
 class RegistrarAddress:
-    """Where a registrar is reached: an IP address (not a name: DNS may depend on us), two SCTP ports."""
+    """The address of a registrar: an IP address (not a name: DNS may depend on us), two SCTP ports."""
 
     host: str
     asap_port: int = asap.PORT
