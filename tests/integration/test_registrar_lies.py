@@ -28,6 +28,8 @@ KNOWN_AFTER_S = 10.5
 """A registrar keeps its identifier, whatever others do to its sentinel, when it has had it for so long."""
 LIAR = 3
 INVENTED_PORT = 6666
+REPORTER = "10.99.0.77"
+REPORTS = 300
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +91,25 @@ def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(
         assert sum(gaps_s) < MOST_LACKING * (ended_s - began_s), f"port {port}, polled: missing {gaps_s}"
         lacking = sum(port not in one.ports for one in answers)
         assert lacking < MOST_LACKING * len(answers), f"{lacking} of {len(answers)} answers lack port {port}"
+
+
+def test_a_host_that_reports_all_others_as_unreachable_removes_nobody(
+    chain: Chain, polling: PollingUser
+) -> None:
+    until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS) == polling.ports, 40, chain.backend.log)
+    watch = DnsWatch(chain.namespace, OWNER, chain.folder / "watch-reports.txt")
+    chain.namespace.ip("address", "add", f"{REPORTER}/24", "dev", "eth0")
+    log = chain.folder / "reporter.log"
+    words = (REPORTER, HANDLE, *chain.registrars.addresses_with_enrp)
+    program = (sys.executable, "-m", "rspdns_lab.chaos.unreachable_reporter", *words)
+    reporter = chain.namespace.start(*program, sctp=True, log=log)
+    began_s = time.monotonic()
+    try:
+        until(lambda: log.exists() and int("0" + log.read_text().split(" ")[-1]) > REPORTS, 20, log)
+    finally:
+        end(reporter, signal.SIGKILL)
+    assert not watch.wrong(set(SIP_PORTS), began_s)
+    assert polling.ports == set(SIP_PORTS)
 
 
 def own(chain: Chain) -> str:

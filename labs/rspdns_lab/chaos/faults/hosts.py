@@ -11,25 +11,37 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.net.processes import Program
 
 _STRANGER: Final = ("stranger", "10.53.0.66")
-_TAKING_S: Final = 4.0
+_LASTS_S: Final = 4.0
+
+
+def _stranger(scene: Scene, module: str, *words: str) -> Strike:
+    """Let a host that may register run a program of this folder for some seconds; `words` follow its own
+    address."""
+    network = scene.lab.network
+    host = network.hosts.get(_STRANGER[0]) or network.add_host(*_STRANGER)
+    own = ["-m", f"rspdns_lab.chaos.{module}", host.address, *words, HANDLE, *REGISTRARS.values()]
+    command = scene.lab.sctp.command([sys.executable, *own])
+    log = scene.lab.folder / f"{module}.log"
+    at_s = time.monotonic()
+    program = Program("stranger", host, command, log, scene.lab.sctp.environment)
+    try:
+        program.start()
+        time.sleep(_LASTS_S)
+    finally:
+        program.kill()
+    if program.log_end(1) in ("", "sent 0"):
+        raise LabError(f"the host that runs {module} reached nobody")
+    return Strike(at_s, scene.lab.addresses, frozenset({host.address}))
 
 
 def _take_identifiers(scene: Scene) -> Strike:
-    """Let a host that may register take every identifier that it sees, for some seconds."""
-    network = scene.lab.network
-    host = network.hosts.get(_STRANGER[0]) or network.add_host(*_STRANGER)
-    words = [host.address, str(SIP_PORT), HANDLE, *REGISTRARS.values()]
-    command = scene.lab.sctp.command([sys.executable, "-m", "rspdns_lab.chaos.identifier_thief", *words])
-    at_s = time.monotonic()
-    thief = Program("thief", host, command, scene.lab.folder / "thief.log", scene.lab.sctp.environment)
-    try:
-        thief.start()
-        time.sleep(_TAKING_S)
-    finally:
-        thief.kill()
-    if not thief.log_end(1):
-        raise LabError("the host that takes identifiers took none")
-    return Strike(at_s, scene.lab.addresses, frozenset({host.address}))
+    """Every identifier that the host sees is registered at its own address."""
+    return _stranger(scene, "identifier_thief", str(SIP_PORT))
+
+
+def _report_others(scene: Scene) -> Strike:
+    """Every server is reported as unreachable."""
+    return _stranger(scene, "unreachable_reporter")
 
 
 HOST_FAULTS: Final = (
@@ -41,5 +53,13 @@ HOST_FAULTS: Final = (
         Bounds(missing_ms=1500, dead_ms=0),
         sizes=(2, 3),
         keyed=True,
+    ),
+    ChaosFault(
+        "host-reports-others",
+        "an admitted host reports every server as unreachable to all registrars, three times, 20 times a "
+        "second for 4 s",
+        _report_others,
+        Bounds(max_ms=0, dead_ms=0),
+        sizes=(2, 3),
     ),
 )
