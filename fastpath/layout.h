@@ -67,7 +67,7 @@ struct station {
 #define MOST_INTERFACES 64
 
 /*
- * The limit of questions from one source prefix. Each prefix may ask so many a second, and as many at once; of those above
+ * The limit of questions from one source prefix. Each prefix may ask this number a second, and as many at once; of those above
  * each `slip`th, the first among them, is answered with TC, so that whoever really asks comes again over TCP.
  */
 struct limit {

@@ -250,7 +250,7 @@ class Backend:
         loop = asyncio.get_running_loop()
 
         def begin() -> None:
-            with contextlib.suppress(ControlError):  # so many wait that one of them reads what is there now
+            with contextlib.suppress(ControlError):  # enough wait: one of them reads what is there now
                 self._reloads.begin(by_signal=True)
 
         loop.add_signal_handler(signal.SIGHUP, begin)

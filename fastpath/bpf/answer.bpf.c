@@ -158,7 +158,7 @@ struct scratch {
 	__u8 whole[8 * WHOLE_WORDS + NAME_BYTES + 8] __attribute__((aligned(8)));
 	struct zone zone;
 };
-#define HEAD(bytes) (sizeof(((struct scratch *)0)->head) - (bytes)) /* where a head of so many bytes begins */
+#define HEAD(bytes) (sizeof(((struct scratch *)0)->head) - (bytes)) /* where a head of this number of bytes begins */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -558,7 +558,7 @@ static __always_inline int count_rate(struct source *source, __u64 interval_ns, 
 }
 
 /*
- * Whether a question with so many labels is above a rate; `source` is whose it is. ANSWERED: it is not.
+ * Whether a question with this number of labels is above a rate; `source` is whose it is. ANSWERED: it is not.
  * No static function, so that the verifier looks at it once, and not once for each way that leads here.
  */
 __noinline int above_rate(struct source *source, __u32 labels)

@@ -21,7 +21,7 @@ struct wanted_limit {
 struct limiter {
 	int zones; /* the map's file descriptor */
 	struct settings *settings;
-	uint32_t with_labels[256], with_depth[256]; /* how many of the known zones have so many */
+	uint32_t with_labels[256], with_depth[256]; /* the known zones by this number */
 	uint32_t count;				    /* of known zones */
 	bool is_told_full;
 };
@@ -29,7 +29,7 @@ struct limiter {
 /* Limit from now on by these rates. */
 void limit_set(struct limiter *limiter, const struct wanted_limit *wanted);
 
-/* The deepest name of a zone has so many labels; 0: nothing is known of it any more. False: there is no room. */
+/* The labels of a zone's deepest name; 0: nothing is known of it any more. False: there is no room. */
 bool limit_zone(struct limiter *limiter, const struct zone *zone, uint8_t depth);
 
 /* Limit nothing, and forget all zones. */

@@ -237,8 +237,8 @@ def _backend(settings: PdnsSettings) -> list[Line]:
         (
             "remote-connection-string",
             settings.connection_string,
-            "A thread waits so long (ms) for a backend that hangs or is being restarted. A zone transfer "
-            "must fit in it too: it is the limit of AXFR.",
+            "The time (ms) that a thread waits for a backend that hangs or is being restarted. A zone "
+            "transfer must fit in it too: it is the limit of AXFR.",
         ),
         ("consistent-backends", "yes", "One question for all types of a name instead of one for each."),
         ("dname-processing", "yes", "Follow DNAME records; PowerDNS else gives them to nobody."),
@@ -337,7 +337,7 @@ def _threads(settings: PdnsSettings) -> list[Line]:
         (
             "overload-queue-length",
             500,
-            "When so many questions wait for the backend, answer from the packet cache only ...",
+            "When this number of questions waits for the backend, answer from the packet cache only ...",
         ),
         (
             "max-queue-length",
@@ -348,8 +348,8 @@ def _threads(settings: PdnsSettings) -> list[Line]:
         (
             "queue-limit",
             settings.backend_timeout_ms + 500,
-            "A question that waited so long (ms) gets no answer at all: more than the timeout above, so that "
-            "those that wait for a restarting backend get theirs.",
+            "A question that waited for this time (ms) gets no answer at all: more than the timeout above, "
+            "so that those that wait for a restarting backend get theirs.",
         ),
     ]
 

@@ -302,7 +302,7 @@ class RelayConfig(StrictModel):
     agent_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Which part of both one ppu-agent's host may have."""
     idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
-    """A TCP connection through which nothing passes for so long is reset."""
+    """A TCP connection through which nothing passes for this time is reset."""
 
     @property
     def limits(self) -> RelayLimits:

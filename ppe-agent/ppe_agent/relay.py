@@ -44,7 +44,7 @@ Servers = Mapping[tuple[Protocol, int], Address]
 """The server's address, by transport and port."""
 
 SENDER_IDLE_S: Final = 180.0
-"""A client that sends no datagram for so long is forgotten."""
+"""A client that sends no datagram for this time is forgotten."""
 TIDY_EVERY_S: Final = 10.0
 MOST_AGENTS: Final = 256
 """Associations at a time; further ones are ended."""
@@ -76,7 +76,7 @@ class RelayLimits:
     idle_s: float = 3600.0
 
     def share_of(self, most: int) -> int:
-        """How many of so many one host may have."""
+        """How many of `most` one host may have."""
         return max(1, int(most * self.share))
 
 

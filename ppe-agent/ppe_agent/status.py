@@ -39,7 +39,7 @@ def console() -> Console:
 
 
 def render(status: AgentStatus, columns: int) -> Group:
-    """Return the result of the control command `status` for a console of so many columns."""
+    """Return the result of the control command `status` for a console of this width in columns."""
     parts: list[RenderableType] = [
         (_servers if columns >= _TABLE_COLUMNS else _servers_in_lines)(status["as"]),
         _checks(status["as"]),

@@ -59,10 +59,10 @@ struct core {
 	void *to;
 };
 
-/* How many buckets a table for so many set-ups at a time has. */
+/* How many buckets a table for this number of set-ups at a time has. */
 uint32_t core_buckets(uint32_t pending);
 
-/* Begin, with a table of so many buckets. 0, or -1 without memory. */
+/* Begin, with a table of this number of buckets. 0, or -1 without memory. */
 int core_open(struct core *core, struct bucket *buckets, uint32_t count, uint64_t now_ms, send_frame *send, void *to);
 void core_close(struct core *core);
 

@@ -35,7 +35,7 @@
 #define BUSY_MS TICK_MS
 #define IDLE_MS 25
 #define TELL_MS 1000
-#define RETIRED_MS 4000 /* for so long what waits for a member that left is still ended by its answers */
+#define RETIRED_MS 4000 /* the time for which set-ups to a member that left are still ended by its answers */
 #define LINE_BYTES 256
 #define BATCH 64
 

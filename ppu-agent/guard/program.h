@@ -26,7 +26,7 @@ struct program {
 	struct bucket *buckets;
 };
 
-/* Load it, with a table of so many buckets. NULL, or what is wrong. */
+/* Load it, with a table of this number of buckets. NULL, or what is wrong. */
 const char *program_load(struct program *program, uint32_t buckets);
 
 /* Attach it wherever it is not; how many interfaces have it. */

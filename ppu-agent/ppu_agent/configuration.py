@@ -213,7 +213,7 @@ class RelayConfig(StrictModel):
     client_share: Annotated[float, Field(gt=0, le=1)] = 0.25
     """Which part of both one address may have. This host's own programs may have all."""
     idle_s: Annotated[int, Field(ge=1, le=604_800)] = 3600
-    """A TCP connection through which nothing passes for so long is reset. An SCTP association that nothing
+    """A TCP connection through which nothing passes for this time is reset. An SCTP association that nothing
     uses ends after the same time."""
 
     @property

@@ -46,7 +46,7 @@ ASK_UNTOLD_EVERY_S = 10.0
 REFUSAL_HOLDS_S = 5.0
 """A refusal counts this long where silence tells nothing: Linux sends one ICMP error a second to a host."""
 REMEMBERED_S = 900.0
-"""A member that left is watched for so long: clients that are told nothing new keep on sending to it.
+"""A member that left is watched for this time: clients that are told nothing new keep on sending to it.
 
 A dead one that this agent heard while it was a member stays for longer: see `Departed.stays`.
 """

@@ -59,7 +59,7 @@ class RelayLimits:
     idle_s: float = 3600.0
 
     def allowed(self, most: int, address: Address) -> int:
-        """How many of so many this client may have; this host's own programs may have all."""
+        """How many of `most` this client may have; this host's own programs may have all."""
         return most if is_on_this_host(address) else max(1, int(most * self.share))
 
 

@@ -26,7 +26,7 @@ from rserpool import Protocol
 
 Action = Literal["redirect", "refuse", "answer-503", "repeat"]
 SOURCE_SLOTS: Final = 256
-"""Clients with `affinity = "source"` are divided into so many parts, by a hash of their address."""
+"""Clients with `affinity = "source"` are divided into this number of parts, by a hash of their address."""
 SOURCE_SEED: Final = 0x70707561
 """Every agent hashes alike."""
 _U32: Final = 2**32 - 1

@@ -38,13 +38,13 @@ are forgotten."""
 LEAST_KEPT_BYTES: Final = 16 * 1024
 """There is always room for so much of a connection."""
 INVITE_FOR_S: Final = 180.0
-"""Timer C (section 16.6): so long may a telephone ring."""
+"""Timer C (section 16.6): the time that a telephone may ring."""
 OTHERS_FOR_S: Final = 32.0
 """Timer F (section 17.1.2.2)."""
 MOST_SERVERS: Final = 3
 """The number of servers that are sent the same request, one after the other."""
 DOUBT_S: Final = 0.1
-"""A stream that may be SIP, but has not shown its first line yet, is held back for so long at most."""
+"""A stream that may be SIP, but has not shown its first line yet, is held back for this time at most."""
 
 _TOKEN: Final = rb"[A-Za-z0-9.!%*_+`'~-]{1,32}"
 _URI: Final = rb"[^\x00-\x20\x7f]+"
@@ -107,7 +107,7 @@ class MessageStream:
         self.is_garbage = False
         """True once `rest` can't be understood."""
         self._buffer = bytearray()
-        self._seen = 0  # so many bytes of the buffer have been searched for the end of the head
+        self._seen = 0  # bytes of the buffer that have been searched for the end of the head
         self._head: _Head | None = None  # of the message that begins the buffer, once it is known
         self._whole = 0  # bytes of that message
         self._is_sip = False  # whether a first line has been seen

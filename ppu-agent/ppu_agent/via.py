@@ -38,7 +38,7 @@ _Key = tuple[Address, int]
 """Address and SCTP port of a ppe-agent."""
 
 CLIENT_IDLE_S: Final = 180.0
-"""A client that sends and gets no datagram for so long is forgotten."""
+"""A client that sends and gets no datagram for this time is forgotten."""
 MOST_WAITING: Final = 64
 """Datagrams that wait for an association; of more the oldest are dropped, as a network does."""
 
@@ -178,7 +178,7 @@ class Channels:
                 self._end(channel)
 
     def tidy(self, idle_s: float) -> None:
-        """End the associations that no flow has, and that nothing used for so long."""
+        """End the associations that no flow has, and that nothing used for `idle_s`."""
         for channel in list(self._channels.values()):
             is_free = channel.association is not None and not channel.channels.flow_count
             if is_free and _now() - channel.used_at_s > idle_s:

@@ -15,7 +15,7 @@
 #define OWNERS 4 /* addresses kept of each element's host */
 #define GRACE_MS 1000
 #define FULL_SWEEP_MS 1000
-#define REPORT_UNIT 1000 /* a report costs so many tokens; each ms gives as many as there are reports a second */
+#define REPORT_UNIT 1000 /* tokens that a report costs; each ms gives as many as there are reports a second */
 
 const char *const verdict_names[VERDICTS] = {
 	"passed",

@@ -8,7 +8,7 @@
 #define TRANSPORT_UDP 6
 
 #define MAX_HANDLE 32
-#define MAX_RULES 4096 /* and so many of pools */
+#define MAX_RULES 4096 /* and as many of pools */
 #define MAX_ITEMS 64 /* handles, or networks, of one rule */
 #define MAX_RULES_BYTES (1 << 20)
 #define SENTINEL_PREFIX "rspdns-sentinel-"

@@ -63,7 +63,7 @@ class Sizing:
 
 
 def size(elements: int, registrars: int, reregistration_ms: int) -> Sizing:
-    """Return the shortest keep-alive interval at which so many registrars bear so many elements."""
+    """Return the shortest keep-alive interval at which these registrars bear these elements."""
     homes = max(1, registrars - 1)
     registering = elements * REGISTRATION_US / 1000 / reregistration_ms
     asking_ms = elements * KEEP_ALIVE_US / 1000 / homes
@@ -80,7 +80,7 @@ def size(elements: int, registrars: int, reregistration_ms: int) -> Sizing:
 def most_elements(
     registrars: int, reregistration_ms: int, keep_alive_ms: int = SHORTEST_KEEP_ALIVE_MS
 ) -> int:
-    """Return how many elements so many registrars bear at this interval."""
+    """Return how many elements these registrars bear at this interval."""
     homes = max(1, registrars - 1)
     each = REGISTRATION_US / 1000 / reregistration_ms + KEEP_ALIVE_US / 1000 / homes / keep_alive_ms
     return int(MOST_BUSY / each)
@@ -101,5 +101,5 @@ def registrars_for_bursts(elements: int) -> int:
 
 
 def shortest_reregistration_ms(elements: int) -> int:
-    """Return how rarely so many elements must register again for their registrations to leave room."""
+    """Return how rarely these elements must register again for their registrations to leave room."""
     return math.ceil(elements * REGISTRATION_US / 1000 / (MOST_BUSY * 0.8) / 1000) * 1000

@@ -218,7 +218,7 @@ async def then_set(part: Coroutine[Any, Any, None], event: asyncio.Event) -> Non
 
 
 def restart_ms(failures: int) -> int:
-    """Return the pause in ms before the next start, after so many short lives in a row. Below a second."""
+    """Return the pause in ms before the next start, after this many short lives in a row. Below a second."""
     doublings = min(max(failures - 1, 0), 10)
     return min(LAST_RESTART_MS, FIRST_RESTART_MS << doublings)
 

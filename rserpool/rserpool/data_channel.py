@@ -18,7 +18,7 @@ with a number that the proxy pool user draws. An SCTP message is one of these, n
 | 2    | DATA     | both | bytes of the connection, 1 to 32,768                                 |
 | 3    | END      | both | none: nothing more comes this way (a half-close)                     |
 | 4    | RESET    | both | none: the connection broke, or could not be made                     |
-| 5    | CREDIT   | both | 4 bytes: so many bytes more may be sent this way                     |
+| 5    | CREDIT   | both | 4 bytes: the number of further bytes that may be sent this way       |
 | 6    | DATAGRAM | both | one UDP datagram to or from the server's UDP port, 0 to 65,507 bytes |
 
 Types 1 to 5 of a flow travel in order, in the SCTP stream 1 + flow modulo 8: a lost packet delays no other

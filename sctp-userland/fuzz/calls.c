@@ -40,7 +40,7 @@ static void connect_control(void)
 		abort();
 }
 
-/* With so many copies of this descriptor. */
+/* With this number of copies of this descriptor. */
 static void send_frame(size_t length, int passed, size_t copies)
 {
 	char space[CMSG_SPACE(COPIES_MAX * sizeof(int))] = { 0 };

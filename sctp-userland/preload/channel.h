@@ -12,7 +12,7 @@ struct exchange {
 	struct request request; /* version and lengths are filled in */
 	const void *address, *data;
 	size_t address_length, data_length;
-	const struct iovec *parts; /* instead of data: data_length bytes in so many pieces */
+	const struct iovec *parts; /* instead of data: data_length bytes in this number of pieces */
 	size_t part_count;
 	struct reply reply;
 	char *result;	   /* where addresses, then data, go */

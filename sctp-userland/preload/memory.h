@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/socket.h>
 
-/* Whether so many bytes can be read, or written. Nothing is changed; errno stays. */
+/* Whether this number of bytes can be read, or written. Nothing is changed; errno stays. */
 bool memory_readable(const void *at, size_t size);
 bool memory_writable(const void *at, size_t size);
 

@@ -14,7 +14,7 @@ struct mbuf;
 void packets_input4(const char *datagram, int length);
 void packets_input(const char *packet, int length, struct sockaddr *source, struct sockaddr *destination, uint8_t ecn_bits);
 
-/* The library's buffers for so many bytes, still to be written; NULL: no memory. */
+/* The library's buffers for this number of bytes, still to be written; NULL: no memory. */
 struct mbuf *packets_buffers(int length);
 
 /* Take at once what was just sent to this host itself. Return whether anything was. waits: for a moment, until the kernel has brought it. */

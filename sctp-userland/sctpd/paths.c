@@ -11,7 +11,7 @@
 #include "usrsctp_internal.h"
 
 #define LAST_MS 30000 /* from about then on usrsctp's own heartbeats do as well */
-#define PART 20 /* no more than one part in so many of the time is spent on looking: a socket may have thousands of associations */
+#define PART 20 /* no more than one part in 20 of the time is spent on looking: a socket may have thousands of associations */
 
 enum paths { SOME_ALIVE, ALL_DEAD, DATA_WAITS, ASKED };
 

@@ -13,7 +13,7 @@
 
 #define T_BIT 1 /* RFC 9260 section 8.5.1: the tag is the receiver's own */
 #define ROUTES 64 /* destinations remembered */
-#define ROUTE_MS 1000 /* ... for so long: the kernel learns a path's MTU without a word */
+#define ROUTE_MS 1000 /* ... for this time: the kernel learns a path's MTU without a word */
 
 struct route {
 	struct sockaddr_in6 destination, source; /* or sockaddr_in; source: none: unknown */

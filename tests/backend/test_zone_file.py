@@ -148,7 +148,7 @@ HEAD = len(FIXED.splitlines())
 
 
 def long_text(octets: int) -> str:
-    """TXT data of so many octets: strings of 255, each behind its length."""
+    """TXT data of this number of octets: strings of 255, each behind its length."""
     whole, rest = divmod(octets, 256)
     return " ".join([f'"{"x" * 255}"'] * whole + ([f'"{"x" * (rest - 1)}"'] if rest else []))
 

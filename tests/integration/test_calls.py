@@ -10,7 +10,7 @@ from tests.support.labs import LAB, traces
 
 WAYS = ("redirect-udp", "refuse-tcp", "steer-udp")
 TIMER_B_MS = 32_000
-"""A client that is told nothing waits so long."""
+"""The time that a client without an answer waits."""
 
 
 @pytest.mark.timeout(400)

@@ -25,7 +25,7 @@ MISSING_S = 1.5
 MOST_LACKING = 0.25
 """The part of all answers that may lack a live member while the lies last."""
 KNOWN_AFTER_S = 10.5
-"""A registrar keeps its identifier, whatever others do to its sentinel, when it has had it for so long."""
+"""A registrar keeps its identifier, whatever others do to its sentinel, when it has had it for this time."""
 LIAR = 3
 INVENTED_PORT = 6666
 REPORTER = "10.99.0.77"

@@ -18,7 +18,7 @@ from tests.support.waiting import until
 
 PER_S = 300
 PATIENT_MS = 30_000
-"""PowerDNS waits so long for an answer here, so that a busy machine that starts slowly fails no test."""
+"""The time that PowerDNS waits for an answer: a busy machine that starts slowly fails no test."""
 THREADS = PdnsSettings().receiver_threads * PdnsSettings().distributor_threads
 
 

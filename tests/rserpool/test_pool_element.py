@@ -307,7 +307,7 @@ STEP_S = 0.3
 
 
 def keep_alives(joined: JoinedElement, seconds: float, step_s: float = STEP_S) -> None:
-    """Let the registrar in charge send them for so long, each a step after the last one or registration."""
+    """Let the registrar in charge send them for this time, each a step after the last one or registration."""
     association = joined.association_with(joined.machine.registrar)
     identifier = joined.at(joined.machine.registrar).identifier
     end_s = sent_s = joined.now

@@ -12,7 +12,7 @@ from tests.sctp.sctp_api import CMSG_SNDRCV, SNDRCV, SOL_SCTP, connected, readab
 
 READERS = 4
 MESSAGES = 150
-PARTS = 6  # of a message, each of so many bytes
+PARTS = 6  # of a message, each of PART bytes
 PART = 4
 MESSAGES_BEFORE_FORK = 30
 PATIENCE_S = 30

@@ -60,7 +60,7 @@ class Peer:
                 self._take(self._link.recv(65535)[ETHERNET_HEADER:])
 
     def play_until(self, port: int, kind: int, count: int) -> None:
-        """Answer what comes until so many chunks of this kind came from a port, at most 20 s."""
+        """Answer what comes until this number of chunks of this kind came from a port, at most 20 s."""
         self.play(lambda: len(self.of(port, kind)) >= count)
         assert len(self.of(port, kind)) >= count
 

@@ -22,7 +22,7 @@ class BrokenError(AssertionError):
 EXIT_CODE = 9
 """All that failed may be tried again. pytest itself uses 0 to 5."""
 MOST = 20
-"""More than so many are no accident."""
+"""More failures than this are no accident."""
 BROKEN = f"{BrokenError.__module__}.{BrokenError.__name__}"
 
 

@@ -83,7 +83,7 @@ class ScriptedBackend:
         self._in_loop(self._set_zones(zones, views))
 
     def freeze(self, seconds: float) -> float:
-        """Do nothing at all for so long; return when that began (monotonic)."""
+        """Do nothing at all for this time; return when that began (monotonic)."""
         began: concurrent.futures.Future[float] = concurrent.futures.Future()
 
         def stand_still() -> None:

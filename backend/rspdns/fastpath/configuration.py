@@ -24,7 +24,7 @@ class LimitConfig(StrictModel):
     """Questions a second for any names, those that the kernel answers too. An answer is up to 8 times as long
     as its question: the limit bounds what a forged source has sent to its victim, at 41 Mbit/s."""
     ipv4_prefix_bits: Annotated[int, Field(ge=8, le=32)] = 24
-    """IPv4 addresses that agree in so many bits count as one source."""
+    """IPv4 addresses that agree in this number of bits count as one source."""
     ipv6_prefix_bits: Annotated[int, Field(ge=16, le=128)] = 56
     """The same for IPv6."""
     slip: Annotated[int, Field(ge=1, le=10)] = 2

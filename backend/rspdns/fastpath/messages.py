@@ -64,7 +64,7 @@ def limit(wanted: LimitConfig) -> bytes:
 
 
 def zone_depth(zone: str, labels: int) -> bytes:
-    """The deepest name of a zone has so many labels; 0: the zone is not served any more."""
+    """The labels of a zone's deepest name; 0: the zone is not served any more."""
     name = wire_name(zone)
     return _message("Z", bytes([labels, len(name)]) + name)
 

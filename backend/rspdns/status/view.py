@@ -79,7 +79,7 @@ PDNS = (
 
 
 def view(status: Status, width: int, height: int | None = None) -> Text:
-    """Return the status for so many columns and, unless None, lines."""
+    """Return the status for this number of columns and, unless None, lines."""
     upper = _heading(status, width)
     homes = {one.identifier: f"registrar {one.number}" for one in status.registrars}
     for zone in status.zones:

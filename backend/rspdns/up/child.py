@@ -32,7 +32,7 @@ class Child:
         last_lines: int = 1,
         pid_file: Path | None = None,
     ) -> None:
-        """`last_lines`: so many lines of what it said are told when it ends by itself.
+        """`last_lines`: the number of its last lines that are shown when it ends by itself.
 
         `pid_file` holds its number while it runs.
         """

@@ -40,7 +40,7 @@ _PLAIN_ORIGIN = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*)?")
 
 class PlainLine(NamedTuple):
     """One record. `owner` as written, "" for the one of the line before; `ttl_s` None where none is given;
-    `content` as PowerDNS has it, of so many `octets` on the wire; `end` is where the next line begins."""
+    `content` as PowerDNS has it, of `octets` on the wire; `end` is where the next line begins."""
 
     owner: str
     ttl_s: int | None

@@ -64,7 +64,7 @@ def question(name: str, number: int) -> bytes:
 
 
 def ask(address: str, port: int, count: int, names: list[str]) -> dict[str, float]:
-    """Ask so many questions; raises OSError or TimeoutError where not every one is answered.
+    """Ask this number of questions; raises OSError or TimeoutError where not every one is answered.
 
     An answer that is no DNS answer is an echo: only the last batch is looked at.
     """

@@ -34,7 +34,7 @@ BOUNDS_MS = {"idle": 10.0, "loaded": 60.0, "fastpath": 0.5}
 
 @dataclass(frozen=True)
 class Change:
-    """The pool has so many members since `at_s`; `purged_s` is when its last purge was through."""
+    """The pool has this number of members since `at_s`; `purged_s` is when its last purge was through."""
 
     at_s: float
     members: int

@@ -58,7 +58,7 @@ _DENIED = re.compile(r"Response codes:\s+NXDOMAIN [0-9]+ \(100\.00%\)")
 
 @dataclass(frozen=True)
 class Denied:
-    """How many names of so many labels a server denied a second, asked as fast as it answers."""
+    """How many names of this number of labels a server denied a second, asked as fast as it answers."""
 
     round: int
     server: str
@@ -201,7 +201,7 @@ def _let_run_alone(programs: Mapping[str, tuple[int, Sequence[Program]]], chosen
 
 
 def _write_names(folder: Path, labels: int, number: int, chance: random.Random) -> None:
-    """Write questions about so many names that do not exist, for dnsperf."""
+    """Write questions about this number of names that do not exist, for dnsperf."""
     folder.mkdir(exist_ok=True)
     with (folder / "questions").open("w") as file:
         for _ in range(max(number, 1000)):

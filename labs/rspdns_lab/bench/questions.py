@@ -30,12 +30,12 @@ METERED = frozenset(
 QUESTIONS_PER_S = 40_000
 """Asked in batches, for each second that dnsperf asks ..."""
 _MOST_METERED_S = 3
-"""... but of no more than so many."""
+"""... but of no more than this number."""
 _FIRST_PORT = 5301
 _STARTED_AT_ONCE = 4
 _LOOK_EVERY_S = 0.02
 _DNSPERF_PATIENCE_S = 5
-"""With what is lost dnsperf is patient for so long by default, also when all else is answered."""
+"""The time that dnsperf waits for lost answers by default, also when all else is answered."""
 _PER_RUN = zone.POOLS
 """Questions that dnsperf asks when it goes through its list once."""
 

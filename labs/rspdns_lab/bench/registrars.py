@@ -106,7 +106,7 @@ def run_registrars(
     trials: int = 5,
     per_association: int = PER_ASSOCIATION,
 ) -> Borne:
-    """Start three registrars and so many elements, measure, end it. Raises LabError."""
+    """Start three registrars and this number of elements, measure, end it. Raises LabError."""
     with Network(prefix) as network, contextlib.ExitStack() as cleanup:
         programs: list[Program] = []
         cleanup.callback(end_programs, programs)
@@ -203,7 +203,7 @@ class _Scene:
         )
 
     def _watch(self, seconds: float) -> _Watched:
-        """Return what is done in so many seconds."""
+        """Return the work of this number of seconds."""
         before, began_s = self._counts(), time.monotonic()
         time.sleep(seconds)
         after = self._counts()

@@ -77,7 +77,7 @@ _STRANGERS: Final = (
 _SHORTEST_MS: Final = 0.1
 """Shorter times are plotted as this: the client asks every millisecond."""
 _CHANGES_CAPTION: Final = (
-    "How many of the changes were over after so long. Dots: median, 95th percentile, the longest of all. "
+    "How many of the changes were over after this time. Dots: median, 95th percentile, the longest of all. "
     "Dashed: what is aimed at for the 95th percentile. "
     f"{_SHORTEST_MS:g} ms stands for less, and for no wrong answer."
 )
@@ -163,7 +163,7 @@ def page_of(found: Sequence[Result]) -> Page:
         sections.append(Section("Floods of names that do not exist", _FLOOD, denied))
         sections.append(Section("Valid names beside a flood", _BESIDE, _beside_table(found)))
     if _sizes(found):
-        caption = "Dots of one colour: pools of so many elements. Both axes are logarithmic."
+        caption = "Dots of one colour: pools of the same number of elements. Both axes are logarithmic."
         sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
         if len(aims := _aims_table(found)) > 1:
             sections.append(Section("What is aimed at", "", aims))

@@ -97,7 +97,7 @@ QUICK: Final = Extent(0.5, 1.5, 3)
 def run_size(
     prefix: str, folder: Path, pools: int, members: int, extent: Extent, say: Callable[[str], None]
 ) -> Size:
-    """Start everything with so many pools, measure, end it. Raises LabError."""
+    """Start everything with this number of pools, measure, end it. Raises LabError."""
     with Network(prefix) as network, contextlib.ExitStack() as cleanup:
         programs: list[Program] = []
         cleanup.callback(end_programs, programs)

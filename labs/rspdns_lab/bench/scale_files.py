@@ -29,7 +29,7 @@ def owner(pool: int) -> str:
 
 
 def write_files(folder: Path, address: str, registrars: list[str], pools: int) -> None:
-    """Write the configuration of a backend with so many pools, and of a PowerDNS at `address` beside it."""
+    """Write the configuration of a backend with these pools, and of a PowerDNS at `address` beside it."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f"registrars = {json.dumps(registrars)}\n"

@@ -83,7 +83,7 @@ class Strangers:
 def run_strangers(
     prefix: str, folder: Path, kind: str, seconds: float, say: Callable[[str], None]
 ) -> Strangers:
-    """Start everything, ask for so long beside one of KINDS, end it. Raises LabError."""
+    """Start everything, ask for this time beside one of KINDS, end it. Raises LabError."""
     with Network(prefix) as network, contextlib.ExitStack() as cleanup:
         programs: list[Program] = []
         cleanup.callback(end_programs, programs)

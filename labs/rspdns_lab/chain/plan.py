@@ -52,7 +52,7 @@ class Setting:
     fastpath: bool = False
     """Whether the kernel of each name server answers, by rspdns-fastpath."""
     slow: float = 1.0
-    """This machine is so many times slower: the lab waits longer, and asks less often."""
+    """The factor by which this machine is slower: the lab waits longer, and asks less often."""
 
     @property
     def beat_ms(self) -> float:

@@ -325,8 +325,8 @@ def _answers(address: str) -> bool:
 class PpuFault:
     """A fault. `strike` does it, and returns since when all probes to `servers` should be right, in seconds.
 
-    `bound_ms`: so long after that they may still be wrong. `is_dead`: they died, and others should answer.
-    `way`: whose client's host it is. `unharmed`: the servers that live all the time.
+    `bound_ms`: the time after that in which they may still be wrong. `is_dead`: they died, and others should
+    answer. `way`: whose client's host it is. `unharmed`: the servers that live all the time.
     `ends_relayed`: the agent relays connections and dies itself, which ends them.
     """
 

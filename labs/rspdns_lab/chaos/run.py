@@ -35,10 +35,10 @@ QUICK_FASTPATH_FAULTS: Final = (
 )
 SIZES: Final = (2, 3, 12)
 PHASE_S: Final = 2.0
-"""A trial begins within so long: agents register again every 2 s."""
+"""A trial begins within this time: agents register again every 2 s."""
 _QUIET_S: Final = 1.0
 _LONGEST_S: Final = 15.0
-"""Answers that are still wrong so long after the time to watch won't become right."""
+"""Answers that are still wrong this time after the time to watch won't become right."""
 _LAST_ANSWERS_S: Final = 0.3
 _RECOVERY_S: Final = 60.0
 

@@ -80,7 +80,7 @@ def nothing(_scene: Scene) -> None:
 class ChaosFault:
     """A fault: `strike` does it and returns when it is over or takes effect, `undo` brings all back.
 
-    `watch_s`: at least so long is watched after `strike` has returned. `enrp`: the bounds when registrars are
+    `watch_s`: the least time to watch after `strike` has returned. `enrp`: the bounds when registrars are
     followed, where they differ from those of polling. `sizes`: pools of how many it is for. `verified`: for
     pools whose members the backends probe themselves (`verify`). `keyed`: for pools with a key. `fastpath`:
     only where kernels answer.

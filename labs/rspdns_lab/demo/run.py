@@ -29,7 +29,7 @@ class DemoResult:
 def run_demo(console: Console, slow: float = 1.0) -> DemoResult:
     """Start the lab, go through all steps, end it. Raises LabError.
 
-    `slow`: this machine is so many times slower than those that the bounds were made for.
+    `slow`: the factor by which this machine is slower than those that the bounds were made for.
     """
     with console.status("making the network") as status, Lab(Setting(slow=slow)) as lab:
         beat_ms = lab.setting.beat_ms

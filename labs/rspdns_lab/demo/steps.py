@@ -10,7 +10,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS
 from rspdns_lab.observe.verdict import Observation, Verdict, is_wrong, judge
 
 QUIET_S: Final = 1.0
-"""Answers must have been right for so long before a step counts as over."""
+"""The time for which answers must have been right before a step counts as over."""
 POLL_S: Final = 0.05
 MOST_UNANSWERED: Final = 0.02
 """A busy machine loses a datagram now and then; more than this share of the answers is a fault."""
@@ -30,7 +30,7 @@ class Undo:
 class Step:
     """One fault. `bound_ms`: when answers must be right again; 0: they may never be wrong.
 
-    `watch_s`: at least so long is watched, in case something goes wrong late. `undo`: what takes the fault
+    `watch_s`: the least time to watch, in case something goes wrong late. `undo`: what takes the fault
     back before the next step, if anything does. `settle` waits until the next step can begin.
     """
 

@@ -20,7 +20,7 @@ _BESIDE_A_BAR: Final = 16
 _TABLE_COLUMNS: Final = 90
 """A terminal narrower than this gets lines: a table would cut the words."""
 _CELL_MS: Final = 2.0
-"""At least so long is one cell of a bar: shorter ones would often hold no answer."""
+"""The least time of one cell of a bar: shorter ones would often hold no answer."""
 _SIGNS: Final = {"": " ", "dim": "·", "green": "█", "red": "░"}
 LEGEND: Final = "In the bars: [red]░[/red] wrong, [green]█[/green] right, [dim]·[/dim] no answer."
 _NAMES: Final = {address: name for name, address in APPLICATION_SERVERS.items()}

@@ -182,7 +182,7 @@ class GuardLab:
     def generate(
         self, count: int, rate_per_s: float, *, burst: int, seed: int, wait_ms: int
     ) -> dict[str, Any]:
-        """Begin so many set-ups, and return what became of them."""
+        """Begin this number of set-ups, and return their results."""
         mac = mac_of(self.gate, "client") if self.way == "routed" else mac_of(self.server.path, "eth0")
         words = (count, rate_per_s, burst, seed, wait_ms)
         command = [*_in(self.client), str(self._setups), "generate", "eth0", mac, *map(str, words)]

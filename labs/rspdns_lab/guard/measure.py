@@ -247,7 +247,7 @@ def _round(lab: GuardLab, rate_per_s: int, seconds: float, number: int, wait_ms:
 
 
 def measure_memory(pending: Sequence[int], say: Callable[[str], None]) -> Iterator[Memory]:
-    """Have so many set-ups wait at a time, none of which is answered. Raises LabError."""
+    """Have this number of set-ups wait at a time, none of which is answered. Raises LabError."""
     with GuardLab("routed") as lab:
         lab.deafen()
         for count in pending:

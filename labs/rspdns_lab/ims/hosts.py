@@ -119,7 +119,7 @@ class Caller:
         return () if self._program is None else (self._program,)
 
     def start(self, rate_per_s: int, calls: int) -> None:
-        """Begin to place so many calls; the log of earlier ones goes."""
+        """Begin to place this number of calls; the log of earlier ones is removed."""
         self._ordered = calls
         self.calls.unlink(missing_ok=True)
         command = [*self._command, "-r", str(rate_per_s), "-m", str(calls)]

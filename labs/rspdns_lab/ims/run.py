@@ -13,7 +13,7 @@ from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.report.trials import each_undone
 
 CALM_S: Final = 5
-"""Calls are placed for so long before the fault."""
+"""Calls are placed for this time before the fault."""
 _TAIL_S: Final = 1.5 * TIMER_B_MS / 1000 + 5
 
 

@@ -31,7 +31,7 @@ PROXIES: Final = ("nginx", "haproxy")
 FRONT_PORT: Final = 80
 CALM_S: Final = 3.0
 PATIENCE_S: Final = 75.0
-"""A client waits for its answer for so long; nginx waits for 60 s by default."""
+"""The time that a client waits for its answer; nginx waits for 60 s by default."""
 
 
 @dataclass(frozen=True)

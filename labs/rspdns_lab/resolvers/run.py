@@ -110,7 +110,7 @@ class ResolverLab(Lab):
         self._asking = start_prober(client, asked, QUESTIONS, self.recorder, self.folder, _BEAT_MS)
 
     def wait_until_all_name(self, count: int) -> None:
-        """Wait until name servers and resolvers name so many servers. Raises LabError."""
+        """Wait until name servers and resolvers name this number of servers. Raises LabError."""
 
         def all_do() -> bool:
             latest = self.recorder.latest

@@ -208,7 +208,7 @@ class Round:
         return hot[start:] + hot[:start]
 
     def _unchecked(self, hot: list[str], now: float) -> list[str]:
-        """The hot pools that were not asked about for so long that they should be, the longest first."""
+        """The hot pools that are due to be asked about, the longest first."""
         every_s = max(self._intervals.hot_s, CHECK_EVERY_S) - SENTINEL_EVERY_S / 2
         asked_s = {handle: self._asked_s.get(handle, float("-inf")) for handle in hot}
         return sorted((one for one in hot if now - asked_s[one] >= every_s), key=asked_s.__getitem__)

@@ -25,7 +25,7 @@ KEPT_S: Final = 32.0
 """The longest time that a client waits for an answer: timers B and F of RFC 3261, section 17.1."""
 COLLECT_EVERY_S: Final = 0.1
 FLUSH_S: Final = 0.01
-"""The kernel sends a batch after so long at the latest."""
+"""The kernel sends a batch after this time at the latest."""
 
 _NETLINK_NETFILTER: Final = 12
 _ULOG_PACKET, _ULOG_CONFIG = 4 << 8, 4 << 8 | 1

@@ -14,7 +14,7 @@ from rserpool.machine.announced import MAX_ANNOUNCE_BYTES, RegistrarTable
 
 _READS_IN_A_ROW: Final = 16
 _PAUSE_S: Final = 0.05
-"""After so many datagrams in a row it reads on only now: a flood must not keep the loop from its work."""
+"""After this number of datagrams in a row it pauses: a flood must not keep the loop from its work."""
 
 
 class AnnounceListener:

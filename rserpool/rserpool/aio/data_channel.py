@@ -153,7 +153,7 @@ class Passing:
     ) -> None:
         """Pass the connection through the flow until both sides ended, or one broke; then it is closed.
 
-        `idle_s`: for so long nothing may pass; None: for ever.
+        `idle_s`: the time for which nothing may pass; None: for ever.
         """
         self._use()
         watching = None if idle_s is None else asyncio.create_task(self._end_when_idle(idle_s))

@@ -32,7 +32,7 @@ LOST_AFTER_S = 60  # retransmission takes a second at most, and no machine stops
 
 
 def exchange(sock: socket.socket, count: int) -> str:
-    """Send so many numbered messages and expect as many from the other side: each once, in order."""
+    """Send this number of numbered messages and expect as many from the other side: each once, in order."""
 
     def write() -> None:
         for number in range(count):
@@ -68,7 +68,7 @@ class Paths:
         self._changes: list[tuple[int, str]] = []
 
     def ask(self, count: int) -> int:
-        """Send so many messages, each after the last one's answer; return how many answers were right."""
+        """Send `count` messages, each after the last one's answer; return the number of right answers."""
         right = 0
         for number in range(count):
             sctp_api.send(self._sock, b"%d" % number, association=self._association)
@@ -76,7 +76,7 @@ class Paths:
         return right
 
     def answer(self, count: int) -> None:
-        """Send so many messages back."""
+        """Send this number of messages back."""
         for _ in range(count):
             sctp_api.send(self._sock, self._receive(), association=self._association)
 

@@ -9,7 +9,7 @@ from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, server_dead
 from rspdns_lab.chaos.summary import Bounds
 
 PAUSE_S: Final = 3.0
-"""The server dies at some moment of so long: while registrars, agents and backends find together again."""
+"""The server dies at some moment of this time: while registrars, agents and backends find together again."""
 
 
 def _kill_server(scene: Scene) -> float:

@@ -10,7 +10,7 @@ from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_d
 from rspdns_lab.chaos.summary import Bounds
 
 _PAUSE_S: Final = 1.0
-"""The server dies at some moment of so long after the daemon: a lease lasts for that."""
+"""The server dies at some moment of this time after the daemon: a lease lasts for that."""
 
 
 def _kill_daemon(server: NameServerHost) -> float:
