@@ -27,7 +27,7 @@ from tests.support.namespaces import REPOSITORY
 
 REACH = str(REPOSITORY / "tests/support/reach_sctp.py")
 ASK = str(REPOSITORY / "tests/support/ask_registrar.py")
-HANDLE = "rspdns_lab.chaos.long_handle"
+FATAL = ("rspdns_lab.chaos.fatal_message", "long-handle")
 AGENT_PORT = 5999
 R1, AS1 = REGISTRARS["r1"], APPLICATION_SERVERS["as1"]
 # r3 has none: on its host only a registrar would get answers, so nothing else there could try the others.
@@ -145,7 +145,7 @@ def test_a_backend_that_follows_is_told_of_changes_through_the_filters(lab: Lab)
 
 def test_bytes_that_abort_a_registrar_do_not_reach_it(lab: Lab) -> None:
     before = [registrar.registrar_pids() for registrar in lab.registrars.values()]
-    said = run(lab, "client", *lab.sctp.command([sys.executable, "-m", HANDLE, R1]))
+    said = run(lab, "client", *lab.sctp.command([sys.executable, "-m", *FATAL, R1]))
     assert said.returncode == 1, "there was somebody to send it to"
     assert [registrar.registrar_pids() for registrar in lab.registrars.values()] == before
 
@@ -171,7 +171,7 @@ def test_bytes_that_abort_a_registrar_are_sent_to_each_from_where_they_reach_it(
     with nobody_missed(lab):
         for name, registrar in lab.registrars.items():
             before = registrar.registrar_pids()
-            said = run(lab, "as2", *lab.sctp.command([sys.executable, "-m", HANDLE, REGISTRARS[name]]))
+            said = run(lab, "as2", *lab.sctp.command([sys.executable, "-m", *FATAL, REGISTRARS[name]]))
             assert said.returncode == 0, said.stderr
             wait_until(partial(is_another, registrar, before), f"rspregistrar on {name} started anew", 20)
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
 from rspdns_lab.chaos import run as chaos
-from rspdns_lab.chaos.long_handle import message
+from rspdns_lab.chaos.fatal_message import long_handle
 from rspdns_lab.chaos.ppu import Asked, PpuTrial, ppu_report, wrong_for_ms
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
@@ -165,6 +165,7 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
         ("registrar-lies-steal", "poll", {"missing_ms": 1500, "servfail": False}),
         ("host-reports-others", "poll", {"max_ms": 0, "missing_ms": 1000}),
         ("registrar-lies-ghosts", "enrp", {"max_ms": 0}),
+        ("identifier-zero", "enrp", {"missing_ms": 1000, "dead_ms": None}),
         ("as-and-home-registrar-killed", "enrp", {"max_ms": 2500}),
         ("backend-killed", "enrp", {"p99_ms": 1000}),
         ("as-unreachable-from-name-servers", "poll", {"p50_ms": 500, "max_ms": 1000, "missing_ms": 1000}),
@@ -186,7 +187,7 @@ def test_a_trial_in_words_names_what_happened() -> None:
 
 
 def test_the_long_handle_is_33_bytes_long() -> None:
-    sent = message()
+    sent = long_handle(("", 0))
     assert int.from_bytes(sent[2:4], "big") == len(sent) == 4 + 4 + 36
     assert int.from_bytes(sent[6:8], "big") == 4 + 33
 

@@ -16,6 +16,7 @@ from rspdns_lab.net.network import join_again, keep_apart
 from rspdns_lab.net.processes import Program
 
 HOUR_S: Final = 3600
+FATAL_S: Final = 120.0
 HUNG_S: Final = 90.0
 """A registrar that hangs is killed after 10 s, and the next one at the same host not within a minute."""
 LIED_S: Final = 20.0
@@ -63,21 +64,31 @@ def _kill_in_turn(scene: Scene) -> Strike:
     return all_live(scene, at_s)
 
 
-def _abort(scene: Scene) -> Strike:
-    """Send the bytes that abort rspregistrar from the client's host, and see that they did."""
-    [before] = scene.registrar.registrar_pids() or [0]
-    at_s = time.monotonic()
-    address = scene.registrar.host.address
-    command = scene.lab.sctp.command([sys.executable, "-m", "rspdns_lab.chaos.long_handle", address])
-    subprocess.run(
-        ["nsenter", f"--net={scene.lab.network.hosts[CLIENT[0]].path}", "--", *command],
-        env=scene.lab.environment,
-        timeout=START_TIMEOUT_S,
-        check=False,
-    )
-    if scene.registrar.registrar_pids() == [before]:
-        raise LabError(f"a pool handle of 33 bytes did not end rspregistrar on {scene.registrar.host.name}")
-    return all_live(scene, at_s)
+def _fatal(kind: str) -> Callable[[Scene], Strike]:
+    """Send from the client's host what ends rspregistrar until it did; `kind`: of `fatal_message`.
+
+    A registrar that has peers survives a presence of the registrar 0 from most ports: it is sent from others.
+    """
+
+    def strike(scene: Scene) -> Strike:
+        before = scene.registrar.registrar_pids()
+        words = [sys.executable, "-m", "rspdns_lab.chaos.fatal_message", kind, scene.registrar.host.address]
+        command = scene.lab.sctp.command(words)
+
+        def ends() -> bool:
+            subprocess.run(
+                ["nsenter", f"--net={scene.lab.network.hosts[CLIENT[0]].path}", "--", *command],
+                env=scene.lab.environment,
+                timeout=START_TIMEOUT_S,
+                check=False,
+            )
+            return scene.registrar.registrar_pids() != before
+
+        at_s = time.monotonic()
+        wait_until(ends, f"the end of rspregistrar on {scene.registrar.host.name} by {kind}", FATAL_S)
+        return all_live(scene, at_s)
+
+    return strike
 
 
 def _cut_off(scene: Scene) -> Strike:
@@ -178,7 +189,18 @@ REGISTRAR_FAULTS: Final = (
         "registrar-killed", "SIGKILL to one rspregistrar, each in turn", _kill_one, _NEVER_WRONG, watch_s=8
     ),
     ChaosFault(
-        "registrar-aborted", "a handle of 33 bytes sent to one, each in turn", _abort, _LIVE, watch_s=8
+        "registrar-aborted",
+        "a handle of 33 bytes sent to one, each in turn",
+        _fatal("long-handle"),
+        _LIVE,
+        watch_s=8,
+    ),
+    ChaosFault(
+        "identifier-zero",
+        "a presence of the registrar 0 sent to one, each in turn",
+        _fatal("identifier-zero"),
+        _LIVE,
+        watch_s=8,
     ),
     ChaosFault(
         "registrar-frozen-and-woken",
