@@ -172,6 +172,8 @@ def main() -> None:
     "rules",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
+    envvar="RSPDNS_REGISTRAR_GATE",
+    show_envvar=True,
     help="Rules file of the gate, from `rspdns-registrar render`; without it whoever gets here is believed.",
 )
 @click.option(

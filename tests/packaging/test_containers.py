@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from ppe_agent.configuration import load_configuration as load_agent
 from registrar_config import KERNEL_TIMERS_MS, SCTPD_OPTIONS
+from registrar_config.gate import check_rules
 
 from tests.support.namespaces import REPOSITORY
 
@@ -25,6 +27,7 @@ KUBERNETES = REPOSITORY / "packaging" / "kubernetes"
 IMAGES = REPOSITORY / "packaging" / "images"
 CONTAINERFILE = (IMAGES / "Containerfile").read_text()
 USER = 10053
+SERVICES = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
 OLDEST, NEWEST = "1.29", "1.37"
 """The versions of Kubernetes: 1.29 is the first that has sidecars by default."""
 
@@ -129,7 +132,10 @@ def test_containers_have_no_more_rights_than_they_need(variant: str) -> None:
         assert context["capabilities"] == {"drop": ["ALL"]} | ({"add": ["NET_RAW"]} if is_sctpd else {}), one[
             "name"
         ]
-        assert one["name"] == "kamailio" or {"livenessProbe", "readinessProbe"} & set(one), one["name"]
+        ends = one["name"] in ("gate", "key")
+        assert ends or one["name"] == "kamailio" or {"livenessProbe", "readinessProbe"} & set(one), one[
+            "name"
+        ]
 
 
 def test_sctpd_is_there_before_all_others_with_the_timers_that_registrars_need() -> None:
@@ -149,12 +155,14 @@ def test_images_are_those_that_are_built_and_run_as_the_user_of_the_manifests() 
     built = set(re.findall(r"^FROM common AS (\S+)", CONTAINERFILE, re.MULTILINE))
     script = (REPOSITORY / "packaging/images/build.sh").read_text()
     assert [set(names.split()) for names in re.findall(r"^names=\((.*)\)$", script, re.MULTILINE)] == [built]
-    compose = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"].values()
+    compose = SERVICES.values()
     used = {
         one["image"].removeprefix("localhost/").partition(":")[0]
         for one in containers(VARIANTS["userland-sctp"])
     }
     assert used - {"kamailio"} <= built
+    taken = {one["image"] for one in containers(VARIANTS["userland-sctp"])}
+    assert all(image.startswith("localhost/") for image in taken), "a public image by tag can change"
     assert {re.sub(r"\$\{[^}]*\}", "", one["image"]).strip("/:") for one in compose} <= built
     assert set(re.findall(r"^USER (.*)$", CONTAINERFILE, re.MULTILINE)) == {f"{USER}:{USER}"}
 
@@ -169,7 +177,9 @@ def test_every_part_has_a_user_of_its_own() -> None:
             )
             for one in (*pod.get("initContainers", []), *pod["containers"]):
                 user = one["securityContext"].get("runAsUser", common["runAsUser"])
-                if one["name"] == "sctpd":
+                if one["name"] in ("gate", "key"):
+                    assert user == common["runAsUser"]
+                elif one["name"] == "sctpd":
                     assert user == users[{"name-server": "backend", "kamailio": "ppe-agent"}.get(name, name)]
                 else:
                     assert users.setdefault(one["name"], user) == user > 0, one["name"]
@@ -178,6 +188,48 @@ def test_every_part_has_a_user_of_its_own() -> None:
     [powerdns] = [one for one in containers(VARIANTS["as they are"]) if one["name"] == "powerdns"]
     assert f"--setgid={USER}" in powerdns["args"], "else the backend may not purge at the control socket"
     assert users["backend"] == USER, "it owns what volumes of earlier versions hold"
+
+
+def test_every_service_of_compose_has_the_user_of_its_part() -> None:
+    parts = {
+        "registrar1": "10055:10053",
+        "ns1-backend": "10053:10053",
+        "ns1": "10054:10053",
+        "web1-sidecar": "10056:10053",
+        "web1": "10057:10057",
+        "web1-network": "10058:10058",
+        "prepare": "0:10053",
+    }
+    for name, user in parts.items():
+        for service in {name, name.replace("1", "2")}:
+            assert SERVICES[service]["user"] == user, service
+    assert f"--setgid={USER}" in SERVICES["ns1"]["command"], "else the backend may not purge"
+    assert SERVICES["prepare"]["cap_drop"] == ["ALL"]
+    assert SERVICES["prepare"]["network_mode"] == "none"
+
+
+def test_only_name_servers_hold_the_key_of_the_pool_in_compose() -> None:
+    def volumes(service: str) -> set[str]:
+        return {one.partition(":")[0] for one in SERVICES[service].get("volumes", ())}
+
+    holders = {name for name in SERVICES if "pool-key" in volumes(name)}
+    assert holders == {"prepare", "ns1-backend", "ns2-backend"}
+    assert {name for name in SERVICES if "web1-key" in volumes(name)} == {"prepare", "web1-sidecar"}
+    assert {name for name in SERVICES if "gate" in volumes(name)} == {
+        "prepare",
+        *("registrar1", "registrar2", "registrar3"),
+    }
+
+
+def test_only_the_container_that_derives_keys_has_the_key_of_the_pool_in_a_servers_pod() -> None:
+    [pod] = [pod for name, pod in pods(VARIANTS["as they are"]) if name == "kamailio"]
+    [secret] = [one["name"] for one in pod["volumes"] if "secret" in one]
+    holders = [
+        one["name"]
+        for one in (*pod["initContainers"], *pod["containers"])
+        if secret in {mount["name"] for mount in one["volumeMounts"]}
+    ]
+    assert holders == ["key"]
 
 
 def pinned(folder: Path, root: Path) -> str:
@@ -238,8 +290,7 @@ def test_registrars_are_the_same_everywhere_in_the_same_order() -> None:
     ]
     assert [one["registrars"] for one in told] == [addresses, addresses]
 
-    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
-    registrars = [one for name, one in services.items() if name.startswith("registrar")]
+    registrars = [one for name, one in SERVICES.items() if name.startswith("registrar")]
     given = [one["networks"]["pools"]["ipv4_address"] for one in registrars]
     for one, own in zip(registrars, given, strict=True):
         listed = one["environment"]["RSPDNS_REGISTRARS"].split(",")
@@ -250,15 +301,46 @@ def test_registrars_are_the_same_everywhere_in_the_same_order() -> None:
 
 @pytest.fixture(params=["compose", "kubernetes"])
 def configuration(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A folder with rspdns.toml, zones.d and agent.toml, as the containers get them."""
+    """A folder with configuration files, keys and the rules of the gate, as the containers get them."""
     if request.param == "compose":
-        return Path(shutil.copytree(COMPOSE, tmp_path, dirs_exist_ok=True))
-    [server] = [pod for name, pod in pods(VARIANTS["as they are"]) if name == "name-server"]
-    for item in server["volumes"][0]["configMap"]["items"]:
-        path = tmp_path / item["path"]
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(maps()["name-server"][item["key"]])
-    (tmp_path / "agent.toml").write_text(maps()["kamailio"]["agent.toml"])
+        shutil.copytree(COMPOSE, tmp_path, dirs_exist_ok=True)
+        script = SERVICES["prepare"]["command"][-1]
+        moved = {"/etc/rspdns/keys": "keys", "/etc/ppe-agent/keys": "run/web1-key"}
+    else:
+        [server] = [pod for name, pod in pods(VARIANTS["as they are"]) if name == "name-server"]
+        for item in server["volumes"][0]["configMap"]["items"]:
+            path = tmp_path / item["path"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(maps()["name-server"][item["key"]])
+        (tmp_path / "agent.toml").write_text(maps()["kamailio"]["agent.toml"])
+        (tmp_path / "inventory.toml").write_text(maps()["registrar"]["inventory.toml"])
+        commands = [
+            [word.replace("$(POD_IP)", "10.244.1.1") for word in one["command"]]
+            for one in containers(VARIANTS["as they are"])
+            if one["name"] in ("gate", "key")
+        ]
+        script = "\n".join(map(shlex.join, [["rspdns", "key", "new", "/run/keys/sip.key"], *commands]))
+        moved = {"/etc/rspdns/inventory.toml": "inventory.toml", "/run/keys": "keys"}
+    moved |= {"/etc/inventory.toml": "inventory.toml", "/run/": "run/"}
+
+    def here(text: str) -> str:
+        paths = "|".join(map(re.escape, moved))
+        return re.sub(paths, lambda path: f"{tmp_path}/{moved[path[0]]}", text)
+
+    for folder in ("keys", "run/gate", "run/key", "run/web1-key", "run/web2-key"):
+        (tmp_path / folder).mkdir(parents=True)
+    commands_of_ours = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", here(script)],
+        env={**os.environ, "PATH": commands_of_ours},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for file in (tmp_path / "agent.toml", *tmp_path.glob("zones.d/*.toml")):
+        file.write_text(here(file.read_text()))
     return tmp_path
 
 
@@ -283,6 +365,20 @@ def test_configuration_is_accepted(configuration: Path) -> None:
     agent = load_agent(configuration / "agent.toml")
     zone = next(configuration.glob("zones.d/*.toml")).read_text()
     assert [f'handle = "{one.handle}"' in zone for one in agent.servers] == [True]
+    [server] = agent.servers
+    assert server.key is not None
+    assert f'key = "{configuration}/keys/' in zone
+    named = {one["environment"]["RSPDNS_REGISTRAR_GATE"] for one in SERVICES.values() if "environment" in one}
+    named |= {
+        environment(one, "RSPDNS_REGISTRAR_GATE")
+        for one in containers(VARIANTS["as they are"])
+        if one["name"] == "registrar"
+    }
+    rules = [*configuration.glob("run/gate/*/*.gate")]
+    assert {str(path.relative_to(configuration)) for path in rules} & {path.lstrip("/") for path in named}
+    for path in rules:
+        check_rules(path)
+        assert f"handles {server.handle} " in path.read_text()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Debian's kamailio is not in an ordinary user's PATH")
