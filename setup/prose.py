@@ -6,9 +6,11 @@ A sentence begins with the noun that acts, a condition with "if" or "when" (CONT
 """
 
 import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,18 +24,24 @@ Text = tuple[int, str]
 """The number of the first line, and the text."""
 
 
-def comments(source: str, mark: str = "#") -> Iterator[Text]:
-    """Comments up to the end of the line; those below each other in one column are one text."""
+def joined(comments: Iterator[tuple[int, int, str]]) -> Iterator[Text]:
+    """Comments up to the end of a line, as line, column and words; those below each other are one text."""
     first, last, text = 0, (0, 0), ""
-    for number, line in enumerate(source.splitlines(), 1):
-        match = re.search(rf"(?<!\S){mark}+ (.*)", line)
-        if match and (number - 1, match.start()) == last:
-            text += "\n" + match[1]
-        elif match:
+    for line, column, words in comments:
+        if (line - 1, column) == last:
+            text += "\n" + words
+        else:
             yield first, text
-            first, text = number, match[1]
-        last = (number, match.start()) if match else last
+            first, text = line, words
+        last = line, column
     yield first, text
+
+
+def line_comments(source: str, mark: str = "#") -> Iterator[Text]:
+    """Comments behind a mark."""
+    lines = enumerate(source.splitlines(), 1)
+    found = ((number, match) for number, line in lines if (match := re.search(rf"(?<!\S){mark}+ (.*)", line)))
+    yield from joined((number, match.start(), match[1]) for number, match in found)
 
 
 def python_texts(source: str) -> Iterator[Text]:
@@ -42,14 +50,17 @@ def python_texts(source: str) -> Iterator[Text]:
         match node:
             case ast.Expr(ast.Constant(str() as text)):
                 yield node.lineno, text
-    yield from comments(source)
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    yield from joined(
+        (*each.start, each.string.lstrip("# ")) for each in tokens if each.type == tokenize.COMMENT
+    )
 
 
 def c_texts(source: str) -> Iterator[Text]:
     """Comments of both kinds."""
     for match in re.finditer(r"/\*+(.*?)\*/", source, re.DOTALL):
         yield source.count("\n", 0, match.start()) + 1, re.sub(r"\n\s*\*", "\n", match[1])
-    yield from comments(source, "//")
+    yield from line_comments(source, "//")
 
 
 def markdown_texts(source: str) -> Iterator[Text]:
@@ -81,7 +92,9 @@ def stand_ins(path: Path) -> Iterator[Text]:
         source = path.read_text("utf-8")
     except UnicodeDecodeError:
         return  # no text
-    for first, text in READERS.get(path.suffix, comments)(source):
+    if not re.search(rf"\b(?:{OPENERS})\b", source):
+        return  # most files: they need not be parsed
+    for first, text in READERS.get(path.suffix, line_comments)(source):
         for start in SENTENCE.finditer(text):
             sentence = re.split(r"(?<=[.!?])\s", text[start.end() :].rstrip(), maxsplit=1)[0]
             if STAND_IN.match(sentence) and not sentence.endswith("?"):
