@@ -11,10 +11,10 @@ import itertools
 import math
 import random
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
@@ -43,34 +43,32 @@ from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed
 from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
 from ppu_agent.explanation import explain, parse_endpoint
-from ppu_agent.gateway import Gateway, guarded
-from ppu_agent.kernel import COLLECT_EVERY_S, DeadManTimer, PaceError, Pacer
+from ppu_agent.kernel import COLLECT_EVERY_S
+from ppu_agent.mechanisms import (
+    GatewayMechanism,
+    Mechanism,
+    PaceMechanism,
+    RepeatMechanism,
+    Situation,
+    ViaMechanism,
+)
 from ppu_agent.member_answers import Asked, MemberAnswers
-from ppu_agent.relay import Relay, Streams, connect
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
 from ppu_agent.status import describe
-from ppu_agent.status_model import PaceStatus, PpuStatus
+from ppu_agent.status_model import PpuStatus
 from ppu_agent.steering import (
     LivingTargets,
-    PoolPolicy,
     Steering,
     copied,
-    drawn,
-    drawn_by_source,
-    paced,
     plan,
-    relayed,
     steer,
 )
-from ppu_agent.via import Channels, DatagramFront
 from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
 _FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics")
 """What can't change while the agent runs."""
-STANDSTILL_S: Final = 4.0
-"""Relayed connections would hang with an agent that stands still, so it is killed then, as systemd does."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
 MOST_ASKED_BESIDE: Final = 3
 """Living members of the pool that one left: do they answer such a question at all?"""
@@ -113,8 +111,6 @@ class PpuAgent:
         self.steering = Steering()
         self.writer = Writer(self._is_ours)
         self.responder: Responder | None = None
-        self.relay: Relay | None = None
-        self._datagram_fronts: dict[Destination, DatagramFront] = {}
         self.pool_user = PoolUser(
             config.registrar_addresses,
             config.handles,
@@ -144,12 +140,13 @@ class PpuAgent:
         self._wake = asyncio.Event()
         self._has_heard = False
         """Whether probes found what has not been concluded from."""
-        self._pacer: Pacer | None = None
-        self.gateway: Gateway | None = None
-        self._relayed: dict[Destination, PoolPolicy] = {}
-        self.channels: Channels | None = None
-        self._flow_numbers = itertools.count(1)
         self._parts = Parts()
+        self._gateway = GatewayMechanism(self._parts.start)
+        via = ViaMechanism()
+        repeat = RepeatMechanism(via, self.writer, self._parts.start)
+        self._mechanisms: Sequence[Mechanism] = (PaceMechanism(), self._gateway, via, repeat)
+        """One may need those before it."""
+        self._is_stopping = False
         self._log = get_logger("agent")
         self._reloading = Reloading(self._reload, self._log)
         self._control = ControlServer(
@@ -167,6 +164,7 @@ class PpuAgent:
         async with self._cleanup as cleanup:
             self.writer.open(is_kept=any(policy.front for policy in self._policies), is_alone=True)
             cleanup.callback(self.writer.close)
+            cleanup.push_async_callback(self._close_mechanisms)
             await self._start_parts(self.config)
             self.keeper.load_into(self)
             self.deaths.restrict(self.config.accept_by_handle, self.config.ports_by_handle)
@@ -198,9 +196,7 @@ class PpuAgent:
             self.writer.remove()
             await asyncio.to_thread(self.writer.find_connections)
             self.writer.remove()
-            if self.relay is not None:
-                self.writer.relay((), self.relay.port)
-                await self.relay.leave()
+            await self._close_mechanisms()
             if self._parts.failed.done():
                 self._parts.failed.result()
             self._remember()
@@ -213,66 +209,23 @@ class PpuAgent:
         self.config = config
         self._policies = [pool.policy for pool in config.pools]
         self._questions = {pool.handle: pool.question for pool in config.pools}
-        if self.relay is not None:
-            self.relay.limits = config.relay.limits
-        for front in self._datagram_fronts.values():
-            front.limits = config.relay.limits
 
     async def _start_parts(self, config: PpuConfig) -> None:
         """Start what this configuration needs beside nftables; it stays. Raises FatalError."""
-        if self._pacer is None and any(pool.pace for pool in config.pools):
-            pacer = _pacer()
-            self._cleanup.callback(pacer.close)
-            self._pacer = pacer
         if self.responder is None:
             responder = Responder()
             responder.start()
             self._cleanup.callback(responder.close)
             self.responder = responder
-        if any(pool.via for pool in config.pools):
-            await self._start_via(config)
-        if self.relay is None and any(pool.via or pool.on_dead.tcp == "repeat" for pool in config.pools):
-            self.writer.open_relay()
-            relay = Relay(self._relay_to, self._dial, self._is_repeated, config.relay.limits)
-            await relay.start()
-            self._cleanup.push_async_callback(relay.close)
-            dead_man = DeadManTimer(STANDSTILL_S)
-            self._cleanup.callback(dead_man.close)
-            self._cleanup.push_async_callback(_end, self._parts.start(_live(dead_man)))
-            self.relay = relay
-        if self.gateway is None and config.gateway is not None:
-            gateway = config.gateway.make()
-            await gateway.start()
-            self._cleanup.push_async_callback(_end, self._parts.start(gateway.run()))
-            self.gateway = gateway
+        for mechanism in self._mechanisms:
+            await mechanism.configure(config)
 
-    async def _start_via(self, config: PpuConfig) -> None:
-        """Start what `via` needs: associations, and a socket for each front. Raises FatalError."""
-        has_v6 = any(network.version == 6 for pool in config.pools for network in pool.accept)
-        if self.channels is not None:
-            self.channels.has_v6 = has_v6
-        else:
-            channels = Channels(self._datagram_came, ipv6=has_v6)
-            try:
-                channels.start()
-            except SctpUnavailable as problem:
-                raise FatalError(str(problem)) from None
-            self._cleanup.push_async_callback(channels.close)
-            self.channels = channels
-        for policy in (pool.policy for pool in config.pools):
-            if policy.front is not None and policy.via_port is not None:
-                front = Destination(policy.front[0], Protocol.UDP, policy.front[1])
-                if front not in self._datagram_fronts:
-                    made = DatagramFront(
-                        front,
-                        self._datagram_to,
-                        self._send_datagram,
-                        self._flow_numbers,
-                        config.relay.limits,
-                    )
-                    made.start()
-                    self._cleanup.callback(made.close)
-                    self._datagram_fronts[front] = made
+    async def _close_mechanisms(self) -> None:
+        """Redirect nothing to this program any more, and end what it relays; safe to repeat."""
+        self._is_stopping = True
+        self.writer.relay((), 0)
+        for mechanism in reversed(self._mechanisms):
+            await mechanism.close()
 
     async def _start_metrics(self, cleanup: contextlib.AsyncExitStack) -> None:
         if self.config.metrics is None:
@@ -297,7 +250,6 @@ class PpuAgent:
         now = time.monotonic()
         self._follow(views, now)
         self._conclude(now)
-        self._pace()
         self.prober.changed()
         self._wake.set()
 
@@ -331,12 +283,11 @@ class PpuAgent:
                 ]
             )
         self._steer(now)
-        for destination in died:
-            for front in self._datagram_fronts.values():
-                front.died(destination)
         for destination in ending:
             self._log.info("connections_end", destination=str(destination), why=dead[destination].words)
-            self._leave(destination)
+        for destination in dict.fromkeys((*died, *ending)):
+            for mechanism in self._mechanisms:
+                mechanism.died(dead[destination])
         if died or ending:
             self._died.update(dict.fromkeys((*died, *ending)))
             self._has_died.set()
@@ -346,7 +297,6 @@ class PpuAgent:
         for handle, view in self._views.items():
             members = {member.identifier: member for member in view.members}
             self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
-        self._targets = LivingTargets(self._views, self._weights)
         dead = {} if self.suspended else self.deaths.dead()
         own = {one for one in {server.address for server in dead} if is_on_this_host(one)}
         dead = {server: departed for server, departed in dead.items() if server.address not in own}
@@ -357,108 +307,27 @@ class PpuAgent:
         self.writer.write(self.steering, self.responder.port if self.responder is not None else None)
         if self.responder is not None:
             self.responder.is_guarded = needs_responder(self.steering) and self.writer.problem is None
-        if self.relay is not None:
-            self._relayed = relayed(self._policies, self._views, self.deaths.departed)
-            via = self._fronts_via(self.relay.port)
-            direct = () if self.suspended else self._relayed.keys() - via.keys()
-            clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
-            self.writer.relay(direct, self.relay.port, via, clients)
+        self._redirect()
         self.writer.copy(
             copied(self._policies, self.config.accept_by_handle, self._views, self.deaths.departed), now
         )
-        self._guard()
 
-    def _fronts_via(self, relay_port: int) -> dict[Destination, int]:
-        """The fronts whose traffic goes through this agent, and to which port of it."""
-        found = {}
-        for policy in self._policies:
-            if policy.front is None or policy.via_port is None:
-                continue
-            for steered in self.steering.fronts:
-                if steered.front.endpoint == policy.front and steered.front.protocol is Protocol.TCP:
-                    found[steered.front] = relay_port
-                elif steered.front in self._datagram_fronts:
-                    found[steered.front] = self._datagram_fronts[steered.front].port
-        return found
-
-    def _leave(self, server: Destination) -> None:
-        """A server is dead for certain: its connections through this agent go on elsewhere, or end."""
-        if self.relay is not None:
-            self.relay.died(server)
-        others = (member for view in self._views.values() for member in view.members)
-        if self.channels is not None and not any(server.address in one.addresses for one in others):
-            self.channels.died(server)
-
-    def _policy_via(self, front: Destination) -> PoolPolicy | None:
-        return next((one for one in self._policies if one.via_port and one.front == front.endpoint), None)
-
-    async def _dial(self, asked: Destination, server: Destination) -> Streams:
-        """Connect to a server: over SCTP when the connection was to a front with `via`."""
-        policy = self._policy_via(asked)
-        if policy is None or policy.via_port is None or self.channels is None:
-            return await connect(server)
-        return await self.channels.open(server, policy.via_port)
-
-    def _is_repeated(self, asked: Destination) -> bool:
-        policy = self._relayed.get(asked)
-        return policy is not None and policy.on_dead[Protocol.TCP] == "repeat"
-
-    def _datagram_to(self, front: Destination, client: Address) -> Destination | None:
-        policy = self._policy_via(front)
-        return None if policy is None else self._drawn(front, policy, client, ())
-
-    def _send_datagram(self, front: Destination, server: Destination, flow: int, data: bytes) -> None:
-        policy = self._policy_via(front)
-        if policy is not None and policy.via_port is not None and self.channels is not None:
-            self.channels.send(server, policy.via_port, flow, data)
-
-    def _datagram_came(self, address: Address, flow: int, data: bytes) -> None:
-        for front in self._datagram_fronts.values():
-            front.answer(address, flow, data)
-
-    def _relay_to(
-        self, asked: Destination, client: Address, tried: Collection[Destination]
-    ) -> Destination | None:
-        """The server that gets a connection to `asked` now: that one while it lives, else a living one."""
-        policy = self._relayed.get(asked)
-        is_front = policy is not None and policy.front == asked.endpoint
-        if not is_front and asked not in tried and (self.suspended or not self._is_dead(asked)):
-            return asked
-        if policy is None or (self.suspended and not is_front):
-            return None
-        return self._drawn(asked, policy, client, tried)
-
-    def _is_dead(self, server: Destination) -> bool:
-        """Whether it counts as dead, by whatever transport it was registered."""
-        return any(one.endpoint == server.endpoint for one in self.deaths.dead())
-
-    def _drawn(
-        self, asked: Destination, policy: PoolPolicy, client: Address, tried: Collection[Destination]
-    ) -> Destination | None:
-        """A living member of the pool."""
-        dead = {one.endpoint for one in self.deaths.dead()}
-        left = [
-            one
-            for one in self._targets.for_(asked, policy)
-            if one.destination not in tried and one.destination.endpoint not in dead
-        ]
-        if policy.by_source and policy.front == asked.endpoint:
-            return drawn_by_source(left, client)
-        return drawn(left, random.random())  # noqa: S311 - chance, not a secret
-
-    def _guard(self) -> None:
-        """Guard connection set-up through this gateway."""
-        if self.gateway is not None:
-            found = guarded(self._policies, self._views, self.steering.fronts, self.deaths.departed)
-            self.gateway.set(frozenset() if self.suspended else found)
-
-    def _pace(self) -> None:
-        """Pace connection set-up to those that live."""
-        if self._pacer is not None:
-            try:
-                self._pacer.set(paced(self._policies, self._views))
-            except PaceError as problem:
-                self._log.warning("not_paced", problem=str(problem))
+    def _redirect(self) -> None:
+        """Have every mechanism do what is right now, and nftables lead to this program what they take."""
+        situation = Situation(
+            self._policies,
+            self._views,
+            self.steering,
+            self.deaths.departed,
+            frozenset(one.endpoint for one in self.deaths.dead()),
+            LivingTargets(self._views, self._weights),
+            self.suspended,
+        )
+        wanted = [] if self._is_stopping else [one.commands(situation) for one in self._mechanisms]
+        members = {server: port for one in wanted for server, port in one.members.items()}
+        fronts = {front: port for one in wanted for front, port in one.fronts.items()}
+        clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
+        self.writer.relay(members, next(iter(members.values()), 0), fronts, clients)
 
     # What is done again and again
 
@@ -538,10 +407,6 @@ class PpuAgent:
             self._follow(self.belief.views(now), now)
             self._conclude(now)
             self._remember()
-            if self.channels is not None:
-                self.channels.tidy(self.config.relay.idle_s)
-            for front in self._datagram_fronts.values():
-                front.tidy()
 
     def remember(
         self,
@@ -723,7 +588,7 @@ class PpuAgent:
             self.deaths.departed,
             self.steering,
         )
-        return {
+        own = {
             "uptime_s": round(now - self.started_at_s, 3),
             "suspended": self.suspended,
             "state_problem": self.keeper.problem,
@@ -737,29 +602,13 @@ class PpuAgent:
             },
             "answered_503_count": self.writer.refused_requests
             + (self.responder.answered if self.responder is not None else 0),
-            "relayed_count": self.relay.counts["relayed"] if self.relay is not None else 0,
-            "repeated_count": self.relay.counts["repeated"] if self.relay is not None else 0,
-            "via": self.channels.describe() if self.channels is not None else [],
-            "pace": self._describe_pace(),
-            "gateway": None if self.gateway is None else self.gateway.describe(),
             "died_count": self.counts["died"],
             "returned_count": self.counts["returned"],
             "connections_ended_count": self.counts["connections_ended"],
             "flows_moved_count": self.counts["flows_moved"],
         }
-
-    def _describe_pace(self) -> list[PaceStatus]:
-        """Whose connection set-up is paced, and the round trips learned."""
-        if self._pacer is None:
-            return []
-        return [
-            {
-                "endpoint": str(ListenAddress(*endpoint)),
-                "learns": pacing.learns,
-                "round_trip_ms": self._pacer.round_trip_ms(*endpoint),
-            }
-            for endpoint, pacing in paced(self._policies, self._views).items()
-        ]
+        of_mechanisms = [mechanism.status() for mechanism in self._mechanisms]
+        return cast(PpuStatus, dict(itertools.chain(own.items(), *(one.items() for one in of_mechanisms))))
 
     async def _tell_explain(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -776,7 +625,7 @@ class PpuAgent:
             is_own=is_on_this_host(address),
             policies=self._policies,
         )
-        return found if self.gateway is None else self.gateway.explained(found, address, port)
+        return self._gateway.explained(found, address, port)
 
     async def _suspend(self, request: dict[str, Any]) -> dict[str, Any]:
         del request
@@ -795,21 +644,6 @@ class PpuAgent:
                 self._died.update(dict.fromkeys(self.deaths.dead()))
                 self._has_died.set()
         return {"suspended": self.suspended}
-
-
-def _pacer() -> Pacer:
-    """What paces connection set-up. Raises FatalError."""
-    try:
-        return Pacer()
-    except PaceError as problem:
-        raise FatalError(f"pace: {problem}") from None
-
-
-async def _live(dead_man: DeadManTimer) -> None:
-    """Show that the event loop goes on."""
-    while True:
-        dead_man.renew()
-        await asyncio.sleep(STANDSTILL_S / 16)
 
 
 async def _end(task: asyncio.Task[Any]) -> None:

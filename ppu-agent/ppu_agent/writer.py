@@ -167,7 +167,7 @@ class Writer:
 
         What is sent to `fronts` goes to a port of this agent each; to some only what these `clients` send.
         """
-        if self._nftables is not None:
+        if self._nftables is not None and self._relays:
             try:
                 self._nftables.commit(relaying(destinations, port, fronts, self._relay_zone, clients))
             except NftablesError as problem:

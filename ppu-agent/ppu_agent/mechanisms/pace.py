@@ -1,0 +1,67 @@
+"""`pace`: connection set-up to living servers is repeated after milliseconds, by the kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daemon_kit.addresses import ListenAddress
+from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
+
+from ppu_agent.configuration import PpuConfig
+from ppu_agent.deaths import Departed
+from ppu_agent.destinations import Endpoint
+from ppu_agent.kernel import PaceError, Pacer, Pacing
+from ppu_agent.mechanisms.base import NOTHING, Redirections, Situation
+from ppu_agent.status_model import PaceStatus
+from ppu_agent.steering import paced
+
+
+class PaceMechanism:
+    """Paces connection set-up from this host."""
+
+    def __init__(self) -> None:
+        self._pacer: Pacer | None = None
+        self._paced: dict[Endpoint, Pacing] = {}
+
+    async def configure(self, config: PpuConfig) -> None:
+        """Load the BPF program. Raises FatalError."""
+        if self._pacer is None and any(pool.pace for pool in config.pools):
+            try:
+                self._pacer = Pacer()
+            except PaceError as problem:
+                raise FatalError(f"pace: {problem}") from None
+
+    def commands(self, situation: Situation) -> Redirections:
+        """Pace set-up to those that live. What the kernel refused is tried again at the next change."""
+        now = paced(situation.policies, situation.views)
+        if self._pacer is not None and now != self._paced:
+            self._paced = now
+            try:
+                self._pacer.set(now)
+            except PaceError as problem:
+                get_logger("agent").warning("not_paced", problem=str(problem))
+        return NOTHING
+
+    def died(self, server: Departed) -> None:
+        """A server that died is in no view, hence not paced."""
+
+    def status(self) -> dict[str, Any]:
+        """The servers to which set-up is paced, and the round trips learned."""
+        found: list[PaceStatus] = []
+        if self._pacer is not None:
+            found = [
+                {
+                    "endpoint": str(ListenAddress(*endpoint)),
+                    "learns": pacing.learns,
+                    "round_trip_ms": self._pacer.round_trip_ms(*endpoint),
+                }
+                for endpoint, pacing in self._paced.items()
+            ]
+        return {"pace": found}
+
+    async def close(self) -> None:
+        """Take the BPF program out."""
+        if self._pacer is not None:
+            self._pacer.close()
+            self._pacer = None
