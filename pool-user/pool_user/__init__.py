@@ -1,4 +1,4 @@
-"""What a pool user believes: who is in its pools, by the word of every registrar and by its own probes.
+"""The belief of a pool user: the members of its pools, by the word of every registrar and by its own probes.
 
 This is the package's door: everything that others may import. A `Belief` decides, a `PoolUser` feeds it from
 the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.

@@ -142,7 +142,7 @@ class PoolUser:
             self._is_looking = True
             asyncio.get_running_loop().call_soon(self._look)
 
-    # What registrars tell
+    # Reports of registrars
 
     def _on_link(self, index: int, up: bool) -> None:
         self.machine.link(index, up, time.monotonic())
@@ -169,7 +169,7 @@ class PoolUser:
             _log_following(self.machine.sessions[index])
         self.look()
 
-    # What is done about it
+    # Work that follows
 
     def _look(self) -> None:
         self._is_looking = False

@@ -1,4 +1,4 @@
-"""What a pool user believes about its pools, as plain values.
+"""The belief of a pool user about its pools, as plain values.
 
 The belief (`pool_user.belief`) makes them; answers, status and the last-known-good file read them. They hold
 no rules of their own, so that every reader sees the same thing.
@@ -36,7 +36,8 @@ class Member:
 
     @property
     def transport_addresses(self) -> TransportAddresses:
-        """Where it is: other addresses or another port are another server, also under the same identifier."""
+        """The server's place: other addresses or another port are another server, also under the same
+        identifier."""
         return self.addresses, self.port
 
 

@@ -16,7 +16,7 @@ _MAX_DOUBLINGS: Final = 3
 
 @dataclass
 class CheckRecord:
-    """What one check has told so far; times are monotonic seconds, None before the first attempt."""
+    """The results of one check so far; times are monotonic seconds, None before the first attempt."""
 
     kind: str
     target: str

@@ -46,7 +46,7 @@ class DrainFile:
     def look(self) -> bool:
         """Look once; return whether that changed `is_there`.
 
-        Where looking is not allowed it stays as it was.
+        If looking is not allowed it stays as it was.
         """
         if self.path is None:
             return False
@@ -75,7 +75,7 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 _PROTOCOLS = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
 # A registration lives for three intervals, so that two lost renewals don't end it.
 LIVES = 3
-# What a reload may change while the AS stays in its pool.
+# The keys that a reload may change while the AS stays in its pool.
 _CHANGEABLE = frozenset({"check", "damping", "load", "drain_file"})
 
 

@@ -1,4 +1,4 @@
-"""What `ppu-agent status` tells: as JSON, and as lines for people."""
+"""The output of `ppu-agent status`: as JSON, and as lines for people."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def describe(
     departed: Iterable[Departed],
     steering: Steering,
 ) -> BelievedStatus:
-    """What the agent believes and does, with the names of the configuration; `now` is monotonic seconds."""
+    """The belief and the treatments of the agent, with the names of the configuration; `now` is monotonic
+    seconds."""
     return {
         "registrars": [
             {"address": state.address, "standing": state.standing.value, "follow": state.follow}
@@ -75,7 +76,7 @@ def _departed(one: Departed, now: float) -> DepartedStatus:
 
 
 def problems(status: PpuStatus) -> Iterator[str]:
-    """What keeps the agent from its work."""
+    """The problems that keep the agent from its work."""
     if status["kernel"]["problem"] is not None:
         yield f"the kernel refused: {status['kernel']['problem']}"
     for pool in status["pool"]:

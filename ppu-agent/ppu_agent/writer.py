@@ -53,14 +53,14 @@ COPY_AGAIN_AFTER_S: Final = 30.0
 
 
 class Writer:
-    """The kernel's side of the agent. What the kernel refuses is told once, and tried again.
+    """The kernel's side of the agent. A command that the kernel refuses is reported once, and tried again.
 
     `is_ours` says of which addresses and ports connections may have been redirected, also by an agent before.
     """
 
     def __init__(self, is_ours: Callable[[Address, int], bool] = lambda address, port: True) -> None:
         self.problem: str | None = None
-        """What the kernel refused the last time, for status; None when all is done."""
+        """The commands that the kernel refused the last time, for status; None when all is done."""
         self.writes = 0
         self.copies = PacketCopies()
         self.refused_requests = 0
@@ -165,7 +165,7 @@ class Writer:
     ) -> None:
         """Have new connections to these go to the relay at `port`, also when nothing changed: a lease.
 
-        What is sent to `fronts` goes to a port of this agent each; to some only what these `clients` send.
+        Traffic to `fronts` goes to a port of this agent each; to some only that of these `clients`.
         """
         if self._nftables is not None and self._relays:
             try:
@@ -176,7 +176,7 @@ class Writer:
     def copy(self, wanted: Copied, now: float) -> None:
         """Have packets copied, so that requests are known that a server leaves unanswered when it dies.
 
-        What the kernel refused is tried again after 30 s. `now` is monotonic seconds.
+        A command that the kernel refused is tried again after 30 s. `now` is monotonic seconds.
         """
         if self._nftables is None or (wanted == self._copied and (self.copies.is_open or not wanted.ports)):
             return
@@ -225,8 +225,8 @@ class Writer:
 
         Before, the requests in them are answered with 503, as far as they are known; in connections that this
         host forwards, too. Those that conntrack sent elsewhere stay: the redirected ones, and those of the
-        relay, also when it has not accepted them yet. Of thousands this takes seconds: it is for a thread
-        beside the event loop.
+        relay, also when it has not accepted them yet. If there are thousands this takes seconds: it is for
+        a thread beside the event loop.
         """
 
         def find_meant(connections: Collection[tuple[Endpoint, Endpoint]]) -> IsMeant:
@@ -255,8 +255,8 @@ class Writer:
         """Have conntrack forget the flows to what was asked that went to dead servers.
 
         Return how many, and how many connections of this host were ended. A datagram goes to a living server
-        next. A connection of another host is reset, at its next packet unless it was overheard. Of thousands
-        this takes seconds: it is for a thread beside the event loop.
+        next. A connection of another host is reset, at its next packet unless it was overheard. If there
+        are thousands this takes seconds: it is for a thread beside the event loop.
         """
         flows = self._flows.forget(asked, dead, self._answer_moved)
         moved = {(one.source, one.asked.endpoint) for one in flows if one.asked.protocol is Protocol.TCP}
@@ -303,7 +303,7 @@ class Writer:
             self._keeps_connections = self._flows.has_moved_connection(self._is_ours)
 
     def remove(self) -> None:
-        """Take every rule back. What can't be removed ends by itself within the lease."""
+        """Take every rule back. Rules that can't be removed end by themselves within the lease."""
         self._is_kept, self._is_removed = False, True
         self.write(Steering())
 

@@ -33,7 +33,7 @@ from rserpool.rspregistrar import MOST_RESOLVED, check_handle
 
 
 class State(Enum):
-    """Where the association with the registrar stands."""
+    """The state of the association with the registrar."""
 
     DOWN = auto()
     """There is none; another attempt follows."""
@@ -44,7 +44,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What moves a pool user from one state to another."""
+    """The inputs that move a pool user from one state to another."""
 
     CONNECT = auto()
     """The pause after a failure is over."""
@@ -60,10 +60,10 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     State.UP: {Input.LOST: State.DOWN, Input.CLOSE: State.CLOSED},
     State.CLOSED: {},
 }
-"""What is not in here changes nothing."""
+"""An input that is not in here changes nothing."""
 
 
-# What the owner is told
+# Events for the owner
 
 
 class ResolutionRefused(ResolutionTimeout):
@@ -162,7 +162,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._failures = 0
         self._timer_s: float | None = float("-inf")
 
-    # What the owner wants
+    # Wishes of the owner
 
     def resolve(self, handle: bytes, now: float) -> int:
         """Ask who is in the pool; return the number that its `Answered` or `Failed` will carry.
@@ -194,7 +194,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             if before is not State.DOWN:
                 self._disconnect("closed", was_up=before is State.UP)
 
-    # What the socket tells
+    # Events of the socket
 
     def associated(
         self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
@@ -244,7 +244,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             self.ignored += 1
         self._forget_finished()
 
-    # What time brings
+    # Events of the clock
 
     @property
     def next_deadline_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""What the backend believes about its pools: rules 1 to 8, pure. `README.md` beside this file has the
+"""The belief of the backend about its pools: rules 1 to 8, pure. `README.md` beside this file has the
 table."""
 
 from pool_user.belief.admission import FOREIGN as FOREIGN

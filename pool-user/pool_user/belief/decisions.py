@@ -34,7 +34,7 @@ from rserpool import PoolElement
 
 
 class Verdict(Enum):
-    """What becomes of a claim.
+    """The verdict on a claim.
 
     VOUCHED: a registrar lists the PE now. PENDING: the claim stands until the registrars that were asked
     answer. NEWS: until then a PE that is in stays in, and a PE that is out stays out. DENIED: the claim does

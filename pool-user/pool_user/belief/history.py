@@ -1,4 +1,4 @@
-"""What a pool remembers of its members' comings and goings: `since_s`, who left lately, the last good
+"""The memory of a pool about its members' comings and goings: `since_s`, who left lately, the last good
 ones.
 
 `happened` tells people what changed between two views: logs, the live page, the stream of events.
@@ -128,8 +128,8 @@ def happened(
     reasons: Mapping[int, str],
     now: float,
 ) -> list[BeliefEvent]:
-    """What happened between `view`, of whose members `before` holds the same by identifier, and the members
-    of now; those that are in both moments are the same but for the `changed`."""
+    """The events between `view`, whose members `before` holds by identifier, and the members of now;
+    members that are in both are the same but for the `changed`."""
     events = []
     for identifier in sorted(members.keys() - before.keys()):
         words = f"{members[identifier].addresses[0]} port {members[identifier].port}"

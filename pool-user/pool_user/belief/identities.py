@@ -38,8 +38,8 @@ class Identities:
         """Return what the identifier proves, and the element with the proven address only.
 
         `teller` is the registrar that tells of the element. None: it proves nothing, or too much of what this
-        registrar tells of that home and address proved nothing. What others tell of the address counts on: a
-        registrar that lies keeps no server out.
+        registrar tells of that home and address proved nothing. The word of other registrars about the
+        address still counts: a registrar that lies keeps no server out.
         """
         if keys != self._keys:
             self._keys = keys
@@ -91,7 +91,7 @@ Place = tuple[object, ...]
 
 
 def place_of(member: Member) -> Place:
-    """Where the server is: members at the same place are the same server."""
+    """The place of the server: members at the same place are the same server."""
     return member.protocol, member.addresses, member.port
 
 

@@ -1,4 +1,4 @@
-"""What is believed about one pool: PEs are decided on, a crowd is questioned, what remains is the view."""
+"""The belief about one pool: PEs are decided on, a crowd is questioned, and the remainder is the view."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PoolBelief:
     `awaited` are the registrars (by index) to be asked at once; `next_deadline_s` is when time alone
     changes something.
 
-    What is told costs in proportion to itself: only the PEs of which something was said are judged anew, and
-    those whose decision is open. All are when the registrars' standings or the rules changed.
+    A report costs in proportion to itself: only its PEs are judged anew, and those whose decision is open.
+    All are when the registrars' standings or the rules changed.
     """
 
     def __init__(self, handle: str, rules: PoolRules) -> None:
@@ -65,7 +65,7 @@ class PoolBelief:
         self._reachability = Reachability()
         self._identities = Identities(handle)
         self._places = Places()
-        """Where the `_wanted` are."""
+        """The places of the `_wanted`."""
         self._moves = Moves()
         self._vanished = Vanished()
         self._reasons: dict[int, str] = {}
@@ -76,7 +76,7 @@ class PoolBelief:
 
     @property
     def rules(self) -> PoolRules:
-        """What the configuration says about the pool."""
+        """The configuration of the pool."""
         return self._rules
 
     @rules.setter
@@ -148,7 +148,7 @@ class PoolBelief:
         return None
 
     def take_notices(self) -> list[BeliefEvent]:
-        """What is to be told, apart from what `evaluate()` finds."""
+        """Take the events beside those that `evaluate()` finds."""
         notices, self._notices = self._notices, []
         return notices
 
@@ -224,7 +224,7 @@ class PoolBelief:
     def settled(self, index: int) -> None:
         """A registrar became settled: only what it answers from now on counts for absence.
 
-        What it goes on listing counts like that of any other, unless its home denied it.
+        A PE that it goes on listing counts like that of any other registrar, unless its home denied it.
         """
         listing = self._listings.get(index)
         if listing is None:

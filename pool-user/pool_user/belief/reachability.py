@@ -134,7 +134,8 @@ AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost or others speak f
 
 
 class Reachability:
-    """What the probe concluded about members, by identifier: it holds for a member at these addresses."""
+    """The conclusions of the probe about members, by identifier: each holds for a member at these
+    addresses."""
 
     def __init__(self) -> None:
         self._unreachable: dict[int, TransportAddresses] = {}

@@ -28,8 +28,8 @@ LARGE_WAITS_S = 10e-6
 
 
 class Belief:
-    """What to believe of all that the registrars say. No clock: every `now` is monotonic seconds, never
-    decreasing.
+    """The belief, formed from all reports of the registrars. No clock: every `now` is monotonic seconds,
+    never decreasing.
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by its
     index in it, from 0. `sessions` hold what is known of each registrar itself. Tell the belief what happens
@@ -55,7 +55,7 @@ class Belief:
         self._waiting: set[str] = set()
         self._now = self._renew_s = float("-inf")
 
-    # What happens
+    # Events
 
     def link(self, registrar: int, up: bool, now: float) -> None:
         """The association with a registrar came up or was lost."""
@@ -93,8 +93,8 @@ class Belief:
             elements,
             resolution.asked_at_s,
             now,
-            # A registrar cuts longer answers off. What it pushes, and its handle table, tell which members
-            # left such a pool.
+            # A registrar cuts longer answers off. Its pushes and its handle table tell which members left
+            # such a pool.
             is_full=len(elements) >= MOST_RESOLVED,
             settled=registrar in self._court.settled,
         )
@@ -219,7 +219,7 @@ class Belief:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
 
-    # What is believed
+    # Views of the belief
 
     def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
         """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all.
@@ -288,7 +288,7 @@ class Belief:
         return tuple(session.view for session in self.sessions)
 
     def take_events(self) -> list[BeliefEvent]:
-        """What happened since the last call, the latest 10,000 at most."""
+        """The events since the last call, the latest 10,000 at most."""
         events = list(self._events)
         self._events.clear()
         return events

@@ -64,7 +64,7 @@ class SessionState(Enum):
 
 
 class Input(Enum):
-    """What moves a session from one state to another."""
+    """The inputs that move a session from one state to another."""
 
     HOLD = "hold"
     RELEASE = "release"
@@ -87,7 +87,7 @@ TRANSITIONS: Mapping[SessionState, Mapping[Input, SessionState]] = {
     SessionState.TELLING: {Input.TABLE: SessionState.FOLLOWED, Input.ENDED: SessionState.ASKED},
     SessionState.FOLLOWED: {Input.ENDED: SessionState.ASKED},
 }
-"""What is not in here changes nothing."""
+"""An input that is not in here changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Question:
     """An answer the belief waits for: it should be asked at once."""
 
     index: int
-    """Of the registrar that is to answer."""
+    """The index of the registrar that is to answer."""
     handle: str
 
 
@@ -192,7 +192,7 @@ class RegistrarSession:
         actions, self._actions = self._actions, []
         return actions
 
-    # What it says, and what its silence says
+    # Answers of the registrar, and its silence
 
     def link(self, up: bool, now: float) -> None:
         """The association for questions came up or was lost. Rounds of questions begin and end with it."""
@@ -243,7 +243,7 @@ class RegistrarSession:
         """A question could not be asked, or its association was lost."""
         self._round.done(handle)
 
-    # What happens to the following
+    # State of the following
 
     def move(self, what: Input) -> bool:
         """Return whether that changes anything."""
@@ -273,7 +273,7 @@ class RegistrarSession:
             self._round_at_s = now
         return is_news
 
-    # What it is asked
+    # Questions to the registrar
 
     def ask_at_once(self, handle: str, now: float) -> bool:
         """Return False when the last question just went out: the next has to wait a moment."""
@@ -288,9 +288,9 @@ class RegistrarSession:
     def ask_after_change(self, handle: str, now: float) -> None:
         """Ask about a pool in which something changed at another registrar.
 
-        One that is followed tells it by itself: it is asked only to be sure, when PowerDNS has asked for the
-        answers that were purged. One whose handle table is on its way is asked only what the belief waits
-        for.
+        A followed registrar tells it by itself: it is asked only to be sure, when PowerDNS has asked for
+        the answers that were purged. One whose handle table is on its way is asked only what the belief
+        waits for.
         """
         if self.is_followed:
             self._later.append((now + ASK_FOLLOWED_AFTER_S, handle))
@@ -398,7 +398,7 @@ class RegistrarSessions:
         number = session.life.number
         self._tell(BeliefEvent(now, kind, "", number, f"registrar {number} ({session.life.address}){words}"))
 
-    # What they are asked
+    # Questions to all registrars
 
     @property
     def next_deadline_s(self) -> float:

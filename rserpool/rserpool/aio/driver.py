@@ -354,7 +354,7 @@ class Driver(Generic[M, E]):
             deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
             self._timer.set(min((each for each in deadlines if each is not None), default=None))
 
-    # What the machine asks for
+    # Actions of the machine
 
     def _do(self, action: Action[M, E]) -> None:
         match action:
@@ -401,7 +401,7 @@ class Driver(Generic[M, E]):
             self._endpoint.close()
         self._endpoint = None
 
-    # What the socket and the clock bring
+    # Events of the socket and the clock
 
     def _message(self, association: int, message: M, _source: Endpoint) -> None:
         if association not in self._associations:

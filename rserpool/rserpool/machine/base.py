@@ -1,4 +1,5 @@
-"""What all machines share: states that move by a table, the actions they ask for, the inputs of a socket.
+"""The common part of all machines: states that move by a table, the actions they ask for, the inputs of a
+socket.
 
 A machine is told what happened, and when (`now`, monotonic, in s). `take_actions` then says what is to be
 done. A driver (`rserpool.aio.driver`) does it: it tells every machine the same inputs and does the same five
@@ -16,7 +17,7 @@ Endpoint = tuple[str, int]
 M = TypeVar("M")
 """The messages: ASAP's or ENRP's."""
 E = TypeVar("E")
-"""What the machine's owner is told."""
+"""The events for the machine's owner."""
 S = TypeVar("S", bound=Enum)
 I = TypeVar("I", bound=Enum)  # noqa: E741 - the inputs of a table
 
