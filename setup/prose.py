@@ -77,11 +77,11 @@ def c_texts(source: str) -> Iterator[Text]:
 
 
 def markdown_texts(source: str) -> Iterator[Text]:
-    """Paragraphs and list items."""
+    """Paragraphs and list items; also those of man pages."""
     in_code, first, text = False, 0, ""
     for number, line in enumerate([*source.splitlines(), ""], 1):
         in_code ^= line.lstrip().startswith("```")
-        has_words = not in_code and re.match(r"\s*$|\s*[|#>]|\s*```|    ", line) is None
+        has_words = not in_code and re.match(r"\s*$|\s*[|#>]|\s*```|    |\.", line) is None
         item = re.match(r"\s*(?:[-*+]|\d+\.)\s+", line)
         if item or not has_words:
             yield first, text
@@ -93,9 +93,8 @@ def markdown_texts(source: str) -> Iterator[Text]:
 
 READERS: dict[str, Callable[[str], Iterator[Text]]] = {
     ".py": python_texts,
-    ".c": c_texts,
-    ".h": c_texts,
-    ".md": markdown_texts,
+    **dict.fromkeys((".c", ".h", ".js", ".css"), c_texts),
+    **dict.fromkeys((".md", ".1", ".8"), markdown_texts),
 }
 
 

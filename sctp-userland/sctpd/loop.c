@@ -14,7 +14,7 @@
 #define KEPT_PART 8
 #define LOG_LINES 30 /* in a minute: strangers can cause some */
 #define LOG_MS 60000
-#define LOG_SIZE (256 * 1024) /* bytes; then it begins anew */
+#define LOG_SIZE (256 * 1024) /* bytes; then it is emptied */
 
 static int epoll_fd = -1;
 static struct epoll_event batch[BATCH];

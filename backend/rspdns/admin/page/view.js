@@ -91,7 +91,7 @@ function memberRow(member, total, ranks, homes, flash) {
   );
 }
 
-// One that was never seen has no identifier.
+// A server that was never seen has no identifier.
 const outKey = (member) => member.identifier ?? `${member.address} ${member.port}`;
 
 function outRow(member, flash) {
