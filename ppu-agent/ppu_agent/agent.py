@@ -68,7 +68,7 @@ from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
 _FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics")
-"""What can't change while the agent runs."""
+"""The keys that can't change while the agent runs."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
 MOST_ASKED_BESIDE: Final = 3
 """Living members of the pool that one left: do they answer such a question at all?"""
@@ -133,7 +133,7 @@ class PpuAgent:
         self._were_certain: frozenset[Destination] = frozenset()
         self._probes: set[asyncio.Task[None]] = set()
         self._beside: dict[str, asyncio.Task[None]] = {}
-        """What asks members of a pool beside its departed."""
+        """The tasks that ask members of a pool beside its departed."""
         self._died: dict[Destination, None] = {}
         """Those whose connections and flows are to be ended."""
         self._has_died = asyncio.Event()
@@ -236,7 +236,7 @@ class PpuAgent:
         await server.start()
         cleanup.push_async_callback(server.close)
 
-    # What happens
+    # Events
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
@@ -329,7 +329,7 @@ class PpuAgent:
         clients = {one.front: one.clients for one in self.steering.fronts if one.clients is not None}
         self.writer.relay(members, next(iter(members.values()), 0), fronts, clients)
 
-    # What is done again and again
+    # Repeated work
 
     async def _end_what_was_up(self) -> None:
         """End connections and move flows to servers that died; those to the drained, or redirected, stay.
@@ -375,7 +375,8 @@ class PpuAgent:
             await asyncio.sleep(COLLECT_EVERY_S)
 
     def _moved_from(self) -> dict[Protocol, list[Destination]]:
-        """What flows may have asked for that were sent elsewhere: fronts, and servers that were dead once."""
+        """The destinations that flows may have asked for that were sent elsewhere: fronts, and servers that
+        were dead once."""
         asked: dict[Protocol, list[Destination]] = {}
         for front in (steered.front for steered in self.steering.fronts):
             asked.setdefault(front.protocol, []).append(front)

@@ -33,7 +33,7 @@ class PaceMechanism:
                 raise FatalError(f"pace: {problem}") from None
 
     def commands(self, situation: Situation) -> Redirections:
-        """Pace set-up to those that live. What the kernel refused is tried again at the next change."""
+        """Pace set-up to those that live. If the kernel refuses that it is tried again at the next change."""
         now = paced(situation.policies, situation.views)
         if self._pacer is not None and now != self._paced:
             self._paced = now
