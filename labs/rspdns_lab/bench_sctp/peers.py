@@ -32,7 +32,6 @@ _STYLES: Final = MappingProxyType(
         "sctp": (socket.SOCK_STREAM, socket.IPPROTO_SCTP),
     }
 )
-_ROUNDS: Final = 7
 _TIMEOUT_S: Final = 60.0
 _GROUP: Final = 4
 _SCTP_NODELAY: Final = 3
@@ -45,21 +44,6 @@ def main() -> None:
     name, number = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 0
     for result in _MEASUREMENTS[name](number):
         print(json.dumps(result), flush=True)
-
-
-def round_trips(count: int) -> Iterator[dict[str, float]]:
-    """Median round trip of a request and its echo, in µs, UDP and SCTP in turn; `count` of each a round.
-
-    And SCTP's against UDP's in the best round: what else runs disturbs it least.
-    """
-    with _echoed("udp") as udp, _echoed("sctp") as sctp:
-        clients = {"udp": udp, "sctp": sctp}
-        times: dict[str, list[float]] = {style: [] for style in clients}
-        for _ in range(_ROUNDS):
-            for style, client in clients.items():
-                times[style].append(statistics.median(_round_trip_us(client) for _ in range(count)))
-    best = min(sctp_us / udp_us for udp_us, sctp_us in zip(times["udp"], times["sctp"], strict=True))
-    yield {"best_ratio": best, **{style: statistics.median(of_one) for style, of_one in times.items()}}
 
 
 def streams(count: int) -> Iterator[dict[str, float]]:
@@ -154,29 +138,6 @@ def _in_child(style: str, serve: Callable[[socket.socket], None]) -> tuple[str, 
     return name
 
 
-@contextlib.contextmanager
-def _echoed(style: str) -> Iterator[socket.socket]:
-    """Yield a socket, connected to one in another process that sends back what it gets."""
-    name = _in_child(style, _echo_datagrams if style == "udp" else _echo_one)
-    with _socket(style) as client:
-        client.connect(name)
-        client.settimeout(None)  # Python polls before each call on a socket with a timeout
-        yield client
-
-
-def _echo_datagrams(server: socket.socket) -> None:
-    while True:
-        data, client = server.recvfrom(_ROOM)
-        server.sendto(data, client)
-
-
-def _echo_one(server: socket.socket) -> None:
-    client, _ = server.accept()
-    client.settimeout(None)
-    while data := client.recv(_ROOM):
-        client.send(data)
-
-
 def _serve_many(server: socket.socket) -> None:
     """Echo on every association."""
     poll = select.epoll()
@@ -193,13 +154,6 @@ def _serve_many(server: socket.socket) -> None:
                 clients[fd].send(data)
             else:
                 clients.pop(fd).close()
-
-
-def _round_trip_us(client: socket.socket) -> float:
-    started_ns = time.perf_counter_ns()
-    client.send(bytes(_REQUEST))
-    client.recv(_ROOM)
-    return (time.perf_counter_ns() - started_ns) / 1000
 
 
 def _is_echoed(client: socket.socket) -> bool:
@@ -305,7 +259,6 @@ def _connect_and_wait(style: str, name: tuple[str, int], group: int) -> None:
 
 _MEASUREMENTS: Final = MappingProxyType(
     {
-        "round-trips": round_trips,
         "streams": streams,
         "hold": hold,
         "killed": killed,

@@ -1,13 +1,16 @@
 """The SCTP benchmark: what this host's SCTP costs beside kernel UDP and TCP, in one run.
 
-Everything runs in a network namespace of its own, on loopback; see `bench_sctp_peers` for what is done there.
+Everything runs in a network namespace of its own, on loopback. `round_trips.c` measures
+round trips, `peers.py` the rest.
 """
 
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +22,9 @@ from registrar_config import SCTPD_OPTIONS
 from rspdns_lab.bench_sctp.report import MEASUREMENTS, TITLES, Measured
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host, Network, processes_in
-from rspdns_lab.net.preconditions import find_sctp
+from rspdns_lab.net.preconditions import compile_c, find_sctp
 
+_ROUND_TRIPS_SOURCE: Final = Path(__file__).with_name("round_trips.c")
 _MEASUREMENT_TIMEOUT_S: Final = 900.0
 _SOAK_SLOWEST_PER_S: Final = 50.0
 _PERCENT: Final = 100.0
@@ -74,7 +78,10 @@ class _Bench:
                 yield [Measured(name, figures)]
 
     def _round_trips(self) -> dict[str, float]:
-        got = self._measure("round-trips", self._extent.round_trips, before=_on_one_processor())
+        with tempfile.TemporaryDirectory() as folder:
+            program = compile_c(_ROUND_TRIPS_SOURCE, Path(folder) / "round_trips")
+            command = [str(program), str(self._extent.round_trips)]
+            got = self._measure(command, before=_on_one_processor())
         alone = self._usrsctp(before=_on_one_processor())
         return {
             "udp_round_trip_us": got["udp"],
@@ -85,7 +92,7 @@ class _Bench:
         }
 
     def _streams(self) -> dict[str, float]:
-        rates = self._measure("streams", self._extent.messages)
+        rates = self._measure(_peers("streams", self._extent.messages))
         figures = {f"{style}_messages_per_s": rate for style, rate in rates.items()}
         if alone := self._usrsctp():
             figures["usrsctp_messages_per_s"] = alone["messages_per_s"]
@@ -120,7 +127,7 @@ class _Bench:
         return result
 
     def _hold(self) -> dict[str, float]:
-        with self._started("hold", self._extent.associations) as held:
+        with self._started(_peers("hold", self._extent.associations)) as held:
             first = _result(held)
             resident_mb = _resident_mb(self._shipped)
             assert held.stdin is not None  # noqa: S101 - it was asked for
@@ -139,7 +146,8 @@ class _Bench:
         figures: dict[str, float] = {}
         with contextlib.ExitStack() as stack:
             for host in hosts.values():
-                _result(stack.enter_context(self._started("hold", self._extent.idle_associations, host)))
+                command = _peers("hold", self._extent.idle_associations)
+                _result(stack.enter_context(self._started(command, host)))
             time.sleep(1)
             before_s, started_s = {key: _cpu_s(host) for key, host in hosts.items()}, time.monotonic()
             time.sleep(self._extent.idle_s)
@@ -155,7 +163,7 @@ class _Bench:
     def _killed(self) -> dict[str, float]:
         figures = {}
         for measurement in ("killed", "killed-group"):
-            got = self._measure(measurement, self._extent.kills)
+            got = self._measure(_peers(measurement, self._extent.kills))
             key = measurement.replace("-", "_")
             figures[f"{key}_quarter_ms"] = got["quarter_ms"]
             figures[f"{key}_median_ms"] = got["median_ms"]
@@ -165,7 +173,7 @@ class _Bench:
 
     def _soak(self) -> dict[str, float]:
         timeout_s = _MEASUREMENT_TIMEOUT_S + self._extent.soak / _SOAK_SLOWEST_PER_S
-        got = self._measure("soak", self._extent.soak, timeout_s)
+        got = self._measure(_peers("soak", self._extent.soak), timeout_s)
         return {
             "soak_requests": got["asked"],
             "soak_lost": got["lost"],
@@ -173,34 +181,30 @@ class _Bench:
             "soak_per_s": got["per_s"],
         }
 
-    def _command(self, measurement: str, number: int, host: Host) -> list[str]:
-        peers = [sys.executable, "-m", "rspdns_lab.bench_sctp.peers", measurement, str(number)]
-        return ["nsenter", f"--net={host.path}", "--", *self._sctp.command(peers)]
-
     def _measure(
         self,
-        measurement: str,
-        number: int,
+        command: Sequence[str],
         timeout_s: float = _MEASUREMENT_TIMEOUT_S,
         before: Sequence[str] = (),
     ) -> dict[str, Any]:
-        with self._started(measurement, number, before=before) as process:
+        with self._started(command, before=before) as process:
             try:
                 output, errors = process.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
-                raise LabError(f"{measurement} did not end within {timeout_s:.0f} s") from None
+                raise LabError(f"{shlex.join(command)} did not end within {timeout_s:.0f} s") from None
         if process.returncode != 0 or not output:
-            raise LabError(f"{measurement} failed:\n{errors.strip()}")
+            raise LabError(f"{shlex.join(command)} failed:\n{errors.strip()}")
         result: dict[str, Any] = json.loads(output.splitlines()[-1])
         return result
 
     @contextlib.contextmanager
     def _started(
-        self, measurement: str, number: int, host: Host | None = None, before: Sequence[str] = ()
+        self, command: Sequence[str], host: Host | None = None, before: Sequence[str] = ()
     ) -> Iterator[subprocess.Popen[str]]:
+        inside = ["nsenter", f"--net={(host or self._shipped).path}", "--", *self._sctp.command(command)]
         options = SCTPD_OPTIONS + (" --heartbeat 1000" if host is self._beating else "")
         process = subprocess.Popen(
-            [*before, *self._command(measurement, number, host or self._shipped)],
+            [*before, *inside],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -212,6 +216,11 @@ class _Bench:
         finally:
             process.kill()
             process.communicate()
+
+
+def _peers(measurement: str, number: int) -> list[str]:
+    """Return the command for one of the measurements in `peers.py`."""
+    return [sys.executable, "-m", "rspdns_lab.bench_sctp.peers", measurement, str(number)]
 
 
 def _on_one_processor() -> Sequence[str]:
