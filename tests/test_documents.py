@@ -18,6 +18,8 @@ from registrar_config import load_inventory
 from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
 
+from tests.integration import test_gate, test_registrar_lies
+
 TOP = Path(__file__).resolve().parents[1]
 DOCUMENTS = [
     path
@@ -213,3 +215,30 @@ def test_every_name_in_the_architecture_is_defined_in_the_code() -> None:
         if name[1] not in names or (name[2] and name[2] not in members[name[1]]):
             missing.append(word)
     assert not missing
+
+
+def security_rows() -> list[tuple[str, list[str]]]:
+    """The lines of the tables about security, each with the tests that its last cell names."""
+    lines = (TOP / "docs" / "explanation" / "security.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.startswith(("| ---", "|---"))]
+    rows = [row for row in rows if not row.endswith("| test |")]
+    return [(row, re.findall(r"`(test_[^`]+)`", row.rsplit(" | ", 1)[-1])) for row in rows]
+
+
+def test_each_line_about_security_names_its_tests() -> None:
+    files = {path.name: path.read_text() for path in (TOP / "tests").rglob("test_*.py")}
+    rows = security_rows()
+    assert len(rows) > 30
+    for row, named in rows:
+        assert named, f"no test: {row}"
+        for word in named:
+            file, _, name = word.partition("::")
+            assert file in files, f"{word}: {row}"
+            assert not name or re.search(rf'(def {re.escape(name)}\(|"{re.escape(name)}")', files[file]), word
+
+
+def test_each_attack_that_is_tried_has_a_line_about_security() -> None:
+    named = {word for _, words in security_rows() for word in words}
+    tried = {f"test_gate.py::{attack.__name__}" for attack in test_gate.ATTACKS}
+    tried |= {f"test_registrar_lies.py::{kind}" for kind in test_registrar_lies.KINDS}
+    assert tried <= named

@@ -20,6 +20,7 @@ from tests.support.namespaces import end, own_namespace
 from tests.support.polling_user import PollingUser
 from tests.support.waiting import until
 
+KINDS = ("takeover", "steal", "steal-address", "ghosts")
 LIES_S = 6.0
 MISSING_S = 1.5
 MOST_LACKING = 0.25
@@ -54,7 +55,7 @@ def polling(chain: Chain) -> PollingUser:
     return made
 
 
-@pytest.mark.parametrize("kind", ["takeover", "steal", "steal-address", "ghosts"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(
     kind: str, chain: Chain, polling: PollingUser
 ) -> None:
