@@ -82,7 +82,7 @@ ROWS: Sequence[tuple[str, Sequence[Panel]]] = (
         "Sidecars of clients",
         (
             Panel("Dead servers whose packets are treated", [("sum by (handle, on_dead) (ppu_agent_treated)", "{{handle}} {{on_dead}}")]),
-            Panel("What was done", [("sum(rate(ppu_agent_connections_ended_total[5m]))", "connections ended"), ("sum(rate(ppu_agent_flows_moved_total[5m]))", "flows moved"), ("sum(rate(ppu_agent_answered_503_total[5m]))", "answered with 503")], unit="ops"),
+            Panel("Actions", [("sum(rate(ppu_agent_connections_ended_total[5m]))", "connections ended"), ("sum(rate(ppu_agent_flows_moved_total[5m]))", "flows moved"), ("sum(rate(ppu_agent_answered_503_total[5m]))", "answered with 503")], unit="ops"),
             Panel("Registrars believed", [("sum by (instance) (ppu_agent_registrar_settled)", "{{instance}}")]),
         ),
     ),

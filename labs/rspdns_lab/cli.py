@@ -47,8 +47,8 @@ def main() -> None:
     type=click.FloatRange(1, 100),
     default=1.0,
     show_default=True,
-    help="This machine is so many times slower (an emulated one): bounds, patience and the client's beat are "
-    "stretched. What may never be wrong still may not, and no answer may be empty.",
+    help="The factor by which this machine is slower (an emulated one): bounds, patience and the client's "
+    "beat are stretched. Answers that may never be wrong still may not, and no answer may be empty.",
 )
 def demo(json_file: Path | None, slow: float) -> None:
     """Kill, drain and cut parts of the chain, and show what DNS answers meanwhile.

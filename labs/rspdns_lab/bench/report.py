@@ -166,7 +166,7 @@ def page_of(found: Sequence[Result]) -> Page:
         caption = "Dots of one colour: pools of the same number of elements. Both axes are logarithmic."
         sections.append(Section("Size", _SCALE, _scale_table(found), [(caption, _scale_plot(found))]))
         if len(aims := _aims_table(found)) > 1:
-            sections.append(Section("What is aimed at", "", aims))
+            sections.append(Section("Aims", "", aims))
         sections.append(Section("How it grows", "", _exponents_table(found)))
     if _borne(found):
         sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))

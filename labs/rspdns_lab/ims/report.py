@@ -95,7 +95,7 @@ def page_of(trials: Sequence[Measurement]) -> Page:
         plot = _plot([trial for trial in trials if trial.fault == fault.name])
         sections.append(Section(f"{fault.name}: {fault.title}", "", _table(of_one), [(_CAPTION, plot)]))
         plots = [(CAPTION, share_plot(of_one, fault))]
-        sections.append(Section("Who took the calls", TEXT, share_table(of_one, fault), plots))
+        sections.append(Section("Servers that took the calls", TEXT, share_table(of_one, fault), plots))
     return Page("IMS calls while an application server fails", _INTRO, sections)
 
 
