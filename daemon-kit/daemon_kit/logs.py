@@ -1,12 +1,11 @@
 """Structured logs on standard error, limited by kind and source.
 
-The source of a line is the value of the first of SOURCES that it has. `_source` is one that is
-not written.
+The source of a line is the value of the first of SOURCES that it has. `_source` is not written.
 
 `LogLimit` says how many lines one source may cause, so that no stranger fills a disk. Lines are of a kind
-(what happened, in which part) and have a source (an address, a pool, a registrar). Within each `WINDOW_S`, so
-many lines of one kind about one source are written, and so many of one kind in all; the others are counted,
-and their number is told when the time is over."""
+(what happened, in which part) and have a source (an address, a pool, a registrar). Within each `WINDOW_S`,
+`MOST_OF_A_SOURCE` lines of one kind about one source are written, and `MOST_OF_A_KIND` of one kind in all;
+the others are counted, and their number is logged when the time is over."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Answering:
 def answering(
     copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
 ) -> Iterator[Answering | None]:
-    """The answering thread; None when packets are not copied, or nothing was asked."""
+    """The `Answering` of these connections; None when packets are not copied, or nothing was asked."""
     if not copies.is_open or not asked:
         yield None
         return
