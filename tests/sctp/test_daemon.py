@@ -308,12 +308,14 @@ def test_data_that_comes_before_sctpd_hears_of_close_aborts_nothing(namespace: N
 
 
 SENDS_WHILE_SCTPD_STANDS_STILL = """
-import os, signal, socket, struct, sys, threading
+import os, signal, socket, struct, sys, threading, time
 from pathlib import Path
 from tests.sctp.sctp_api import associated, connected, receive_data, send
 control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 control.connect(b"\\0sctp-userland")
 sctpd = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+def state():
+    return Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0]
 with associated() as (client, to_server, server, _), connected() as (one, other):
     address = server.getsockname()
     def send_all():
@@ -322,10 +324,12 @@ with associated() as (client, to_server, server, _), connected() as (one, other)
         one.send(b"one-to-one")
     send_all()
     os.kill(sctpd, signal.SIGSTOP)
+    while state() != "T":
+        time.sleep(0.001)
     goes_on = threading.Timer(20, os.kill, (sctpd, signal.SIGCONT))
     goes_on.start()
     send_all()
-    print(Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0])
+    print(state())
     goes_on.cancel()
     os.kill(sctpd, signal.SIGCONT)
     print([receive_data(server).data for _ in range(4)] == [b"by identifier", b"by address"] * 2)
@@ -370,12 +374,14 @@ def test_what_is_written_past_the_library_is_told(namespace: Namespace) -> None:
 
 
 SENDS_TO_MANY_WHILE_SCTPD_STANDS_STILL = """
-import os, signal, socket, struct, threading
+import os, signal, socket, struct, threading, time
 from pathlib import Path
 from tests.sctp.sctp_api import loopback, one_to_many, one_to_one, receive_data, send
 control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 control.connect(b"\\0sctp-userland")
 sctpd = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+def state():
+    return Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0]
 server = one_to_many()
 server.bind((loopback(socket.AF_INET), 0))
 server.listen(5)
@@ -393,10 +399,12 @@ def all_came(count):
 send_to(300)
 print(all_came(300))
 os.kill(sctpd, signal.SIGSTOP)
+while state() != "T":
+    time.sleep(0.001)
 goes_on = threading.Timer(20, os.kill, (sctpd, signal.SIGCONT))
 goes_on.start()
 send_to(2)
-print(Path(f"/proc/{sctpd}/stat").read_text().rsplit(")", 1)[1].split()[0])
+print(state())
 goes_on.cancel()
 os.kill(sctpd, signal.SIGCONT)
 print(all_came(2))

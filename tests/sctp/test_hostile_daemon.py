@@ -24,9 +24,8 @@ def attempt(call, *arguments):
         return call(*arguments)
     except (OSError, ValueError, struct.error, TimeoutError):
         return None
-end = time.monotonic() + 1.5
 address = ("127.0.0.1", 5000)
-while time.monotonic() < end:
+while calls < 300:
     sock = attempt(one_to_many, socket.AF_INET, False) or attempt(one_to_one)
     if sock is None:
         continue
@@ -43,7 +42,7 @@ while time.monotonic() < end:
     ]:
         attempt(call)
     sock.close()
-print(calls)
+print("lives")
 """
 
 
@@ -63,4 +62,4 @@ def test_programs_live_on_whatever_sctpd_answers(namespace: Namespace, seed: int
         check=False,
     )
     assert run.returncode == 0, run.stderr[-4000:]
-    assert int(run.stdout) > 200
+    assert run.stdout == "lives\n"
