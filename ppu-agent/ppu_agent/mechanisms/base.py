@@ -17,7 +17,7 @@ from ppu_agent.steering import LivingTargets, PoolPolicy, Steering, drawn, drawn
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the agent knows and wants at one moment."""
+    """The knowledge and the wishes of the agent at one moment."""
 
     policies: Sequence[PoolPolicy] = ()
     views: Mapping[str, PoolView] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Redirections:
-    """What nftables has to send to a port of this program."""
+    """The destinations whose packets nftables has to lead to a port of this program."""
 
     members: Mapping[Destination, int] = field(default_factory=dict)
     """This host's TCP connections to these servers; the port is the same for all."""
     fronts: Mapping[Destination, int] = field(default_factory=dict)
-    """What anybody sends to these fronts."""
+    """Packets to these fronts, from this host and others."""
 
 
 NOTHING = Redirections()

@@ -48,7 +48,7 @@ class GatewayMechanism:
         return explanation if self._gateway is None else self._gateway.explained(explanation, address, port)
 
     def status(self) -> dict[str, Any]:
-        """What ppu-guard counts."""
+        """The counters of ppu-guard, and the state of its interfaces."""
         return {"gateway": None if self._gateway is None else self._gateway.describe()}
 
     async def close(self) -> None:
