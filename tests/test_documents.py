@@ -11,6 +11,7 @@ from types import ModuleType
 
 import click
 import pytest
+from pool_user import Cause, Code
 from ppe_agent import cli as agent_cli
 from ppe_agent import configuration, consistency
 from ppe_agent.configuration import load_configuration
@@ -100,6 +101,13 @@ def test_every_log_event_has_a_meaning() -> None:
     bare = [cells[0] for cells in found if not cells[2]]
     assert bare == [], "write the meaning of each of these events into setup/log_events.toml"
     assert set(docs_pages.event_meanings()) - names == set(), "setup/log_events.toml has what is never logged"
+
+
+def test_every_cause_is_explained() -> None:
+    """Programs read the codes; each also has words, whatever its facts are."""
+    page = (TOP / "docs/explanation/belief.md").read_text()
+    assert [code for code in Code if f"`{code}`" not in page] == []
+    assert all(Cause(code).words for code in Code if code is not Code.EXAMINED)
 
 
 def examples(page: str) -> list[str]:

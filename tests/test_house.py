@@ -12,7 +12,7 @@ from tests.support.namespaces import REPOSITORY
 MODULES = sorted((REPOSITORY / "tests").rglob("*.py"))
 PUBLIC = {
     "rserpool": ("asap", "enrp", "policies"),
-    "pool_user": ("reasons", "weights"),
+    "pool_user": ("weights",),
     "registrar_config": (),
     "pdns_config": (),
 }
@@ -51,6 +51,43 @@ def test_only_a_packages_own_tests_import_past_its_door(package: str) -> None:
 
 def imported_by(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+
+
+SENTENCES = {"words", "reason", "said"}
+"""Attributes that hold the words of a `Cause` or a `Finding`, and variables outside the backend."""
+CUTS = {"startswith", "endswith", "split", "partition", "rpartition", "replace", "find", "removeprefix"}
+
+
+@pytest.mark.parametrize("folder", ["pool-user", "backend", "ppe-agent/ppe_agent", "ppu-agent/ppu_agent"])
+def test_no_code_compares_or_cuts_a_sentence(folder: str) -> None:
+    """Decisions read the code of a cause and the life of a finding; the sentences may change at any time."""
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{node.lineno}"
+        for path in (REPOSITORY / folder).rglob("*.py")
+        if path.parent.name != "importing"  # `words` are those of a record there
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.expr) and any(is_sentence(one, folder) for one in compared(node))
+    ]
+    assert not found
+
+
+def is_sentence(node: ast.expr, folder: str) -> bool:
+    if isinstance(node, ast.Name):
+        return folder != "backend" and node.id in SENTENCES
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
+def compared(node: ast.expr) -> list[ast.expr]:
+    """The expressions that a node compares, or cuts. A message that is news, since it is not the last one, is
+    allowed."""
+    match node:
+        case ast.Compare(left, [ast.In() | ast.NotIn() | ast.Eq()], others):
+            return [left, *others]
+        case ast.Call(ast.Attribute(value, attr)) if attr in CUTS:
+            return [value]
+        case ast.Subscript(value):
+            return [value]
+    return []
 
 
 @pytest.mark.parametrize("folder", ["sctpd", "preload"])

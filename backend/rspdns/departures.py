@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from pool_user import REFUSED, accepted, spoken_for
+from pool_user import accepted, spoken_for
 
 from rserpool import PoolElement
 from rspdns.status.model import MemberStatus, OutStatus, PoolStatus, ZoneStatus
@@ -143,7 +143,7 @@ def _known(told: Iterable[ZoneStatus]) -> dict[str, list[MemberStatus | OutStatu
             for member in pool.members:
                 known[member.handle].append(member)
             for out in pool.out:
-                if out.reason.startswith(REFUSED) and out.address is not None:
+                if out.cause.is_refusal and out.address is not None:
                     known[out.handle].append(out)
     return known
 

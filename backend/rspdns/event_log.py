@@ -59,6 +59,7 @@ class Logged:
             address=_address(event),
             name=self.name,
             words=event.words,
+            cause=event.cause.code,
             converged_ms=None if self.converged_ms is None else round(self.converged_ms, 3),
         )
 
@@ -152,6 +153,8 @@ class EventLog:
     ) -> None:
         self._name_of = name_of
         self.counts: Counter[str] = Counter()
+        self.departures: Counter[str] = Counter()
+        """The members that left, by cause."""
         self.convergence = BucketCounts(CONVERGENCE_BOUNDS_S)
         self.last_number = 0
         self._kept: deque[Logged] = deque(maxlen=KEPT)
@@ -174,6 +177,8 @@ class EventLog:
             self.counts[event.kind] += 1
             logged = Logged(self.last_number, time.time(), event, self._name(event))
             self._kept.append(logged)
+            if event.kind == "left":
+                self.departures[event.cause.code] += 1
             if event.kind in _CHANGING:
                 self._unpublished.append(logged.number)
             self._tell(logged)
@@ -192,7 +197,8 @@ class EventLog:
                 # Addresses and home registrars can be invented without end, pools and registrars can't.
                 source = event.handle or str(event.identifier)
                 log = self._log.warning if event.kind in _ALARMS else self._log.info
-                log(event.kind, **self._whom(event), why=event.words, _source=source)
+                cause = event.cause.code
+                log(event.kind, **self._whom(event), why=event.words, cause=cause, _source=source)
         else:
             self._log_by_pool(events)
 

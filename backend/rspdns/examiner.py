@@ -8,15 +8,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from daemon_kit.finding import Finding, Life
 from pool_user import (
-    LEFT,
-    REFUSED,
-    UNREACHABLE,
     BeliefEvent,
+    Cause,
+    Code,
     Member,
     Plan,
     PoolProbing,
     listen_for_life,
-    reasons,
 )
 
 from rspdns.roster import RosterKeeper
@@ -46,7 +44,8 @@ class Examiner:
     def happened(self, events: Sequence[BeliefEvent]) -> None:
         """Look at those that left; what the probe or `accept` itself took out has been explained."""
         for event in events:
-            is_explained = event.words.startswith((UNREACHABLE, REFUSED, LEFT))
+            code = event.cause.code
+            is_explained = code.is_unreached or code.is_refusal or code is Code.WITHDRAWN
             if event.kind != "left" or event.member is None or is_explained or len(self._tasks) >= AT_ONCE:
                 continue
             probing = self.pools.get(event.handle)
@@ -67,8 +66,7 @@ class Examiner:
         finding = await self._method(member, plan)
         if not self._keeper.roster.is_absent(handle, member):
             return  # it is in again
-        found = reasons.of_probe(finding, str(member.addresses[0]))
-        self._keeper.examined(handle, member, found.words, found.look_at)
+        self._keeper.examined(handle, member, finding)
         if finding.life is not Life.UNKNOWN:
-            now = time.monotonic()
-            self._on_event([BeliefEvent(now, "examined", handle, member.identifier, found.words, member)])
+            now, cause = time.monotonic(), Cause(Code.EXAMINED, finding=finding)
+            self._on_event([BeliefEvent(now, "examined", handle, member.identifier, cause, member)])

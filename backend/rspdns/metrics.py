@@ -59,6 +59,8 @@ class BackendMetrics(Collector):
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
         counts = {"vanished": 0} | self._log.counts
         yield _counter("rspdns_changes_total", "Events, by kind (joined, left, moved, ...)", counts, "kind")
+        left = {"removed": 0} | self._log.departures
+        yield _counter("rspdns_departures_total", "Members that left, by cause", left, "cause")
         refused = {"accept": self._log.counts["refused"]}
         help_text = "Refusals by reason: `accept`, a registration; `admin_...`, a request to the admin API"
         refused |= {f"admin_{why}": count for why, count in self._refused().items()}

@@ -12,31 +12,33 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import orjson
 from daemon_kit.addresses import endpoint
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
+from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
-from pool_user import BeliefEvent, Member, accepted
+from pool_user import BeliefEvent, Cause, Code, Member, accepted
+from pydantic import TypeAdapter
 
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Zone
 
-FORMAT = "rspdns-roster-1"
+FORMAT, FORMER_FORMAT = "rspdns-roster-2", "rspdns-roster-1"
 FORGOTTEN_AFTER_S = 86_400.0
 """How long a server that is out is missed, unless the pool has an `expect`."""
 MAX_ABSENT = 1000
 """Servers of one handle that are remembered while they are out: strangers may let any number come and go."""
-WHILE_STOPPED = "it was in when the backend stopped, and no registrar lists it since"
 FILE_NAME = "roster.json"
 MAX_BYTES = 64 * 1024 * 1024
 AT_MOST_EVERY_S = 2.0
 AT_LEAST_EVERY_S = 60.0
 """Time after which the file is written although nothing changed. So exactly it says, after a crash, until
 when a server was in."""
+_GONE, _CAUSE = Cause(Code.GONE), TypeAdapter(Cause)
 TransportAddress = tuple[IPv4Address | IPv6Address, int]
 
 
@@ -48,11 +50,8 @@ class Seen:
     port: int
     identifier: int
     left_s: float | None = None
-    reason: str = ""
-    found: str = ""
-    """The result of the backend's own probe after the server had left; empty before."""
-    look_at: str = ""
-    """The next thing to look at."""
+    cause: Cause = _GONE
+    """Why it left, with the finding of the backend's own probe afterwards."""
 
     @property
     def transport_address(self) -> TransportAddress:
@@ -95,21 +94,21 @@ class Roster:
         seen = Seen(str(at[0]), at[1], member.identifier)
         self.present.setdefault(handle, {})[at] = seen
 
-    def left(self, handle: str, member: Member, reason: str, at_s: float) -> None:
+    def left(self, handle: str, member: Member, cause: Cause, at_s: float) -> None:
         """A member went out at `at_s` (wall clock)."""
         at = transport_address_of(member)
         self.present.get(handle, {}).pop(at, None)
-        self._note_absent(handle, at, Seen(str(at[0]), at[1], member.identifier, at_s, reason))
+        self._note_absent(handle, at, Seen(str(at[0]), at[1], member.identifier, at_s, cause))
 
     def is_absent(self, handle: str, member: Member) -> bool:
         """Whether the server is remembered as out."""
         return transport_address_of(member) in self.absent.get(handle, {})
 
-    def examined(self, handle: str, member: Member, found: str, look_at: str) -> None:
+    def examined(self, handle: str, member: Member, finding: Finding) -> None:
         """The backend's own probe looked at a member that had left."""
         seen = self.absent.get(handle, {}).get(transport_address_of(member))
         if seen is not None:
-            seen.found, seen.look_at = found, look_at
+            seen.cause = replace(seen.cause, finding=finding)
 
     def forget(self, wanted: Callable[[str, Seen], bool]) -> list[tuple[str, Seen]]:
         """Forget every server that is out and `wanted(handle, seen)`; return them."""
@@ -142,7 +141,7 @@ class Roster:
         """Read what `encode()` made. A server that was in then counts as having left at that moment, until it
         is in again. Raises ValueError, KeyError, TypeError or AttributeError for anything else."""
         content = orjson.loads(data)
-        if content["format"] != FORMAT:
+        if content["format"] not in (FORMAT, FORMER_FORMAT):
             raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")
         roster, written_at_s = cls(), float(content["written_at_s"])
         for handle, of_handle in content["pools"].items():
@@ -152,9 +151,7 @@ class Roster:
                     int(values["port"]),
                     int(values["identifier"]),
                     written_at_s if values["left_s"] is None else float(values["left_s"]),
-                    WHILE_STOPPED if values["left_s"] is None else str(values["reason"]),
-                    str(values["found"]),
-                    str(values["look_at"]),
+                    Cause(Code.WHILE_STOPPED) if values["left_s"] is None else _cause(values),
                 )
                 roster._note_absent(handle, one.transport_address, one)
         return roster
@@ -165,6 +162,11 @@ class Roster:
         absent[at] = seen
         while len(absent) > MAX_ABSENT:
             del absent[next(iter(absent))]
+
+
+def _cause(values: Mapping[str, object]) -> Cause:
+    """The cause as it was written; a former version wrote sentences."""
+    return _CAUSE.validate_python(values["cause"]) if "cause" in values else _GONE
 
 
 def transport_address_of(member: Member) -> TransportAddress:
@@ -264,12 +266,12 @@ class RosterKeeper:
             if event.kind == "joined":
                 self.roster.joined(event.handle, event.member)
             elif event.kind == "left":
-                self.roster.left(event.handle, event.member, event.words, at_s)
+                self.roster.left(event.handle, event.member, event.cause, at_s)
             self._news.set()
 
-    def examined(self, handle: str, member: Member, found: str, look_at: str) -> None:
+    def examined(self, handle: str, member: Member, finding: Finding) -> None:
         """See `Roster.examined()`."""
-        self.roster.examined(handle, member, found, look_at)
+        self.roster.examined(handle, member, finding)
         self._news.set()
 
     def name_of(self, handle: str, member: Member) -> str | None:

@@ -34,7 +34,6 @@ from pool_user import (
     PoolUser,
     PoolView,
     Prober,
-    reasons,
 )
 
 from rspdns.answers.change import Change
@@ -282,12 +281,12 @@ class Backend:
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         registrars = {
-            state.identifier: f"{state.number} ({state.address})"
+            f"{state.identifier:08x}": f"{state.number} ({state.address})"
             for state in self.belief.registrar_states(time.monotonic())
             if state.identifier is not None
         }
         told = [
-            reasons.explained(event, registrars, self.prober.said(event.handle, event.identifier or 0))
+            event.explained(registrars, self.prober.failed(event.handle, event.identifier or 0))
             for event in events
         ]
         self.roster.happened(told)
@@ -537,7 +536,7 @@ class Backend:
         )
 
     def _known(self) -> Known:
-        return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.said)
+        return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.failed)
 
 
 def _sharing(config: BackendConfig, before: Mapping[str, Zone]) -> BackendConfig:

@@ -6,11 +6,11 @@ Decisions read `life`. `words` are for people, and are made here alone, from the
 import errno
 import os
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Final
 
 
-class Life(Enum):
+class Life(StrEnum):
     """Whether the server lives. The values are stable: status and metrics carry them.
 
     UNWELL: it is there, and says, or shows, that it can't serve. REFUSED: nothing is there, since its port

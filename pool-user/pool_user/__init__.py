@@ -2,24 +2,19 @@
 
 This is the package's door: everything that others may import. A `Belief` decides, a `PoolUser` feeds it from
 the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.
-`LastKnownGood` keeps that across restarts. The modules `weights` (from load to weight) and `reasons` (why a
-member is out, in words) are public as they are. No DNS in it.
+`LastKnownGood` keeps that across restarts. A `Cause` says why a member is out. The
+module `weights` (from load to weight) is public as it is. No DNS in it.
 """
 
-from pool_user import reasons, weights
+from pool_user import weights
 from pool_user.belief import (
-    FOREIGN,
-    LEFT,
     MAX_MEMBERS,
-    REFUSED,
-    TOO_MANY,
-    UNPROVEN,
-    UNREACHABLE,
     Belief,
     PoolRules,
     accepted,
     spoken_for,
 )
+from pool_user.cause import Cause, Code
 from pool_user.configuration import (
     AcceptNetworks,
     Handle,
@@ -41,19 +36,15 @@ from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportA
 from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [
-    "FOREIGN",
-    "LEFT",
     "MAX_MEMBERS",
     "OVERLOADED_AT",
-    "REFUSED",
     "RELIEVED_AT",
     "SLOW_START_S",
-    "TOO_MANY",
-    "UNPROVEN",
-    "UNREACHABLE",
     "AcceptNetworks",
     "Belief",
     "BeliefEvent",
+    "Cause",
+    "Code",
     "Handle",
     "Intervals",
     "KeyFile",
@@ -78,7 +69,6 @@ __all__ = [
     "listen_for_life",
     "not_empty",
     "read_trusted_network",
-    "reasons",
     "spoken_for",
     "weights",
 ]

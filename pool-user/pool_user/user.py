@@ -225,4 +225,10 @@ def _log(events: Sequence[BeliefEvent]) -> None:
     log = get_logger("belief")
     for event in events:
         identifier = None if event.identifier is None else f"{event.identifier:08x}"
-        log.info(event.kind, handle=event.handle, identifier=identifier, why=event.words)
+        log.info(
+            event.kind,
+            handle=event.handle,
+            identifier=identifier,
+            why=event.words,
+            cause=event.cause.code,
+        )

@@ -6,9 +6,13 @@ no rules of their own, so that every reader sees the same thing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
+from daemon_kit.finding import Finding
+
+from pool_user.cause import Cause, Code
 from rserpool import Policy, Protocol
 
 TransportAddresses = tuple[tuple[IPv4Address | IPv6Address, ...], int]
@@ -43,12 +47,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class OutMember:
-    """A pool element that is known and not shown, with the reason in words for the administrator."""
+    """A pool element that is known and not shown."""
 
     identifier: int
     address: IPv4Address | IPv6Address | None
     port: int
-    reason: str
+    cause: Cause
     since_s: float
 
 
@@ -95,13 +99,32 @@ class BeliefEvent:
     """Something that a person following the pools wants to read.
 
     `kind` is one of joined, left, moved, refused, questioned, vanished, and of a registrar (no handle, its
-    number as `identifier`) registrar and misplaced; `words` say why. `member` is the one that joined, left
-    or moved.
+    number as `identifier`) registrar and misplaced. `member` is the PE that joined, left or moved.
     """
 
     at_s: float
     kind: str
     handle: str
     identifier: int | None
-    words: str
+    cause: Cause
     member: Member | None = None
+
+    @property
+    def words(self) -> str:
+        """The cause for people."""
+        return self.cause.words
+
+    def explained(self, registrars: Mapping[str, str], finding: Finding | None) -> BeliefEvent:
+        """The event with its registrars named: `registrars` are number and address by identifier.
+
+        `finding` is of the last failed probe of the member: it counts where the probe took the member out.
+        """
+        cause = self.cause
+        if cause.code is Code.REMOVED and self.member is not None:
+            cause = replace(cause, registrar=f"{self.member.home_registrar:08x}")
+        if cause.code.is_unreached:
+            cause = replace(cause, finding=finding)
+        if cause.registrar:
+            registrar = registrars.get(cause.registrar, cause.registrar)
+            cause = replace(cause, registrar=registrar, former=registrars.get(cause.former, cause.former))
+        return self if cause is self.cause else replace(self, cause=cause)

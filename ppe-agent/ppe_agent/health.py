@@ -135,7 +135,7 @@ class Health:
                 "state": check.machine.state.value,
                 "since_s": _ago(check.since_s, now),
                 "last": check.last.words if check.last else None,
-                "found": check.last.life.value if check.last else None,
+                "found": check.last.life if check.last else None,
                 "last_s": _ago(check.last_at_s, now),
             }
             for check in self.checks

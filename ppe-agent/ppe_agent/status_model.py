@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
+from daemon_kit.finding import Life
+
 ServerState = Literal["in", "joining", "leaving", "drained", "held", "down", "unknown"]
 
 
@@ -24,7 +26,7 @@ class CheckStatus(TypedDict):
     """How long it has been in this state."""
     last: str | None
     """What it saw last; null: not tried yet."""
-    found: Literal["alive", "unwell", "refused", "silent", "unknown"] | None
+    found: Life | None
     """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
     last_s: float | None
     """How long ago that was."""

@@ -35,7 +35,6 @@ from pool_user import (
     Prober,
     Weighted,
     listen_for_life,
-    reasons,
     weights,
 )
 
@@ -241,9 +240,9 @@ class PpuAgent:
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
         for event in events:
-            told = reasons.explained(event, {}, self.prober.said(event.handle, event.identifier or 0))
+            told = event.explained({}, self.prober.failed(event.handle, event.identifier or 0))
             name = None if told.identifier is None else f"{told.identifier:08x}"
-            log.info(told.kind, handle=told.handle, identifier=name, why=told.words)
+            log.info(told.kind, handle=told.handle, identifier=name, why=told.words, cause=told.cause.code)
 
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self._views = views

@@ -71,7 +71,7 @@ def _departed(one: Departed, now: float) -> DepartedStatus:
         "state": one.state.value,
         "for_s": round(now - one.state_since_s, 3),
         "said": one.words,
-        "found": one.finding.life.value,
+        "found": one.finding.life,
     }
 
 

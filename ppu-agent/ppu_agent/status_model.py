@@ -5,7 +5,9 @@ The agent fills it in; the view for people and the metrics read it. Keys are onl
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, TypedDict
+
+from daemon_kit.finding import Life
 
 
 class RegistrarStatus(TypedDict):
@@ -50,7 +52,7 @@ class DepartedStatus(TypedDict):
     """How long it has been in this state."""
     said: str
     """What its probe heard."""
-    found: Literal["alive", "unwell", "refused", "silent", "unknown"]
+    found: Life
     """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
 
 

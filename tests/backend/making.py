@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
-from pool_user import BeliefEvent, Member, PoolView
+from pool_user import BeliefEvent, Cause, Code, Member, PoolView
 from rspdns.answers.building import build
 from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Found, Snapshot
@@ -93,4 +93,4 @@ def contents(snapshot: Snapshot, name: str, qtype: str) -> list[str]:
 
 
 def event(kind: str = "left") -> BeliefEvent:
-    return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, "its home says so")
+    return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, Cause(Code.REMOVED))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pool_user import Standing
+from pool_user import Code, Standing
 from rspdns.status.model import (
     ConnectorStatus,
     EventStatus,
@@ -51,6 +51,7 @@ def out_status(**other: Any) -> OutStatus:
         "address": "10.20.0.99",
         "port": 5060,
         "reason": "left",
+        "cause": Code.GONE,
         "look_at": "",
         "missing": False,
         "since_s": 12.0,
@@ -102,7 +103,8 @@ def event_status(**other: Any) -> EventStatus:
         "identifier": "00000001",
         "address": None,
         "name": None,
-        "words": "10.20.0.1 port 5060",
+        "words": "registered at registrar 1 (10.0.0.11)",
+        "cause": Code.REGISTERED,
         "converged_ms": 7.25,
     }
     return EventStatus(**values | other)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
-from pool_user import BeliefEvent
+from pool_user import BeliefEvent, Cause, Code
 from prometheus_client.core import HistogramMetricFamily
 from rspdns.event_log import (
     LOGGED_EACH,
@@ -99,7 +99,8 @@ def test_log_lines_about_ever_new_members_of_a_pool_have_the_same_source() -> No
 
 def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> None:
     crowd = [
-        BeliefEvent(1.0, "joined", f"p{one % 2}", one, f"10.0.0.{one}") for one in range(LOGGED_EACH + 1)
+        BeliefEvent(1.0, "joined", f"p{one % 2}", one, Cause(Code.REGISTERED, registrar=f"{one:08x}"))
+        for one in range(LOGGED_EACH + 1)
     ]
     with capture_logs() as lines:
         EventLog([]).happened(crowd)
@@ -117,7 +118,10 @@ def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> N
 
 
 def test_of_thousands_the_log_names_some_and_their_number() -> None:
-    crowd = [BeliefEvent(1.0, "joined", "p", one, f"10.0.0.1 port {one}") for one in range(4000)]
+    crowd = [
+        BeliefEvent(1.0, "joined", "p", one, Cause(Code.REGISTERED, registrar=f"{one:08x}"))
+        for one in range(4000)
+    ]
     with capture_logs() as lines:
         EventLog([]).happened(crowd)
     assert [line["members"] for line in lines] == [4000]

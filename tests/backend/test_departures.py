@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
-from pool_user import REFUSED, OutMember, PoolView
+from pool_user import Cause, Code, OutMember, PoolView
 from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
@@ -73,7 +73,9 @@ def test_a_pool_that_nobody_is_in_loses_nobody() -> None:
 
 
 def test_a_member_that_the_same_change_lets_in_keeps_the_pool_from_being_empty() -> None:
-    refused = OutMember(9, member(9, "192.0.2.9").addresses[0], 5060, f"{REFUSED}: not in it", NOW)
+    refused = OutMember(
+        9, member(9, "192.0.2.9").addresses[0], 5060, Cause(Code.NOT_ACCEPTED, detail="192.0.2.9"), NOW
+    )
     before = told(UDP, view(member(1), out=(refused,)))
     (one,) = departures(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
     assert (one.staying, one.is_refused) == (1, False)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.finding import Finding, Life
-from pool_user import UNREACHABLE, BeliefEvent, Member, OutMember, Plan, PoolProbing
-from pool_user.reasons import explained
+from pool_user import BeliefEvent, Cause, Code, Member, OutMember, Plan, PoolProbing
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
-from rspdns.roster import FILE_NAME, FORGOTTEN_AFTER_S, MAX_ABSENT, WHILE_STOPPED, Roster, RosterKeeper
+from rspdns.roster import FILE_NAME, FORGOTTEN_AFTER_S, MAX_ABSENT, Roster, RosterKeeper
 from rspdns.service import Backend
 from rspdns.status import build
 from rspdns.status.build import Known
@@ -28,7 +27,7 @@ from tests.backend.statuses import status
 HANDLE = "sip-udp"
 DAY_S = 86_400.0
 NAMED = UDP + 'expect = {"10.0.0.1:5060" = "sip-1", "10.0.0.2:5060" = "sip-2", "10.0.0.3:5060" = "sip-3"}\n'
-BY_HOME = "removed by its home registrar"
+BY_HOME, WHILE_STOPPED = Cause(Code.REMOVED), Cause(Code.WHILE_STOPPED)
 
 
 def after(*left: int, joined: tuple[int, ...] = (1, 2, 3), at_s: float = DAY_S) -> Roster:
@@ -61,7 +60,7 @@ def shown(pool: PoolStatus) -> str:
 def test_two_of_three_gone_for_an_hour_are_still_shown() -> None:
     pool = told(UDP, after(2, 3), member(1))
     assert (pool.expected, pool.missing) == (3, 2)
-    assert out(pool) == {"10.0.0.2": BY_HOME, "10.0.0.3": BY_HOME}
+    assert out(pool) == {"10.0.0.2": BY_HOME.words, "10.0.0.3": BY_HOME.words}
     assert {one.since_s for one in pool.out} == {3600.0}
     assert all(one.missing and one.look_at for one in pool.out)
     assert shown(pool).endswith(", 1 of 3 in")
@@ -89,7 +88,7 @@ def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
     assert (pool.expected, pool.missing) == (3, 2)
     assert [one.name for one in pool.members] == ["sip-1", None]
     assert {one.name: one.reason for one in pool.out} == {
-        "sip-2": BY_HOME,
+        "sip-2": BY_HOME.words,
         "sip-3": "expected, and never seen by this name server",
     }
     assert shown(pool).endswith(", 1 of 3 in, and 1 not expected")
@@ -118,7 +117,7 @@ def test_whom_accept_refuses_now_is_not_missed() -> None:
 
 def test_a_restart_forgets_nobody() -> None:
     read = Roster.decode(after(2).encode(DAY_S + 60))
-    assert {one.address: (one.left_s, one.reason) for one in read.absent[HANDLE].values()} == {
+    assert {one.address: (one.left_s, one.cause) for one in read.absent[HANDLE].values()} == {
         "10.0.0.2": (DAY_S, BY_HOME),
         "10.0.0.1": (DAY_S + 60, WHILE_STOPPED),
         "10.0.0.3": (DAY_S + 60, WHILE_STOPPED),
@@ -162,7 +161,7 @@ def test_timeline_and_log_name_the_server() -> None:
     log = EventLog([], keeper.name_of)
     happened = BeliefEvent(NOW, "left", HANDLE, 2, BY_HOME, member(2))
     with capture_logs() as lines:
-        log.happened([explained(happened, {1: "2 (10.0.0.12)"}, "")])
+        log.happened([happened.explained({"00000001": "2 (10.0.0.12)"}, None)])
     (event,) = log.told()
     assert (event.name, event.address) == ("sip-2", "10.0.0.2:5060")
     assert event.words == "removed by its home registrar, registrar 2 (10.0.0.12)"
@@ -170,15 +169,16 @@ def test_timeline_and_log_name_the_server() -> None:
 
 
 def test_the_words_that_the_probe_heard_stay_the_reason() -> None:
-    words = f"{UNREACHABLE}, although the registrars list it"
-    left = explained(BeliefEvent(NOW, "left", HANDLE, 2, words, member(2)), {}, "no answer within 300 ms")
+    cause = Cause(Code.UNREACHED)
+    silent = Finding(Life.SILENT, waited_ms=300)
+    left = BeliefEvent(NOW, "left", HANDLE, 2, cause, member(2)).explained({}, silent)
     roster = after()
-    roster.left(HANDLE, member(2), left.words, DAY_S)
-    gone = OutMember(2, member(2).addresses[0], 5060, words, NOW - 5)
+    roster.left(HANDLE, member(2), left.cause, DAY_S)
+    gone = OutMember(2, member(2).addresses[0], 5060, cause, NOW - 5)
     known = Known(roster.absent, DAY_S + 5)
     (one,) = build.zones([zone(UDP)], Snapshot(), {HANDLE: view(member(1), out=(gone,))}, NOW, known)
     (only,) = [out for out in one.pools[0].out if out.identifier == "00000002"]
-    assert only.reason == f"{words}; it said: no answer within 300 ms"
+    assert only.reason == f"{cause.words}; it said: no answer within 300 ms"
     assert only.look_at.startswith("the way from here to 10.0.0.2")
 
 
@@ -227,7 +227,7 @@ async def test_a_server_that_left_is_looked_at_once(
     assert (events[0].kind, events[0].identifier) == ("examined", 2)
     assert words in events[0].words
     (one,) = told(UDP, keeper.roster, member(1), at_s=time.time()).out
-    assert one.reason.startswith(f"{BY_HOME}; ")
+    assert one.reason.startswith(f"{BY_HOME.words}; ")
     assert words in one.reason
     assert one.look_at.startswith(look_at)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from pool_user import BeliefEvent
+from pool_user import BeliefEvent, Cause, Code
 from rspdns.configuration import BackendConfig
 from rspdns.service import Backend
 from structlog.testing import capture_logs
@@ -87,7 +87,7 @@ async def test_answers_change_before_what_happened_is_written_to_the_log(tmp_pat
     """To write a line may take as long as all that the change needs."""
     one = backend(tmp_path)
     with capture_logs() as lines:
-        one._happened([BeliefEvent(0.0, "left", "sip", 1, "it was deregistered")])
+        one._happened([BeliefEvent(0.0, "left", "sip", 1, Cause(Code.REMOVED))])
         assert [told.number for told in one.events.told()] == [1]
         assert not lines
         await asyncio.sleep(0.05)

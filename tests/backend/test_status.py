@@ -10,7 +10,7 @@ import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.metrics import exposition, registry
-from pool_user import BeliefEvent, PoolView, Standing
+from pool_user import BeliefEvent, Cause, Code, PoolView, Standing
 from rspdns.admin.access import Access
 from rspdns.admin.openapi import description
 from rspdns.answers.snapshot import Snapshot
@@ -113,7 +113,7 @@ def test_a_status_of_another_version_is_refused_with_what_differs() -> None:
 
 NAMES = """
 connector: connections failures queries
-events[]: address at_s converged_ms handle identifier kind name number words
+events[]: address at_s cause converged_ms handle identifier kind name number words
 pdns[]: commands control failures names problem repeats waiting
 registrars[]: address follow follow_problem identifier number round_trip_ms since_s standing why
 reload: files of_files problem records since_s state
@@ -123,13 +123,14 @@ zones[].pools[]: answered_instead expected handles known members missing name ou
 zones[].pools[]: verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
 zones[].pools[].members[]: protocol since_s stale weight
-zones[].pools[].out[]: address handle identifier look_at missing name port reason since_s
+zones[].pools[].out[]: address cause handle identifier look_at missing name port reason since_s
 zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
 TOP = "connector events fastpath host pdns problems registrars reload snapshot uptime_s version zones"
 METRICS = """
-rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_event_streams
+rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_departures_total
+rspdns_event_streams
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight
 rspdns_members_not_shown rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
 rspdns_pool_missing_members rspdns_pool_refused_total rspdns_pool_stale_seconds rspdns_problems
@@ -155,8 +156,10 @@ async def a_backend(folder: Path) -> Backend:
     now = time.monotonic()
     backend.belief.remember("sip-udp", [member(1), member(2)], [], now, now)
     backend.roster.roster.joined("sip-udp", member(3))
-    backend.roster.roster.left("sip-udp", member(3), "gone", time.time())
-    backend.events.happened([BeliefEvent(now, "joined", "sip-udp", 1, "it joined", member(1))])
+    backend.roster.roster.left("sip-udp", member(3), Cause(Code.GONE), time.time())
+    backend.events.happened(
+        [BeliefEvent(now, "joined", "sip-udp", 1, Cause(Code.REGISTERED, registrar="2"), member(1))]
+    )
     with contextlib.suppress(ControlError):
         await backend.reload()
     return backend

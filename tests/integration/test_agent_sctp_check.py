@@ -18,7 +18,7 @@ def connect_from_there(self, address):
 async def main(own):
     check = SipOptionsCheck(ip_address(own[0]), own[1], Timing(250, 5000, 2, 2), "sctp")
     for _ in range(2):
-        print((await check.attempt()).life.value)
+        print((await check.attempt()).life)
     await check.close()
 
 with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as free:
@@ -57,7 +57,7 @@ async def main(port):
     check._asker._on_closed = seen_early.set
     async def show():
         finding = await check.attempt()
-        print(finding.life.value, finding.words, sep=": ")
+        print(finding.life, finding.words, sep=": ")
     await show()
     command = [sys.executable, "-c", {SERVER!r}, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as server:

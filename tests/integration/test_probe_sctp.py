@@ -23,7 +23,7 @@ async def probe_a_listener_and_a_closed_port() -> None:
         server.bind(("127.0.0.1", 5060))
         server.listen(5)
         findings = [await listen_for_life(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
-    print(" ".join(finding.life.value for finding in findings))
+    print(" ".join(finding.life for finding in findings))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, ip_network
 
+from pool_user import Code
 from pool_user.belief import Belief, PoolRules
 from pool_user.registrars.session import SessionState
 from pool_user.views import PoolView
@@ -105,7 +106,10 @@ class Play:
         return [member.identifier for member in self.view(handle).members]
 
     def out(self, handle: str = POOL) -> dict[int, str]:
-        return {member.identifier: member.reason for member in self.view(handle).out}
+        return {member.identifier: member.cause.words for member in self.view(handle).out}
+
+    def causes(self, handle: str = POOL) -> dict[int, Code]:
+        return {member.identifier: member.cause.code for member in self.view(handle).out}
 
     def asked(self) -> set[tuple[int, str]]:
         return {(question.index, question.handle) for question in self.belief.questions(self.now)}

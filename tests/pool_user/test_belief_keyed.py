@@ -7,9 +7,8 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
+from pool_user import Code
 from pool_user.belief import identities
-from pool_user.belief.admission import UNPROVEN
-from pool_user.belief.identities import LEFT
 from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
@@ -75,7 +74,7 @@ def test_who_proves_nothing_is_refused_counted_and_told(play: KeyedPlay) -> None
     play.push(pe(0xBAD, R1, STRANGER))
     play.all_answer(server(ADDRESS), server(OTHER), pe(0xBAD, R1, STRANGER))
     assert play.members() == sorted([MINE, THEIRS])
-    assert play.belief.refused(POOL)[UNPROVEN] == 4
+    assert play.belief.refused(POOL)[Code.UNPROVEN] == 4
     assert ["00000bad is not made with the pool's key" in words for words in play.events("refused")] == [True]
 
 
@@ -140,7 +139,7 @@ def test_two_keys_are_valid_while_keys_roll(play: KeyedPlay) -> None:
 def test_who_says_that_it_leaves_is_out_at_once_and_stays_out(play: KeyedPlay) -> None:
     play.push(server(ADDRESS, leaving=True))
     assert play.members() == [THEIRS]
-    assert play.out()[MINE] == LEFT
+    assert play.causes()[MINE] == Code.WITHDRAWN
     play.vanish()
     assert play.targets() == set()
     play.wait(1)

@@ -383,8 +383,9 @@ def test_an_address_is_accepted_in_one_of_the_networks_alone(
 
 
 def test_an_element_without_an_address_is_refused() -> None:
-    words = why_refused(Transport(Protocol.UDP, 5060, ()), [ip_network("0.0.0.0/0")])
-    assert words == "refused: not in the pool's accept networks: none"
+    cause = why_refused(Transport(Protocol.UDP, 5060, ()), [ip_network("0.0.0.0/0")])
+    assert cause is not None
+    assert cause.words == "refused: not in the pool's accept networks: none"
 
 
 def test_a_move_seen_in_any_order_never_blinks() -> None:

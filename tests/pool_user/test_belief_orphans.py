@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pool_user.belief.reachability import AND_ORPHANED, AND_STALE
+from pool_user import Code
 from pool_user.views import Member
 
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe, settled
@@ -110,7 +110,7 @@ def test_the_unreachable_is_out_although_registrars_list_it_and_back_when_it_ans
     play = orphaned()
     probed(play, 1, False)
     assert play.members() == [2]
-    assert play.out() == {1: AND_ORPHANED}
+    assert play.causes() == {1: Code.UNREACHED_ORPHAN}
     play.wait(25)
     listed(play)
     assert play.members() == [2], "its takeover is held up"
@@ -201,7 +201,7 @@ def revived(home: int, *settles: int) -> Play:
         play.answer(index, pe(1, home), pe(2, home))
     probed(play, 1, False)
     assert play.members() == [2]
-    assert play.out() == {1: AND_STALE}
+    assert play.causes() == {1: Code.UNREACHED_STALE}
     for index in settles:
         play.sentinel(index, (0x71 + index, (0xA9, 0xB9, 0xC9)[index]))
         play.answer(index, pe(1, home), pe(2, home))
@@ -241,7 +241,7 @@ def test_a_suspect_that_left_has_its_pool_probed_no_more() -> None:
         play.answer(index, pe(1, 0xC9), pe(2, R2))
     play.down(0, 1)
     probed(play, 1, False)
-    assert play.out() == {1: AND_STALE}
+    assert play.causes() == {1: Code.UNREACHED_STALE}
     play.up(1)
     play.sentinel(1)
     play.sentinel(1, (0x72, 0xB9))

@@ -1,8 +1,9 @@
 """A stranger that registers thousands of elements costs in proportion to each, and fills nothing."""
 
 import pytest
+from pool_user import Code
 from pool_user.belief import PoolRules, decisions
-from pool_user.belief.admission import FOREIGN, MAX_FOREIGN, TOO_MANY
+from pool_user.belief.admission import MAX_FOREIGN
 from pool_user.belief.decisions import judge
 
 from rserpool import PoolElement, Update
@@ -50,7 +51,7 @@ def test_a_pool_takes_no_more_than_max_members_and_keeps_those_it_has() -> None:
     for number in range(500):
         push(play, pe(1000 + number, R1))
     assert play.members() == [1, 2, *range(1000, 1008)]
-    assert play.belief.refused(POOL)[TOO_MANY] == 492
+    assert play.belief.refused(POOL)[Code.TOO_MANY] == 492
     push(play, pe(1003, R1), gone=True)
     assert 1003 not in play.members()
     push(play, pe(3000, R1))
@@ -92,7 +93,7 @@ def test_a_flood_from_outside_the_networks_is_refused_at_the_door() -> None:
         push(play, foreign(1000 + number))
     assert play.members() == [1, 2]
     assert len(play.view().out) == MAX_FOREIGN
-    assert play.belief.refused(POOL)[FOREIGN] == 4000 - MAX_FOREIGN
+    assert play.belief.refused(POOL)[Code.FOREIGN] == 4000 - MAX_FOREIGN
     before = play.view()
     assert before is not view
     push(play, foreign(9999))
@@ -124,6 +125,6 @@ def test_foreign_elements_that_are_gone_make_room_for_others() -> None:
         for number in range(MAX_FOREIGN):
             push(play, foreign(1000 * turn + number + 5000), gone=True)
         play.view()
-    assert play.belief.refused(POOL)[FOREIGN] == 0
+    assert play.belief.refused(POOL)[Code.FOREIGN] == 0
     push(play, foreign(77))
     assert 77 in play.out()

@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from daemon_kit.finding import Life
 from ppe_agent.status import console, render
 from ppe_agent.status_model import AgentStatus, ServerStatus
 from rich.console import Console
@@ -41,7 +42,7 @@ SERVER: ServerStatus = {
             "state": "up",
             "since_s": 3.0,
             "last": "200 OK",
-            "found": "alive",
+            "found": Life.ALIVE,
             "last_s": 0.1,
         }
     ],

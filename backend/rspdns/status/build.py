@@ -6,19 +6,18 @@ Values made here are right by their types; nothing is validated, since each scra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from daemon_kit.finding import Finding
 from pool_user import (
-    FOREIGN,
-    TOO_MANY,
-    UNPROVEN,
+    Cause,
+    Code,
     Member,
     OutMember,
     PoolView,
     RegistrarView,
     Weighted,
     effective_load,
-    reasons,
 )
 
 from rspdns.answers.pool_state import by_label
@@ -97,13 +96,13 @@ class Known:
     """The facts about servers beside the views.
 
     `absent` is the roster's, `at_s` the wall clock; `name_at(handle, at)` is what people call a server,
-    `said(handle, identifier)` what the last failed probe of a member heard.
+    `failed(handle, identifier)` the finding of the last probe of a member, if it failed.
     """
 
     absent: Mapping[str, Mapping[TransportAddress, Seen]] = field(default_factory=dict)
     at_s: float = 0.0
     name_at: Callable[[str, TransportAddress], str | None] = lambda handle, at: None
-    said: Callable[[str, int], str] = lambda handle, identifier: ""
+    failed: Callable[[str, int], Finding | None] = lambda handle, identifier: None
 
 
 NOTHING_ELSE = Known()
@@ -116,7 +115,7 @@ def zones(
     now: float,
     known: Known = NOTHING_ELSE,
     *,
-    refused: Callable[[str], Mapping[str, int]] = lambda handle: {},
+    refused: Callable[[str], Mapping[Code, int]] = lambda handle: {},
 ) -> list[ZoneStatus]:
     """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons.
 
@@ -148,10 +147,10 @@ def zones(
     return found
 
 
-def _refused(pool: Pool, refused: Callable[[str], Mapping[str, int]]) -> RefusedStatus:
+def _refused(pool: Pool, refused: Callable[[str], Mapping[Code, int]]) -> RefusedStatus:
     of_pool = [refused(handle) for handle in pool.config.shards]
     return RefusedStatus(
-        *(sum(one.get(kind, 0) for one in of_pool) for kind in (FOREIGN, TOO_MANY, UNPROVEN))
+        *(sum(one.get(kind, 0) for one in of_pool) for kind in (Code.FOREIGN, Code.TOO_MANY, Code.UNPROVEN))
     )
 
 
@@ -215,9 +214,10 @@ def _outside(
             yield _out(view.handle, one, seen, now, known, is_missing=is_missing)
     yield from (_missing(handle, one, known) for (handle, _), one in absent.items())
     for at in lacked.never:
-        told = reasons.of_out(reasons.NEVER_SEEN, "", str(at[0]))
         handle = pool.config.shards[0]
-        yield _told_out(handle, None, at, told, None, known.name_at(handle, at), is_missing=True)
+        yield _told_out(
+            handle, None, at, Cause(Code.NEVER_SEEN), None, known.name_at(handle, at), is_missing=True
+        )
 
 
 def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
@@ -265,32 +265,30 @@ def _out(
 ) -> OutStatus:
     at = None if member.address is None else (member.address, member.port)
     name = None if at is None else known.name_at(handle, at)
-    told = reasons.of_out(member.reason, known.said(handle, member.identifier), str(member.address))
-    if seen is not None and seen.reason.startswith(member.reason):
-        told = _why_absent(seen)
+    cause = member.cause
+    if cause.code.is_unreached:
+        cause = replace(cause, finding=known.failed(handle, member.identifier))
+    if seen is not None and seen.cause.code is cause.code:
+        cause = seen.cause
     since_s = _age(member.since_s, now)
     where = at if at is not None else (None, member.port)
-    return _told_out(handle, member.identifier, where, told, since_s, name, is_missing=is_missing)
+    return _told_out(handle, member.identifier, where, cause, since_s, name, is_missing=is_missing)
 
 
 def _missing(handle: str, seen: Seen, known: Known) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
     since_s = None if seen.left_s is None else round(max(0.0, known.at_s - seen.left_s), 3)
     name = known.name_at(handle, seen.transport_address)
-    told = _why_absent(seen)
-    return _told_out(handle, seen.identifier, seen.transport_address, told, since_s, name, is_missing=True)
-
-
-def _why_absent(seen: Seen) -> reasons.Reason:
-    words, look_at = reasons.of_out(seen.reason, "", seen.address)
-    return reasons.Reason(f"{words}; {seen.found}" if seen.found else words, seen.look_at or look_at)
+    return _told_out(
+        handle, seen.identifier, seen.transport_address, seen.cause, since_s, name, is_missing=True
+    )
 
 
 def _told_out(
     handle: str,
     identifier: int | None,
     at: TransportAddress | tuple[None, int],
-    reason: reasons.Reason,
+    cause: Cause,
     since_s: float | None,
     name: str | None,
     *,
@@ -303,8 +301,9 @@ def _told_out(
         identifier=hexadecimal(identifier),
         address=None if address is None else str(address),
         port=port,
-        reason=reason.words,
-        look_at=reason.look_at,
+        reason=cause.words,
+        cause=cause.code,
+        look_at=cause.look_at(str(address)),
         missing=is_missing,
         since_s=since_s,
     )
@@ -313,11 +312,10 @@ def _told_out(
 def _of_another_transport(handle: str, member: Member, pool: Pool, now: float, known: Known) -> OutStatus:
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
-    words = f"registered for {registered}; this pool's service is {pool.config.service}"
-    told = reasons.Reason(words, "service in the zone's file, and transport in the sidecar's")
+    cause = Cause(Code.OTHER_TRANSPORT, detail=registered, service=pool.config.service)
     at = transport_address_of(member)
     name = known.name_at(handle, at)
-    return _told_out(handle, member.identifier, at, told, _age(member.since_s, now), name)
+    return _told_out(handle, member.identifier, at, cause, _age(member.since_s, now), name)
 
 
 def purging(purger: Purger) -> list[PdnsStatus]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from daemon_kit.addresses import endpoint
-from pool_user import Standing
+from pool_user import Code, Standing
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -60,6 +60,7 @@ class OutStatus:
     address: str | None
     port: Count
     reason: Annotated[str, Field(description="why it is out")]
+    cause: Annotated[Code, Field(description="the same as a code")]
     look_at: Annotated[str, Field(description="what to look at next; empty: nothing helps but waiting")]
     missing: Annotated[bool, Field(description="it should be in")]
     since_s: Annotated[Number | None, Field(description="how long it has been out; null: never seen")]
@@ -144,6 +145,7 @@ class EventStatus:
     address: Annotated[str | None, Field(description="address and port of the server")]
     name: ServerName
     words: Annotated[str, Field(description="why")]
+    cause: Annotated[Code, Field(description="the same as a code")]
     converged_ms: Annotated[
         Number | None,
         Field(

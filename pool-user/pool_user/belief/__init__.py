@@ -1,14 +1,8 @@
 """The belief of the backend about its pools: rules 1 to 8, pure. `README.md` beside this file has the
 table."""
 
-from pool_user.belief.admission import FOREIGN as FOREIGN
-from pool_user.belief.admission import REFUSED as REFUSED
-from pool_user.belief.admission import TOO_MANY as TOO_MANY
-from pool_user.belief.admission import UNPROVEN as UNPROVEN
 from pool_user.belief.admission import accepted as accepted
 from pool_user.belief.admission import spoken_for as spoken_for
-from pool_user.belief.identities import LEFT as LEFT
-from pool_user.belief.reachability import UNREACHABLE as UNREACHABLE
 from pool_user.belief.rules import MAX_MEMBERS as MAX_MEMBERS
 from pool_user.belief.rules import PoolRules as PoolRules
 from pool_user.belief.rules import pool_name as pool_name

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from pool_user.belief.rules import PoolRules
+from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent
 from rserpool import PoolElement, Transport
 
@@ -29,10 +30,6 @@ def spoken_for(element: PoolElement, remote_agents: Collection[IPv4Address | IPv
     if not remote_agents or len(transport.addresses) != 1 or transport.addresses[0] not in remote_agents:
         return element
     return replace(element, user_transport=replace(transport, addresses=(IPv4Address(element.identifier),)))
-
-
-REFUSED = "refused"
-"""How the reason of a PE begins that does not count."""
 
 
 def accepted(
@@ -60,36 +57,35 @@ def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | 
 
 def why_refused(
     transport: Transport, accept: Sequence[IPv4Network | IPv6Network], ports: Collection[int] = ()
-) -> str | None:
-    """Say why a PE with this user transport does not count, None if it does. Empty `ports`: any port."""
+) -> Cause | None:
+    """Return why a PE with this user transport does not count, None if it does. Empty `ports`: any port."""
     if not transport.port:
-        return f"{REFUSED}: its port is 0"
+        return Cause(Code.NO_PORT)
     if ports and transport.port not in ports:
-        return f"{REFUSED}: port {transport.port} is not one of the pool's ports"
+        return Cause(Code.OTHER_PORT, count=transport.port)
     if accepted(transport.addresses, accept):
         return None
     listed = ", ".join(str(address) for address in transport.addresses[:4]) or "none"
-    return f"{REFUSED}: not in the pool's accept networks: {listed}"
+    return Cause(Code.NOT_ACCEPTED, detail=listed)
 
 
 MAX_FOREIGN = 64
 """PEs outside `accept` that are known of one pool, so that an administrator sees who is refused and why."""
 TOLD_EVERY_S = 10.0
 """The least time between two events about refusals at the door, for each pool and kind."""
-FOREIGN, TOO_MANY, UNPROVEN = "foreign", "too_many", "unproven"
 
 
 class Admission:
     """The known PEs of one pool, by identifier: at most `max_members`, and MAX_FOREIGN outside `accept`."""
 
     def __init__(self, handle: str) -> None:
-        self.refused: Counter[str] = Counter()
+        self.refused: Counter[Code] = Counter()
         """What was refused at the door since the start: FOREIGN, TOO_MANY or UNPROVEN."""
         self._handle = handle
         self._own: set[int] = set()
         self._foreign: set[int] = set()
-        self._told_s: dict[str, float] = {}
-        self._untold: Counter[str] = Counter()
+        self._told_s: dict[Code, float] = {}
+        self._untold: Counter[Code] = Counter()
 
     def __len__(self) -> int:
         return len(self._own) + len(self._foreign)
@@ -132,19 +128,15 @@ class Admission:
     ) -> BeliefEvent | None:
         """Count a refusal. Return what is to be told about it and those before, if it is time."""
         is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
-        kind = UNPROVEN if unproven else FOREIGN if is_foreign else TOO_MANY
-        self.refused[kind] += 1
-        self._untold[kind] += 1
-        if now < self._told_s.get(kind, float("-inf")) + TOLD_EVERY_S:
+        code = Code.UNPROVEN if unproven else Code.FOREIGN if is_foreign else Code.TOO_MANY
+        self.refused[code] += 1
+        self._untold[code] += 1
+        if now < self._told_s.get(code, float("-inf")) + TOLD_EVERY_S:
             return None
-        self._told_s[kind] = now
-        count, self._untold[kind] = self._untold[kind], 0
+        self._told_s[code] = now
+        count, self._untold[code] = self._untold[code], 0
         addresses = element.user_transport.addresses
         last = f"{addresses[0] if addresses else 'no address'} port {element.user_transport.port}"
-        why = {
-            UNPROVEN: f"the identifier {element.identifier:08x} is not made with the pool's key",
-            FOREIGN: f"not in the pool's accept networks or ports, and {MAX_FOREIGN} such PEs are known",
-            TOO_MANY: f"the pool has {rules.max_members} members already (max_members)",
-        }[kind]
-        words = f"refused: {why}; {count} registrations since this was told last, the latest of {last}"
-        return BeliefEvent(now, "refused", self._handle, None, words)
+        most = MAX_FOREIGN if is_foreign else rules.max_members
+        cause = Cause(code, identifier=element.identifier, detail=last, count=count, most=most)
+        return BeliefEvent(now, "refused", self._handle, None, cause)

@@ -28,7 +28,8 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from pool_user.belief.listing import Claim, Listing, Overruled
+from pool_user.belief.listing import Claim, Listing
+from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import Court
 from rserpool import PoolElement
 
@@ -52,7 +53,7 @@ class Judgement:
     """A verdict, who denied, and which registrars have to be asked before more can be said."""
 
     verdict: Verdict
-    overruled: Overruled | None = None
+    overruled: Code | None = None
     awaited: tuple[int, ...] = ()
 
 
@@ -70,7 +71,7 @@ def judge(
     home = court.homes.get(claim.element.home_registrar)
     if home is not None:
         return _judge_by_home(home, index, claim, listings, court, followed)
-    was_news = claim.overruled is Overruled.UNCONFIRMED and index in court.settled
+    was_news = claim.overruled is Code.UNCONFIRMED and index in court.settled
     if claim.overruled is not None and not was_news:
         return Judgement(Verdict.DENIED, claim.overruled)
     if index in court.answering and not claim.remembered:
@@ -86,7 +87,7 @@ def judge(
     if awaited or not court.settled:
         asked = tuple(settled for settled in awaited if not _is_full(listings.get(settled)))
         return Judgement(Verdict.PENDING, awaited=asked)
-    return Judgement(Verdict.DENIED, Overruled.BY_OTHERS)
+    return Judgement(Verdict.DENIED, Code.UNLISTED)
 
 
 def _judge_by_home(
@@ -107,7 +108,7 @@ def _judge_by_home(
     if listing is not None and (
         listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
     ):
-        return Judgement(Verdict.DENIED, Overruled.BY_HOME)
+        return Judgement(Verdict.DENIED, Code.REMOVED)
     if claim.overruled is not None:
         return Judgement(Verdict.DENIED, claim.overruled, (home,))
     if listing is None:
@@ -121,6 +122,8 @@ def _is_full(listing: Listing | None) -> bool:
     return listing is not None and listing.is_full
 
 
+_OVERRULED = (Code.REMOVED, Code.UNLISTED, Code.UNCONFIRMED)
+"""The causes of a denial; the first of several counts."""
 _Judged = list[tuple[int, Claim, Judgement]]
 
 
@@ -129,13 +132,13 @@ class Decision:
     """One PE: in or out.
 
     `element` is what its home, or else the latest claim that stands, says about it. `vouched`: somebody
-    lists it now. `reason` is why it is out, empty if it is in. `is_listed`: some registrar lists it, perhaps
+    lists it now. `cause` is why it is out, None if it is in. `is_listed`: some registrar lists it, perhaps
     wrongly. `awaited`: the registrars to be asked, by index.
     """
 
     element: PoolElement
     vouched: bool
-    reason: str
+    cause: Cause | None
     is_listed: bool
     awaited: frozenset[int]
     is_confirmed: bool = False
@@ -146,7 +149,7 @@ class Decision:
     @property
     def is_in(self) -> bool:
         """True when one claim about it stands."""
-        return not self.reason
+        return self.cause is None
 
 
 def decide(
@@ -175,7 +178,7 @@ def _news(judgement: Judgement, is_in: bool) -> Judgement:
         return judgement
     if is_in:
         return Judgement(Verdict.PENDING, awaited=judgement.awaited)
-    return Judgement(Verdict.DENIED, Overruled.UNCONFIRMED, judgement.awaited)
+    return Judgement(Verdict.DENIED, Code.UNCONFIRMED, judgement.awaited)
 
 
 def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) -> Decision:
@@ -188,11 +191,11 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
 
     best = max(judged, key=rank)
     overruled = {judgement.overruled for _, _, judgement in judged}
-    reason = next((one for one in Overruled if one in overruled), Overruled.BY_OTHERS)
+    code = next((code for code in _OVERRULED if code in overruled), Code.UNLISTED)
     return Decision(
         element=best[1].element,
         vouched=any(judgement.verdict is Verdict.VOUCHED for _, _, judgement in judged),
-        reason=reason.value if best[2].verdict is Verdict.DENIED else "",
+        cause=Cause(code) if best[2].verdict is Verdict.DENIED else None,
         is_listed=any(not claim.remembered for _, claim, _ in judged),
         awaited=frozenset(index for _, _, judgement in judged for index in judgement.awaited),
         is_confirmed=best[2].verdict is not Verdict.DENIED

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 
-from pool_user.belief.admission import REFUSED
 from pool_user.belief.rules import BLINK_S, LAST_GOOD_AFTER_S, OUT_SHOWN_S, RECENT_S
+from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
 
 MAX_LEFT = 256
 """Members that left and are remembered; a hostile registrar could make any number come and go."""
+_GONE = Cause(Code.GONE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Left:
     member: Member
-    reason: str
+    cause: Cause
     left_s: float
     is_confirmed: bool
 
@@ -45,7 +46,7 @@ class History:
 
     def __init__(self) -> None:
         self._left: dict[int, _Left] = {}
-        self._out_since_s: dict[int, tuple[str, float]] = {}
+        self._out_since_s: dict[int, tuple[Cause, float]] = {}
         self.recent: tuple[Member, ...] = ()
         """The last good ones of the last time that the pool was empty; they matter while it is."""
         self._in_since_s = float("-inf")
@@ -67,16 +68,16 @@ class History:
         self,
         before: Mapping[int, Member],
         after: Mapping[int, Member],
-        reasons: Mapping[int, str],
+        causes: Mapping[int, Cause],
         confirmed: Container[int],
         now: float,
     ) -> None:
-        """The members changed from `before` to `after`; `reasons` tells why some left, `confirmed` which of
+        """The members changed from `before` to `after`; `causes` tells why some left, `confirmed` which of
         them a home registrar has listed."""
         for identifier in before.keys() - after.keys():
-            reason = reasons.get(identifier, "left")
+            cause = causes.get(identifier, _GONE)
             self._left.pop(identifier, None)  # the order is that of leaving
-            self._left[identifier] = _Left(before[identifier], reason, now, identifier in confirmed)
+            self._left[identifier] = _Left(before[identifier], cause, now, identifier in confirmed)
         while len(self._left) > MAX_LEFT:
             del self._left[min(self._left, key=lambda one: self._left[one].was_in_s)]
         for identifier in after.keys() & self._left.keys():
@@ -98,15 +99,15 @@ class History:
             del self._left[first]
         found = {
             identifier: OutMember(
-                identifier, left.member.addresses[0], left.member.port, left.reason, left.left_s
+                identifier, left.member.addresses[0], left.member.port, left.cause, left.left_s
             )
             for identifier, left in self._left.items()
             if identifier not in members
         }
-        since_s: dict[int, tuple[str, float]] = {}
+        since_s: dict[int, tuple[Cause, float]] = {}
         for identifier, out in waiting.items():
             known = self._out_since_s.get(identifier)
-            since_s[identifier] = known if known is not None and known[0] == out.reason else (out.reason, now)
+            since_s[identifier] = known if known is not None and known[0] == out.cause else (out.cause, now)
             found[identifier] = replace(out, since_s=since_s[identifier][1])
         self._out_since_s = since_s
         return tuple(found[identifier] for identifier in sorted(found))
@@ -125,26 +126,26 @@ def happened(
     members: Mapping[int, Member],
     changed: Set[int],
     out: Mapping[int, OutMember],
-    reasons: Mapping[int, str],
+    causes: Mapping[int, Cause],
     now: float,
 ) -> list[BeliefEvent]:
     """The events between `view`, whose members `before` holds by identifier, and the members of now;
     members that are in both are the same but for the `changed`."""
     events = []
     for identifier in sorted(members.keys() - before.keys()):
-        words = f"{members[identifier].addresses[0]} port {members[identifier].port}"
-        events.append(BeliefEvent(now, "joined", handle, identifier, words, members[identifier]))
+        cause = Cause(Code.REGISTERED, registrar=f"{members[identifier].home_registrar:08x}")
+        events.append(BeliefEvent(now, "joined", handle, identifier, cause, members[identifier]))
     events += [
-        BeliefEvent(now, "left", handle, identifier, reasons.get(identifier, "left"), before[identifier])
+        BeliefEvent(now, "left", handle, identifier, causes.get(identifier, _GONE), before[identifier])
         for identifier in sorted(before.keys() - members.keys())
     ]
     for identifier in sorted(changed & (members.keys() & before.keys())):
         old, new = before[identifier].home_registrar, members[identifier].home_registrar
         if old != new:
-            words = f"from registrar {old:08x} to {new:08x}"
-            events.append(BeliefEvent(now, "moved", handle, identifier, words, members[identifier]))
-    known = {(member.identifier, member.reason) for member in view.out}
+            cause = Cause(Code.MOVED, registrar=f"{new:08x}", former=f"{old:08x}")
+            events.append(BeliefEvent(now, "moved", handle, identifier, cause, members[identifier]))
+    known = {(member.identifier, member.cause) for member in view.out}
     for identifier, member in sorted(out.items()):
-        if member.reason.startswith(REFUSED) and (identifier, member.reason) not in known:
-            events.append(BeliefEvent(now, "refused", handle, identifier, member.reason))
+        if member.cause.code.is_refusal and (identifier, member.cause) not in known:
+            events.append(BeliefEvent(now, "refused", handle, identifier, member.cause))
     return events

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 from rserpool import Guesses, PoolElement, PoolKey, Proven, Transport, prove
 
-LEFT = "left: its sidecar took it out of the pool"
-"""The reason of a member that said so itself."""
 _MOST_PROVEN = 20_000
 _MOST_TRIED = 8
 """Addresses of one element that are tried: an SCTP one may name thousands."""
@@ -185,13 +184,9 @@ class Vanished:
         found = [
             gone for gone in self._gone.values() if gone.answers and now >= gone.since_s + VANISHED_AFTER_S
         ]
-        words = (
-            "no registrar lists it, its sidecar did not take it out, and it answers this name server: "
-            f"shown for {VANISHED_KEPT_S:.0f} s. Look at its sidecar, and for a host that takes its "
-            "identifier"
-        )
+        cause = Cause(Code.VANISHED, count=round(VANISHED_KEPT_S))
         events = [
-            BeliefEvent(now, "vanished", handle, gone.member.identifier, words, gone.member)
+            BeliefEvent(now, "vanished", handle, gone.member.identifier, cause, gone.member)
             for gone in found
             if not gone.is_told
         ]

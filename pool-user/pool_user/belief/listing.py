@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
 
+from pool_user.cause import Code
 from rserpool import PoolElement
 
 MAX_DELETIONS = 4096
 """The most deletions kept of one registrar about one pool: a hostile registrar may name others each time."""
 MEMORY = -1
 """Stands for the last-known-good file where else the index of a registrar stands."""
-
-
-class Overruled(Enum):
-    """Who overruled a claim that its registrar goes on making."""
-
-    BY_HOME = "removed by its home registrar"
-    BY_OTHERS = "its home registrar is lost or unknown, and no settled registrar lists it"
-    UNCONFIRMED = "listed by another registrar; its home registrar has not confirmed it"
 
 
 @dataclass(slots=True)
@@ -34,7 +26,8 @@ class Claim:
     since_s: float
     last_s: float
     remembered: bool = False
-    overruled: Overruled | None = None
+    overruled: Code | None = None
+    """Why it does not count, although its registrar goes on making it."""
 
 
 @dataclass(frozen=True, slots=True)

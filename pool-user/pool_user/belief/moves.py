@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pool_user.belief.admission import REFUSED, TOLD_EVERY_S
+from pool_user.belief.admission import TOLD_EVERY_S
 from pool_user.belief.identities import Places, place_of
 from pool_user.belief.rules import MOVED_AFTER_S
+from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 
 
@@ -97,12 +98,9 @@ class Moves:
             return
         self._told_s = now
         move = refused[-1]
-        words = (
-            f"{REFUSED}: {move.other.addresses[0]} port {move.other.port} under the identifier of "
-            f"{move.member.addresses[0]} port {move.member.port}, which still answers this name server. Does "
-            "a host take identifiers, or was a state directory copied?"
-        )
-        yield BeliefEvent(now, "refused", handle, move.member.identifier, words)
+        other, old = (f"{one.addresses[0]} port {one.port}" for one in (move.other, move.member))
+        cause = Cause(Code.IDENTIFIER_TAKEN, detail=other, former=old)
+        yield BeliefEvent(now, "refused", handle, move.member.identifier, cause)
 
     @property
     def next_deadline_s(self) -> float | None:

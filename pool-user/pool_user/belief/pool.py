@@ -11,11 +11,12 @@ from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import LEFT, Identities, Places, Vanished
-from pool_user.belief.listing import MEMORY, Claim, Listing, Overruled
+from pool_user.belief.identities import Identities, Places, Vanished
+from pool_user.belief.listing import MEMORY, Claim, Listing
 from pool_user.belief.moves import Moves
 from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
+from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import Court
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView
 from rserpool import PoolElement, Transport, Update, prove
@@ -68,7 +69,7 @@ class PoolBelief:
         """The places of the `_wanted`."""
         self._moves = Moves()
         self._vanished = Vanished()
-        self._reasons: dict[int, str] = {}
+        self._causes: dict[int, Cause] = {}
         """Why those held back would be out."""
         self._known = False
         self._stale_since_s: float | None = None
@@ -232,7 +233,7 @@ class PoolBelief:
         self._judged_by = None
         listing.settled_anew()
         for claim in listing.claims.values():
-            if claim.overruled is not Overruled.BY_HOME:
+            if claim.overruled is not Code.REMOVED:
                 claim.overruled = None
 
     def probed(self, member: Member, reachable: bool) -> None:
@@ -325,12 +326,12 @@ class PoolBelief:
         unreachable = self._reachability.drop(
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
         )
-        reasons = self._why_out(judged, out)
+        causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
-        events += happened(self.handle, self.view, self._shown, members, judged, out, reasons, now)
-        self._history.note(before, self._members, reasons, self._homes, now)
+        events += happened(self.handle, self.view, self._shown, members, judged, out, causes, now)
+        self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members)
-        self._reasons = {identifier: reasons[identifier] for identifier in reasons.keys() & members.keys()}
+        self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
         self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
         view = PoolView(
             handle=self.handle,
@@ -394,9 +395,9 @@ class PoolBelief:
             if refusal is not None and decision.is_listed:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, court, now):
-                self._out[identifier] = _out(element, EXPIRED)
+                self._out[identifier] = _out(element, Cause(Code.EXPIRED))
             elif decision.is_in and self._identities.has_left(identifier, now):
-                self._out[identifier] = _out(element, LEFT)
+                self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
             elif decision.is_in and refusal is None:
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
@@ -410,8 +411,8 @@ class PoolBelief:
                 wanted = before if before is not None and before == member else member
                 self._wanted[identifier] = wanted
                 self._places.add(wanted)
-            elif decision.is_listed:
-                self._out[identifier] = _out(element, decision.reason)
+            elif decision.is_listed and decision.cause is not None:
+                self._out[identifier] = _out(element, decision.cause)
 
     def _has_expired(self, decision: Decision, court: Court, now: float) -> bool:
         """Whether a PE whose home was never settled registered for longer than what counts of that."""
@@ -427,10 +428,8 @@ class PoolBelief:
         """Leave each server one place: two sidecars may have registered it, or one under two identifiers."""
         for identifier, first in self._places.surplus(self._shown.keys()):
             member = members.pop(identifier)
-            reason = (
-                f"registered twice: the same server is in as {first:08x}. Does a second sidecar register it?"
-            )
-            out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
+            cause = Cause(Code.REGISTERED_TWICE, identifier=first)
+            out[identifier] = OutMember(identifier, member.addresses[0], member.port, cause, 0.0)
         for identifier in members.keys() - self._wanted.keys():  # held back
             if self._places.others(members[identifier]):
                 del members[identifier]
@@ -474,19 +473,19 @@ class PoolBelief:
             self._reachability.forget()
         return suspected
 
-    def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, str]:
+    def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, Cause]:
         """Why each of the `judged` is out, or would be if it were not held back, and each that is `out`."""
         decisions = self._decisions
-        reasons = {
-            identifier: reason
-            for identifier, reason in self._reasons.items()
+        causes = {
+            identifier: cause
+            for identifier, cause in self._causes.items()
             if identifier not in decisions or not decisions[identifier].is_in
         }
         for identifier in judged:
             decision = decisions.get(identifier)
-            if decision is not None and decision.reason:
-                reasons[identifier] = decision.reason
-        return reasons | {identifier: member.reason for identifier, member in out.items()}
+            if decision is not None and decision.cause is not None:
+                causes[identifier] = decision.cause
+        return causes | {identifier: member.cause for identifier, member in out.items()}
 
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
@@ -548,9 +547,8 @@ class PoolBelief:
         self.awaited = frozenset(awaited)
         if not held - before:
             return []
-        gone = f"{self._crowd.gone} of {self._crowd.before}"
-        words = f"{gone} would be gone within 500 ms: all registrars are asked"
-        return [BeliefEvent(now, "questioned", self.handle, None, words)]
+        cause = Cause(Code.QUESTIONED, count=self._crowd.gone, most=self._crowd.before)
+        return [BeliefEvent(now, "questioned", self.handle, None, cause)]
 
     def _may_be_held(self, member: Member) -> bool:
         """Whether a member that is not in any more could stay: not one whom `accept` or the keys refuse."""
@@ -600,10 +598,7 @@ class PoolBelief:
         return tuple(replace(member, stale=True) for member in found if member is not None)
 
 
-EXPIRED = "its home registrar is unknown, and it registered for longer than counts without one"
-
-
-def _out(element: PoolElement, reason: str) -> OutMember:
+def _out(element: PoolElement, cause: Cause) -> OutMember:
     transport = element.user_transport
     address = transport.addresses[0] if transport.addresses else None
-    return OutMember(element.identifier, address, transport.port, reason, 0.0)
+    return OutMember(element.identifier, address, transport.port, cause, 0.0)

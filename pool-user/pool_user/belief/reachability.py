@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pool_user.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
+from pool_user.cause import Cause, Code
 from pool_user.views import Member, OutMember, TransportAddresses
 
 
@@ -127,12 +128,6 @@ class Orphans:
         return min((time_s for time_s in times if self._now < time_s < math.inf), default=None)
 
 
-UNREACHABLE = "not reached by the probe of this name server"
-AND_STALE = f"{UNREACHABLE}, and no registrar can vouch for it"
-AND_VOUCHED = f"{UNREACHABLE}, although the registrars list it"
-AND_ORPHANED = f"{UNREACHABLE}, and its home registrar is lost or others speak for it"
-
-
 class Reachability:
     """The conclusions of the probe about members, by identifier: each holds for a member at these
     addresses."""
@@ -179,8 +174,8 @@ class Reachability:
         for identifier, addresses in sorted(self._unreachable.items()):
             member = members.get(identifier) if everybody or identifier in suspected else None
             if member is not None and member.transport_addresses == addresses:
-                vouched = AND_ORPHANED if identifier in suspected else AND_VOUCHED
+                code = Code.UNREACHED_ORPHAN if identifier in suspected else Code.UNREACHED
                 dropped.append(members.pop(identifier))
-                reason = AND_STALE if stale else vouched
-                out[identifier] = OutMember(identifier, member.addresses[0], member.port, reason, 0.0)
+                cause = Cause(Code.UNREACHED_STALE if stale else code)
+                out[identifier] = OutMember(identifier, member.addresses[0], member.port, cause, 0.0)
         return tuple(dropped)

@@ -13,6 +13,7 @@ from pool_user.belief.rules import (
     PoolRules,
     pool_name,
 )
+from pool_user.cause import Code
 from pool_user.registrars.session import Question, RegistrarSessions
 from pool_user.registrars.standing import Court, RegistrarView
 from pool_user.views import BeliefEvent, Member, PoolView
@@ -293,8 +294,8 @@ class Belief:
         self._events.clear()
         return events
 
-    def refused(self, handle: str) -> Mapping[str, int]:
-        """How many registrations of a pool were refused before anything was stored, by reason."""
+    def refused(self, handle: str) -> Mapping[Code, int]:
+        """How many registrations of a pool were refused before anything was stored, by cause."""
         pool = self._pools.get(handle)
         return {} if pool is None else pool.admission.refused
 

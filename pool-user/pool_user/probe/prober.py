@@ -59,7 +59,7 @@ class Prober:
         self._method = method
         self._book = ProbeBook(max_per_s=max_per_s)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._said: dict[tuple[str, int], str] = {}
+        self._failed: dict[tuple[str, int], Finding] = {}
         self._is_news = False
         self._wake = asyncio.Event()
 
@@ -82,9 +82,9 @@ class Prober:
             for name in self._book.blind(time.monotonic())
         ]
 
-    def said(self, handle: str, identifier: int) -> str:
-        """What was heard by the last probe of a member that failed; empty when none did."""
-        return self._said.get((handle, identifier), "")
+    def failed(self, handle: str, identifier: int) -> Finding | None:
+        """The last probe of a member, if it failed."""
+        return self._failed.get((handle, identifier))
 
     async def run(self) -> None:
         """Probe what is to be probed; until cancelled."""
@@ -135,9 +135,9 @@ class Prober:
             for member in members
         ]
         self._found(self._book.set_targets(targets, now))
-        if len(self._said) > len(targets):
+        if len(self._failed) > len(targets):
             present = {(target.handle, target.member.identifier) for target in targets}
-            self._said = {key: words for key, words in self._said.items() if key in present}
+            self._failed = {key: finding for key, finding in self._failed.items() if key in present}
 
     async def _probe(self, target: Target) -> None:
         life, key = Life.UNKNOWN, (target.handle, target.member.identifier)
@@ -145,9 +145,9 @@ class Prober:
             finding = await self._method(target.member, target.plan)
             life = finding.life
             if life.is_failure:
-                self._said[key] = finding.words
+                self._failed[key] = finding
             else:
-                self._said.pop(key, None)
+                self._failed.pop(key, None)
         finally:
             self._found(self._book.result(target, life, time.monotonic()))
             self._wake.set()
@@ -162,12 +162,13 @@ class Prober:
         for change in changes:
             target, identifier = change.target, change.target.member.identifier
             if not change.forgotten:
+                failed = self.failed(target.handle, identifier)
                 what = "member_reachable" if change.reachable else "member_unreachable"
                 get_logger("probe").info(
                     what,
                     handle=target.handle,
                     **self._called(target),
-                    said=self.said(target.handle, identifier),
+                    said="" if failed is None else failed.words,
                     _source=target.handle,
                 )
             self._belief.probed(target.handle, target.member, change.reachable, time.monotonic())

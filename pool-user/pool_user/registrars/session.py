@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from pool_user.cause import Cause, Code
 from pool_user.registrars.polling import HotPools, Intervals, Round
 from pool_user.registrars.standing import (
     Court,
@@ -366,7 +367,7 @@ class RegistrarSessions:
             return None
         for session in changed:
             identifier = f", identifier {session.identifier:08x}" if session.identifier is not None else ""
-            self._tell_of(session, "registrar", now, f" is {session.standing.value}{identifier}")
+            self._tell_of(session, "registrar", now, Code.STANDING, session.standing.value + identifier)
         self.court = court_of(
             [(session.standing, session.identifier) for session in self._sessions],
             now,
@@ -378,7 +379,7 @@ class RegistrarSessions:
         """A registrar answered who is in a pool of sentinels."""
         session = self._sessions[index]
         if session.sentinels(handle, elements, now):
-            self._tell_of(session, "misplaced", now, f": {session.life.problem}")
+            self._tell_of(session, "misplaced", now, Code.MISPLACED, session.life.problem)
 
     def standing_deadline_s(self, now: float) -> float | None:
         """When time alone may change a standing."""
@@ -394,9 +395,10 @@ class RegistrarSessions:
     def _unsettle(self) -> None:
         self._steady_until_s = float("-inf")
 
-    def _tell_of(self, session: RegistrarSession, kind: str, now: float, words: str) -> None:
+    def _tell_of(self, session: RegistrarSession, kind: str, now: float, code: Code, detail: str) -> None:
         number = session.life.number
-        self._tell(BeliefEvent(now, kind, "", number, f"registrar {number} ({session.life.address}){words}"))
+        cause = Cause(code, registrar=f"{number} ({session.life.address})", detail=detail)
+        self._tell(BeliefEvent(now, kind, "", number, cause))
 
     # Questions to all registrars
 
