@@ -1,4 +1,4 @@
-"""Why a server is out, or why something else happened: a value with its facts. Its words are made here alone.
+"""A cause: why a server is out, or why something else happened, as a value. Its words are made here alone.
 
 A registrar removes a pool element when its sidecar deregistered it, when the sidecar's association ended, and
 when a keep-alive went unanswered. All three look the same from here: ENRP's Handle Update (RFC 5353 section

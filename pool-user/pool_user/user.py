@@ -39,8 +39,7 @@ class PoolUser:
 
     With `is_to_follow`, registrars that are settled push their changes (ENRP) and are asked only as a check;
     without it they are asked alone. A question waits `timeout_ms` for its answer. `on_events` gets what a
-    person following the pools wants to read; without it, events are logged. Both callbacks are called in the
-    event loop and must not raise.
+    person following the pools wants to read. Both callbacks are called in the event loop and must not raise.
     """
 
     def __init__(
@@ -53,14 +52,14 @@ class PoolUser:
         is_to_follow: bool,
         intervals: Intervals,
         timeout_ms: int,
-        on_events: Callable[[Sequence[BeliefEvent]], None] | None = None,
+        on_events: Callable[[Sequence[BeliefEvent]], None],
         local_addresses: Sequence[str] = (),
     ) -> None:
         self.machine = PoolUserMachine(
             handles, belief, intervals, time.monotonic(), is_to_follow=is_to_follow
         )
         self._on_change = on_change
-        self._on_events = on_events or _log
+        self._on_events = on_events
         self._clients = [
             RegistrarClient(
                 address,
@@ -219,16 +218,3 @@ def _log_following(session: RegistrarSession) -> None:
         log.info("followed", registrar=registrar)
     else:
         log.info("not_followed", registrar=registrar, why=f"{session.problem}: it is asked instead")
-
-
-def _log(events: Sequence[BeliefEvent]) -> None:
-    log = get_logger("belief")
-    for event in events:
-        identifier = None if event.identifier is None else f"{event.identifier:08x}"
-        log.info(
-            event.kind,
-            handle=event.handle,
-            identifier=identifier,
-            why=event.words,
-            cause=event.cause.code,
-        )

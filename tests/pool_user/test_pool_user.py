@@ -131,6 +131,7 @@ class Scene:
             is_to_follow=False,
             intervals=Intervals(settings.poll_hot_ms / 1000, settings.poll_hot_for_s, settings.poll_idle_s),
             timeout_ms=settings.resolve_timeout_ms,
+            on_events=lambda events: None,
         )
         for session in self.pool_user.machine.sessions:
             session._is_to_follow = settings.asks_sentinels_first

@@ -87,6 +87,7 @@ async def main(handle: str, network: str, *addresses: str) -> None:
         is_to_follow=False,
         intervals=Intervals(),
         timeout_ms=300,
+        on_events=lambda events: None,
     )
     prober = Prober(belief, {handle: PoolProbing(Plan("sip-options"), handle)}, user.look)
     user.start()

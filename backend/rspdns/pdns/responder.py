@@ -1,6 +1,6 @@
 """From the bytes of a request to the bytes of its reply, fast: every uncached DNS answer passes here.
 
-`Departed` keeps the addresses of targets that left lately, while an SRV answer may still name them.
+`LeftTargets` keeps the addresses of targets that left lately, while an SRV answer may still name them.
 
 PowerDNS makes an SRV answer of several look-ups: the SRV records, then the addresses of each target. A member
 may leave in between, and for some milliseconds PowerDNS's query cache may hold SRV records from before (a
@@ -29,7 +29,7 @@ from rspdns.pdns.remote_dnssec import NAMES_AROUND, Chains
 from rspdns.rrset import Node
 
 
-class Departed:
+class LeftTargets:
     """The nodes of the names that left. `now` is monotonic, in seconds."""
 
     def __init__(self) -> None:
@@ -93,7 +93,7 @@ class Responder:
         """The meaning of a request now, by its bytes: PowerDNS asks the same again and again."""
         self._ids = DomainIds()
         self._chains = Chains(self._ids)
-        self._departed = Departed()
+        self._departed = LeftTargets()
         self._log = get_logger("remote")
 
     def swap(self, change: Change) -> Sequence[str]:
