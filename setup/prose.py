@@ -26,8 +26,6 @@ EXEMPT = (
     "ppe-agent/ppe_agent/lookup.py",
     "ppe-agent/ppe_agent/registration.py",
     "ppe-agent/ppe_agent/status_model.py",
-    "ppu-agent/ppu_agent/mechanisms/base.py",
-    "ppu-agent/ppu_agent/mechanisms/gateway.py",
     "ppu-agent/ppu_agent/status_model.py",
     "rserpool/rserpool/element.py",
     "rserpool/rserpool/follower.py",

@@ -40,7 +40,7 @@ class RegistrarWatch:
         self._looks_unheard = 0
         self._listed: dict[Registration, bool | None] = {}
         self.problem: Exception | None = None
-        """What went wrong with an answer, though nothing may."""
+        """The unexpected error of an answer; None as long as there was none."""
 
     def lists(self, registration: Registration) -> bool | None:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""

@@ -1,4 +1,5 @@
-"""What `ppe-agent status --json` tells: the one description of each value, with its meaning, unit and range.
+"""The model of `ppe-agent status --json`: the one description of each value, with its meaning, unit and
+range.
 
 The agent fills it in, the terminal view, the metrics and the reference page read it. Durations are counted
 from now: `since_s` is how long ago. Keys are only ever added.
@@ -19,7 +20,7 @@ class CheckStatus(TypedDict):
     type: str
     """`type` of the check in the configuration."""
     target: str
-    """What it looks at."""
+    """The target that it looks at."""
     state: Literal["up", "down", "unknown"]
     """`fall` failures in a row make it down, `rise` successes up."""
     since_s: float | None
@@ -44,7 +45,7 @@ class ServerStatus(TypedDict):
     transport: str
     """udp, tcp or sctp."""
     address: list[str]
-    """Where it serves, and where the checks look for it."""
+    """The addresses at which it serves, and where the checks look for it."""
     port: int
     remote: bool
     """Whether it runs on another host."""
@@ -102,11 +103,11 @@ class RegistrarStatus(TypedDict):
     up: bool
     """Whether it can be asked."""
     round_trip_ms: float | None
-    """Of the last question; null: none was answered."""
+    """The round trip of the last question; null: none was answered."""
 
 
 class MulticastStatus(TypedDict):
-    """What was heard of registrars that announce themselves."""
+    """The registrars heard that announce themselves."""
 
     group: str
     heard: int
@@ -127,7 +128,7 @@ class LoopStatus(TypedDict):
 
 
 class RelayStatus(TypedDict):
-    """What ppu-agents send here over SCTP, see `relay`."""
+    """The traffic that ppu-agents send here over SCTP, see `relay`."""
 
     port: int
     agents: list[str]

@@ -1,4 +1,5 @@
-"""What `ppu-agent status --json` tells: the one description of each value, with its meaning, unit and range.
+"""The model of `ppu-agent status --json`: the one description of each value, with its meaning, unit and
+range.
 
 The agent fills it in; the view for people and the metrics read it. Keys are only ever added.
 """
@@ -57,7 +58,7 @@ class DepartedStatus(TypedDict):
 
 
 class TargetStatus(TypedDict):
-    """Where packets go instead."""
+    """The server to which packets go instead."""
 
     endpoint: str
     weight: int
@@ -69,7 +70,7 @@ class TreatedStatus(TypedDict):
     transport: str
     endpoint: str
     on_dead: str
-    """What is done: redirect, refuse, answer-503 or repeat."""
+    """The treatment: redirect, refuse, answer-503 or repeat."""
     handle: str
     why: str
     to: list[TargetStatus]
@@ -117,11 +118,11 @@ class KernelStatus(TypedDict):
     copies_problem: str | None
     """Why requests over TCP that a dead server leaves can't be answered; null: they can, if there are any."""
     copied_bytes: int
-    """Of packets that are kept for that."""
+    """The bytes of packets that are kept for that."""
 
 
 class BelievedStatus(TypedDict):
-    """What the agent believes, and what it does about it."""
+    """The agent's belief, and its treatments."""
 
     registrars: list[RegistrarStatus]
     pool: list[PoolStatus]

@@ -44,7 +44,7 @@ from rserpool.rspregistrar import SHORTEST_KEEP_ALIVE_S, check_safe
 
 
 class State(Enum):
-    """Where a registration stands."""
+    """The state of a registration."""
 
     IDLE = "idle"
     """Not started."""
@@ -139,7 +139,7 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     },
     State.STOPPED: {},
 }
-"""What is not in here changes nothing."""
+"""An input that is not in here changes nothing."""
 
 IS_REGISTERED: Final = frozenset({State.REGISTERED, State.RENEWING})
 DEAF: Final = frozenset({State.IDLE, State.DEREGISTERING, State.STOPPED})
@@ -152,7 +152,7 @@ AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
 """The states in which an answer of each kind counts."""
 
 
-# What the owner is told
+# Events for the owner
 
 
 class EventKind(Enum):
@@ -356,7 +356,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self.confirmed_at_s: float | None = None
         """When a registrar last confirmed the registration."""
         self.silence = Silence()
-        """Of the registrar in charge; when it is heeded, a silent one is registered at again."""
+        """The silence of the registrar in charge; when it is heeded, a silent one is registered at again."""
         self._reregistration_s = reregistration_s
         self._pinned = pinned
         self._rotation = Rotation(preference(registrars, handle, element.identifier))
@@ -382,7 +382,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """The registrar in charge."""
         return self._chosen if self.is_registered else None
 
-    # What the owner wants
+    # Wishes of the owner
 
     def start(self, now: float) -> None:
         """Begin to register."""
@@ -734,7 +734,7 @@ class PoolElementClient:
 
     @property
     def state(self) -> State:
-        """Where the registration stands."""
+        """The state of the registration."""
         return self._machine.state
 
     @property

@@ -71,7 +71,7 @@ class State(Enum):
 
 
 class Input(Enum):
-    """What moves it from one state to another."""
+    """The inputs that move it from one state to another."""
 
     FOLLOW = "follow"
     """The owner knows that the registrar has the handlespace."""
@@ -119,10 +119,10 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     },
     State.LEFT: {},
 }
-"""What is not in here changes nothing."""
+"""An input that is not in here changes nothing."""
 
 
-# What the owner is told
+# Events for the owner
 
 Pools = dict[bytes, tuple[PoolElement, ...]]
 
@@ -181,7 +181,7 @@ class AllLeft:
     """No registrar waits for us any more."""
 
 
-# Who owns which pool element, and the checksum over it (RFC 5353, section 2.1)
+# The owners of pool elements, and the checksum over them (RFC 5353, section 2.1)
 
 Key = tuple[bytes, int]
 """A pool handle and a PE identifier in it."""
@@ -248,7 +248,7 @@ class Ownership:
             self.add(handle, identifier, home)
 
     def take_over(self, target: int, home: int) -> None:
-        """What `target` owned is `home`'s now."""
+        """The elements that `target` owned are `home`'s now."""
         for handle, identifier in tuple(self._owned.get(target, ())):
             self.add(handle, identifier, home)
 
@@ -360,7 +360,7 @@ class Audit:
         return True
 
 
-# What is owed to any peer
+# Replies that are owed to any peer
 
 
 def reply_to(message: EnrpMessage, identifier: int) -> EnrpMessage | None:
@@ -436,7 +436,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         """How many elements it may tell of at once, at that time."""
         self._leave_by_s = float("inf")
 
-    # What the owner wants
+    # Wishes of the owner
 
     def follow(self, now: float) -> None:
         """Follow the registrar, which must have the handlespace already: never one that is starting."""
@@ -460,7 +460,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         """End at once."""
         self._move(Input.CLOSE)
 
-    # What the socket tells
+    # Events of the socket
 
     def associated(self, association: int, transport: Transport, now: float) -> None:
         """Take note of an association, whoever began it. `transport`: where we can be reached on it."""
@@ -512,7 +512,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             case enrp.TakeoverServer():
                 self._ownership.take_over(message.target, sender)
 
-    # What time brings
+    # Events of the clock
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -721,7 +721,7 @@ class FollowerMachine:
         self._actions: list[Action[EnrpMessage, Told | AllLeft]] = []
         self._have_left = False
 
-    # What the owner wants
+    # Wishes of the owner
 
     def follow(self, index: int, now: float) -> None:
         """Follow a registrar, which must have the handlespace already."""
@@ -743,7 +743,7 @@ class FollowerMachine:
             registrar.close()
         self._actions.append(CloseSocket())
 
-    # What the socket tells
+    # Events of the socket
 
     def associated(
         self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
@@ -778,7 +778,7 @@ class FollowerMachine:
         if registrar is not None:
             registrar.received(message, now)
 
-    # What time brings, and what is to be done
+    # Events of the clock, and the actions to be done
 
     @property
     def next_deadline_s(self) -> float | None:

@@ -1,4 +1,4 @@
-"""Nobody joins uninvited (rule 6), and what strangers register must not fill memory and time.
+"""No PE joins uninvited (rule 6), and the registrations of strangers must not fill memory and time.
 
 `accepted` and `why_refused` apply the `accept` networks. `Admission` says which PEs are taken note of at all.
 
@@ -115,7 +115,7 @@ class Admission:
         self._own.add(identifier)
 
     def release(self, identifier: int) -> None:
-        """Nobody claims the PE any more."""
+        """The PE is not claimed any more."""
         self._own.discard(identifier)
         self._foreign.discard(identifier)
 

@@ -1,4 +1,4 @@
-"""What one registrar says about one pool: its answers, what it pushes, and the claims these make."""
+"""The word of one registrar about one pool: its answers, its pushes, and the claims that these make."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Deletion:
 
 @dataclass(slots=True)
 class Listing:
-    """What one registrar said about the pool.
+    """The word of one registrar about the pool.
 
     `asked_at_s` and `was_settled` are of its last whole answer: so was the registrar when it answered, and
     the answer counts for absence too. `answered_at_s` is of its last answer, `elements` what that held (None
@@ -139,7 +139,7 @@ class Listing:
     def own_children(self, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose home the registrar is, `home` being its identifier, as of `asked_at_s` or later.
 
-        One that is no child of it any more may have died or moved: that only an answer tells, to a question
+        A PE that is no child of it any more may have died or moved: only an answer tells, to a question
         asked from now on. Return whether who is in or their homes changed.
         """
         changed = False

@@ -75,7 +75,7 @@ class Prober:
 
     @property
     def problems(self) -> list[str]:
-        """What an administrator should know, in words."""
+        """Problems for an administrator, in words."""
         return [
             f"no member of the pool {name} answers the probe of this name server; "
             "the members that the registrars list are shown"
