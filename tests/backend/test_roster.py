@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.finding import Finding, Life
@@ -124,6 +125,31 @@ def test_a_restart_forgets_nobody() -> None:
     }
     read.joined(HANDLE, member(1))
     assert list(out(told(UDP, read, member(1)))) == ["10.0.0.2", "10.0.0.3"]
+
+
+def test_file_of_the_former_version_is_read() -> None:
+    """It had sentences where the cause is now."""
+    one = {
+        "address": "10.0.0.2",
+        "port": 5060,
+        "identifier": 2,
+        "left_s": DAY_S,
+        "reason": "left",
+        "found": "",
+    }
+    former = {"format": "rspdns-roster-1", "written_at_s": DAY_S + 60, "pools": {HANDLE: [one]}}
+    (seen,) = Roster.decode(orjson.dumps(former)).absent[HANDLE].values()
+    assert (seen.address, seen.left_s, seen.cause) == ("10.0.0.2", DAY_S, Cause(Code.GONE))
+
+
+def test_cause_with_its_finding_outlives_a_restart() -> None:
+    roster = after(2)
+    roster.examined(HANDLE, member(2), Finding(Life.REFUSED, error=errno.ECONNREFUSED))
+    (seen,) = [
+        one for one in Roster.decode(roster.encode(DAY_S + 60)).absent[HANDLE].values() if one.identifier == 2
+    ]
+    assert "nothing listens at its port any more (connection refused)" in seen.cause.words
+    assert seen.cause.look_at(seen.address) == "the server's process and log on 10.0.0.2"
 
 
 def test_any_number_that_comes_and_goes_is_bounded() -> None:
