@@ -73,7 +73,7 @@ def test_guided_by_coverage(fuzzer: str, fuzzers: Path, tmp_path: Path) -> None:
     limits = ["-seed=1", f"-max_total_time={GUIDED_SECONDS}", "-max_len=2048", "-len_control=0"]
     command = [str(fuzzers / fuzzer), *limits, "-detect_leaks=0", f"-artifact_prefix={tmp_path}/"]
     run = subprocess.run(
-        [*command, str(corpus), str(SCTP_USERLAND / "fuzz" / "seeds" / fuzzer)],
+        [*command, str(corpus), str(fuzzers / "seeds" / fuzzer)],
         env={**os.environ, "ASAN_OPTIONS": "quarantine_size_mb=16"},
         capture_output=True,
         text=True,
