@@ -496,9 +496,7 @@ def logged(path: Path) -> dict[str, tuple[str, str]]:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
         level, event = node.func.attr, node.args[0]
-        if level == "_tell" and isinstance(event, ast.Constant) and len(node.args) == 2:
-            level, event = str(event.value), node.args[1]  # an action that writes a line
-        elif "log" not in ast.unparse(node.func.value):
+        if "log" not in ast.unparse(node.func.value):
             continue
         if level not in ("info", "warning", "error"):
             continue

@@ -11,13 +11,18 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppe_agent.loop import next_moment
-from ppe_agent.registration import Membership, Registration
+from ppe_agent.registration import Registration
 from ppe_agent.status_model import RegistrarStatus
-from rserpool import REPORTS_THAT_REMOVE, RegistrarAddress, RegistrarClient, Resolution, RSerPoolError
+from rserpool import (
+    DEAF,
+    REPORTS_THAT_REMOVE,
+    RegistrarAddress,
+    RegistrarClient,
+    Resolution,
+    RSerPoolError,
+)
 
 INTERVAL_S = 0.5
-# While an AS is joining, its pool is looked up for what its other members have in common.
-_LOOKED_UP = frozenset({Membership.IN, Membership.JOINING})
 LOOKS_UNHEARD = 10
 """After so many a registrar that never answered is told of: its address may be wrong."""
 
@@ -58,7 +63,7 @@ class RegistrarWatch:
         """Have the registrar remove a PE that left while its own registrar failed, before any takeover."""
         if self._client.is_up:
             for _ in range(REPORTS_THAT_REMOVE):
-                self._client.report_unreachable(registration.handle, registration.identifier)
+                self._client.report_unreachable(registration.handle, registration.element.identifier)
 
     def look(self) -> None:
         """Ask which of the registrations it lists. Raises FatalError where there is no SCTP."""
@@ -94,9 +99,10 @@ class RegistrarWatch:
             )
 
     def _is_looked_up(self, registration: Registration) -> bool:
-        # One that left is looked up until it is seen to be gone; it would be told to be listed for ever.
+        # While an AS is joining, its pool is looked up for what its other members have in common. An AS that
+        # left is looked up until it is seen to be gone; else its status would say for ever that it is listed.
         is_doubtful = registration.is_unconfirmed or self._listed.get(registration) is True
-        return registration.state in _LOOKED_UP or is_doubtful
+        return registration.state not in DEAF or is_doubtful
 
     def _answered(self, handle: bytes, answer: Resolution | RSerPoolError) -> None:
         if isinstance(answer, RSerPoolError):

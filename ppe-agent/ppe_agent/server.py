@@ -21,10 +21,10 @@ from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.loop import next_moment
-from ppe_agent.registration import IS_LEAVING, Membership, Registration
+from ppe_agent.registration import Registration
 from ppe_agent.state import KeptState
 from ppe_agent.status_model import ServerState, ServerStatus
-from rserpool import PoolElement, Protocol, RegistrarAddress, Transport
+from rserpool import IS_LEAVING, PoolElement, Protocol, RegistrarAddress, ServerKey, Transport
 
 _INTERVAL_S: Final = 0.5
 
@@ -79,6 +79,10 @@ LIVES = 3
 _CHANGEABLE = frozenset({"check", "damping", "load", "drain_file"})
 
 
+def _next_identifier(key: ServerKey, handle: bytes, kept: KeptState) -> int:
+    return kept.renumber(key.next_identifier(handle, kept.state.identifier))
+
+
 class Server:
     """Keeps one AS in its pool while it is healthy and not drained."""
 
@@ -97,8 +101,7 @@ class Server:
         self._registered = tuple(registered)
         self._kept = kept
         self._spawn = spawn
-        self._tasks: list[asyncio.Task[None]] = []
-        self._watching: list[asyncio.Task[None]] = []  # those that a reload replaces
+        self._watching: list[asyncio.Task[None]] = []
         self._log = get_logger("as").bind(name=config.name)
         self._is_stopping = False
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -106,6 +109,11 @@ class Server:
         self._set_up(CheckState.UNKNOWN)
         handle, protocol = config.handle.encode(), _PROTOCOLS[config.transport]
         key = None if config.key is None else config.key.of(protocol, self._registered, config.port)
+        new_identifier: Callable[[], int] | None = kept.renumber
+        if key is not None:
+            new_identifier = functools.partial(_next_identifier, key, handle, kept)
+        elif config.remote:
+            new_identifier = None  # the identifier of a remote server is its address
         self.registration = Registration(
             registrars,
             handle,
@@ -118,20 +126,14 @@ class Server:
             ),
             reregistration_ms=reregistration_ms,
             name=config.name,
+            new_identifier=new_identifier,
             server_key=key,
         )
-        if key is not None:
-            self.registration.on_collision = lambda: kept.renumber(
-                key.next_identifier(handle, kept.state.identifier)
-            )
-        elif not config.remote:  # the identifier of a remote one is its address
-            self.registration.on_collision = kept.renumber
         if config.remote or not kept.state.is_fresh:
             self.registration.doubt()
 
     def start(self) -> None:
         """Begin; needs a running event loop."""
-        self._tasks = [self._spawn(self.registration.run())]
         self._watch()
 
     def can_become(
@@ -182,12 +184,12 @@ class Server:
 
     async def close(self) -> None:
         """End everything, without a word to the registrar unless `leave()` was called before."""
-        tasks = self._tasks + self._watching
         if self._hold_timer is not None:
             self._hold_timer.cancel()
-        for task in tasks:
+        for task in self._watching:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._watching, return_exceptions=True)
+        await self.registration.close()
 
     def describe(self, listed_by: list[str]) -> ServerStatus:
         """Return this AS for people and programs; `listed_by` are the registrars that list it."""
@@ -197,7 +199,7 @@ class Server:
         return {
             "name": self.config.name,
             "handle": self.config.handle,
-            "identifier": f"{self.registration.identifier:08x}",
+            "identifier": f"{self.registration.element.identifier:08x}",
             "transport": self.config.transport,
             "address": [str(address) for address in self._addresses],
             "port": self.config.port,
@@ -209,12 +211,12 @@ class Server:
             "drained": self.is_drained,
             "registrar": str(registrar) if registrar else None,
             "home_registrar": f"{home:08x}" if home is not None else None,
-            "missing_count": self.registration.machine.missing_count,
-            "moved_count": self.registration.machine.moved_count,
-            "rejected_count": self.registration.machine.rejected_count,
-            "collision_count": self.registration.machine.collision_count,
+            "missing_count": self.registration.upkeep.missing_count,
+            "moved_count": self.registration.upkeep.moved_count,
+            "rejected_count": self.registration.upkeep.rejected_count,
+            "collision_count": self.registration.upkeep.collision_count,
             "twin": None if self.twin is None else f"{self.twin:08x}",
-            "taken_by": self.registration.machine.taken_by,
+            "taken_by": self.registration.upkeep.taken_by,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
@@ -226,14 +228,13 @@ class Server:
     @property
     def twin(self) -> int | None:
         """The element by which another sidecar has this server in its pool."""
-        return self.registration.machine.twin
+        return self.registration.upkeep.twin
 
     def _state_and_reason(self) -> tuple[ServerState, str]:
         """Say in one word and in a few why the AS is in its pool or not."""
         now = time.monotonic()
-        where = self.registration.state
         twin = self.twin
-        if where in IS_LEAVING:
+        if self.registration.state in IS_LEAVING:
             return "leaving", "drained" if self.is_drained else self._health.reason(now)
         if self.is_drained and twin is not None:
             return "drained", f"drained, but {in_by_another(twin)}: drain it there, too"
@@ -244,13 +245,13 @@ class Server:
         if not self._health.is_up(now):
             state: ServerState = "down" if self._health.is_down else "unknown"
             return "held" if self._health.is_well else state, self._health.reason(now)
-        if where is Membership.IN:
+        if self.registration.is_registered:
             if twin is not None:
                 return "in", f"registered twice: {in_by_another(twin)}"
             return "in", self._health.reason(now)
         if not self._load_was_read:
             return "joining", f"waiting for the first load ({self._load_config.source})"
-        return "joining", self.registration.machine.problem or "registering"
+        return "joining", self.registration.upkeep.problem or "registering"
 
     def _set_up(self, state: CheckState, load: LoadReporter | None = None) -> None:
         """Make what `self.config` describes; the checks begin in `state`, the load as it was in `load`."""

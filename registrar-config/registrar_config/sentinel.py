@@ -310,7 +310,7 @@ class Sentinel:
         """Ask for the sentinel every second: it keeps the association in use, and the registrar is heard."""
         while True:
             await asyncio.sleep(LOOKUP_INTERVAL_S)
-            if self._element is not None and self._element.state is RegistrationState.STOPPED:
+            if self._element is not None and self._element.state is RegistrationState.IDLE:
                 # Lost without the watch losing the registrar. To be safe, that counts as the end of a life.
                 self._on_link(False)
                 self._on_link(watch.is_up)

@@ -37,9 +37,9 @@ from rserpool.asap import (
 )
 from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage
 from rserpool.data_channel import Type as DataMessageType
+from rserpool.element import DEAF, HAS_LEFT, IS_LEAVING, PoolElementClient, PoolElementMachine
 from rserpool.element import Event as RegistrationEvent
 from rserpool.element import EventKind as RegistrationEventKind
-from rserpool.element import PoolElementClient
 from rserpool.element import State as RegistrationState
 from rserpool.enrp import (
     HandleTableRequest,
@@ -106,8 +106,11 @@ from rserpool.user import Answer, RegistrarClient, Resolution
 __all__ = [
     "ASAP",
     "DATA_CHANNEL_PORT",
+    "DEAF",
     "ENRP",
+    "HAS_LEFT",
     "IPPROTO_SCTP",
+    "IS_LEAVING",
     "MAX_DATAGRAM_BYTES",
     "MAX_HANDLE",
     "MAX_POOL_ELEMENTS",
@@ -155,6 +158,7 @@ __all__ = [
     "Policy",
     "PoolElement",
     "PoolElementClient",
+    "PoolElementMachine",
     "PoolEntry",
     "PoolKey",
     "Presence",

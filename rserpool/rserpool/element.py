@@ -1,8 +1,11 @@
 """A pool element's registration: theory, table, machine and client (RFC 5352, sections 2.2 and 3).
 
-The element registers at one of its registrars, which becomes its *home*, and renews the registration at an
-interval. Each element has an order of its own among the registrars (`registrar_choice`). Four things end a
-stay with a registrar:
+The machine begins IDLE, out of the pool. When its owner wants it in, a *stay* begins: the element registers
+at one of its registrars, which becomes its *home*, and renews the registration at an interval. When its owner
+wants it out, it deregisters and is IDLE again. Each stay has a socket of its own.
+
+Each element has an order of its own among the registrars (`registrar_choice`). Four things make it change its
+home:
 
 1. The association is lost, or the registrar does not answer in time: the next one is tried in the same
    instant. When all failed in a row, a growing pause follows.
@@ -16,9 +19,13 @@ because it reads of the association's end before it reads of the element's new h
 timed out. So the old association stays open, the element asks something on it, and the first word that comes
 back starts a second of frequent renewals.
 
-A **pinned** element refuses takeovers, and ends as soon as its registrar is lost.
+When another host has the element's identifier, each registration of one hides the other. The element then
+ends its stay without a word, since a deregistration would take the other host out, and begins another stay
+with a fresh identifier.
 
-The file holds, in this order: the states and every transition between them, what the owner is told, the
+A **pinned** element refuses takeovers, and its stay ends as soon as its registrar is lost.
+
+The file holds, in this order: the states and every transition between them, the events for the owner, the
 associations, the silence of a registrar, the machine, and its client for asyncio.
 """
 
@@ -47,7 +54,9 @@ class State(Enum):
     """The state of a registration."""
 
     IDLE = "idle"
-    """Not started."""
+    """Out of the pool, as it is wanted; there is no socket."""
+    PAUSED = "paused"
+    """Wanted in the pool, but no stay has begun: a pause passes first (often none). There is no socket."""
     CONNECTING = "connecting"
     """An association with a registrar is being set up."""
     REGISTERING = "registering"
@@ -60,14 +69,15 @@ class State(Enum):
     """No registrar took the registration; another attempt follows (often at once)."""
     DEREGISTERING = "deregistering"
     """The deregistration was sent, its answer is awaited."""
-    STOPPED = "stopped"
-    """Over."""
+    RETURNING = "returning"
+    """Deregistering still, but wanted again: another stay begins when this one is over."""
 
 
 class Input(Enum):
-    """What moves a registration from one state to another."""
+    """The things that move a registration from one state to another."""
 
     START = "start"
+    """The owner wants it in the pool."""
     ASSOCIATED = "associated"
     """The association with the chosen registrar is up."""
     LOST = "lost"
@@ -81,24 +91,33 @@ class Input(Enum):
     TAKEN_OVER = "taken over"
     """Another registrar declared itself home."""
     RETRY = "retry"
+    """The pause is over."""
+    IDENTIFIER_TAKEN = "identifier taken"
+    """Another host has the identifier."""
     DEREGISTER = "deregister"
+    """The owner wants it out of the pool."""
     DEREGISTERED = "deregistered"
     STOP = "stop"
+    """The owner ends it without a word, or the registrar of a pinned element is lost."""
 
 
 TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
     State.IDLE: {
-        Input.START: State.CONNECTING,
-        Input.DEREGISTER: State.STOPPED,
-        Input.STOP: State.STOPPED,
+        Input.START: State.PAUSED,
+    },
+    State.PAUSED: {
+        Input.RETRY: State.CONNECTING,
+        Input.DEREGISTER: State.IDLE,
+        Input.STOP: State.IDLE,
     },
     State.CONNECTING: {
         Input.ASSOCIATED: State.REGISTERING,
         Input.LOST: State.WAITING,
         Input.TIMEOUT: State.WAITING,
         Input.TAKEN_OVER: State.RENEWING,
+        Input.IDENTIFIER_TAKEN: State.PAUSED,
         Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.STOPPED,
+        Input.STOP: State.IDLE,
     },
     State.REGISTERING: {
         Input.ACCEPTED: State.REGISTERED,
@@ -106,15 +125,17 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.LOST: State.WAITING,
         Input.TIMEOUT: State.WAITING,
         Input.TAKEN_OVER: State.RENEWING,
+        Input.IDENTIFIER_TAKEN: State.PAUSED,
         Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.STOPPED,
+        Input.STOP: State.IDLE,
     },
     State.REGISTERED: {
         Input.RENEW: State.RENEWING,
         Input.LOST: State.WAITING,
         Input.TAKEN_OVER: State.RENEWING,
+        Input.IDENTIFIER_TAKEN: State.PAUSED,
         Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.STOPPED,
+        Input.STOP: State.IDLE,
     },
     State.RENEWING: {
         Input.ACCEPTED: State.REGISTERED,
@@ -122,32 +143,44 @@ TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
         Input.LOST: State.WAITING,
         Input.TIMEOUT: State.WAITING,
         Input.TAKEN_OVER: State.RENEWING,
+        Input.IDENTIFIER_TAKEN: State.PAUSED,
         Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.STOPPED,
+        Input.STOP: State.IDLE,
     },
     State.WAITING: {
         Input.RETRY: State.CONNECTING,
         Input.TAKEN_OVER: State.RENEWING,
+        Input.IDENTIFIER_TAKEN: State.PAUSED,
         Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.STOPPED,
+        Input.STOP: State.IDLE,
     },
     State.DEREGISTERING: {
-        Input.DEREGISTERED: State.STOPPED,
-        Input.LOST: State.STOPPED,
-        Input.TIMEOUT: State.STOPPED,
-        Input.STOP: State.STOPPED,
+        Input.START: State.RETURNING,
+        Input.DEREGISTERED: State.IDLE,
+        Input.LOST: State.IDLE,
+        Input.TIMEOUT: State.IDLE,
+        Input.STOP: State.IDLE,
     },
-    State.STOPPED: {},
+    State.RETURNING: {
+        Input.DEREGISTER: State.DEREGISTERING,
+        Input.DEREGISTERED: State.PAUSED,
+        Input.LOST: State.PAUSED,
+        Input.TIMEOUT: State.PAUSED,
+        Input.STOP: State.IDLE,
+    },
 }
 """An input that is not in here changes nothing."""
 
+HAS_LEFT: Final = frozenset({State.IDLE, State.PAUSED})
+"""No stay is under way: there is no socket, and nothing is registered from here."""
+IS_LEAVING: Final = frozenset({State.DEREGISTERING, State.RETURNING})
 IS_REGISTERED: Final = frozenset({State.REGISTERED, State.RENEWING})
-DEAF: Final = frozenset({State.IDLE, State.DEREGISTERING, State.STOPPED})
-"""What registrars ask is not answered there."""
+DEAF: Final = HAS_LEFT | IS_LEAVING
+"""Questions of registrars are not answered there."""
 AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
     asap.RegistrationResponse: frozenset({State.REGISTERING, State.RENEWING}),
     asap.AsapError: frozenset({State.REGISTERING, State.RENEWING}),
-    asap.DeregistrationResponse: frozenset({State.DEREGISTERING}),
+    asap.DeregistrationResponse: IS_LEAVING,
 }
 """The states in which an answer of each kind counts."""
 
@@ -156,7 +189,7 @@ AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
 
 
 class EventKind(Enum):
-    """What happened to a registration."""
+    """The kinds of things that happen to a registration."""
 
     REGISTERED = "registered"
     """A registrar confirmed, after a time without a registration or at another registrar than before."""
@@ -177,9 +210,18 @@ class EventKind(Enum):
     TAKEOVER_REFUSED = "takeover_refused"
     """Somebody declared itself home, but the element is pinned, or it is no configured registrar, or one that
     was left lately."""
+    UNOPENED = "unopened"
+    """No socket could be opened (no such address on this host, say); `detail` says why. It is tried again."""
     DEREGISTERED = "deregistered"
+    """The stay is over: the registrar confirmed."""
+    UNCONFIRMED = "unconfirmed"
+    """The stay is over, but no registrar confirmed the deregistration; `detail` says why."""
     STOPPED = "stopped"
-    """Over; `detail` says why."""
+    """The stay is over without a deregistration; `detail` says why."""
+
+
+ENDS: Final = frozenset({EventKind.DEREGISTERED, EventKind.UNCONFIRMED, EventKind.STOPPED})
+"""Each stay ends with one of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +369,19 @@ PINNED_RESPONSE_TIMEOUT_S = 2.0
 """A pinned element has no other registrar to turn to: it ends, so a moment's weakness must not count."""
 WARY_INTERVAL_S = 0.05
 """How often to renew while a registrar that was left catches up with what it missed."""
+REOPEN_AFTER_S = 1.0
+"""After no socket could be opened."""
+REJOIN_EVERY_S = 1.0
+"""With a fresh identifier another stay begins at once, but no more often than this. A host that takes
+identifiers must not win by making the others wait."""
 
 
 class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
-    """Keeps one pool element registered at one of `registrars`.
+    """Keeps one pool element registered at one of `registrars` while it is wanted in its pool.
 
-    `pinned`: takeovers are refused; once registered, losing the registrar ends it.
+    `pinned`: takeovers are refused; once registered, losing the registrar ends the stay.
+    `new_identifier` gives a fresh PE identifier; without it the identifier never changes.
+    `is_keyed`: no two stays have the same identifier (`rserpool.identity`).
     """
 
     def __init__(
@@ -343,12 +392,16 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         *,
         reregistration_s: float = 2.0,
         pinned: bool = False,
+        new_identifier: Callable[[], int] | None = None,
+        is_keyed: bool = False,
     ) -> None:
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
         super().__init__(State.IDLE, TRANSITIONS)
+        self.registrars = tuple(registrars)
         self.handle = handle
         self.element = element
+        """The element that is registered, now or next, with the policy as last updated."""
         self.ignored = 0
         """Messages that were not for us, late, or not expected."""
         self.home_registrar: int | None = None
@@ -359,6 +412,11 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """The silence of the registrar in charge; when it is heeded, a silent one is registered at again."""
         self._reregistration_s = reregistration_s
         self._pinned = pinned
+        self._new_identifier = new_identifier or (lambda: self.element.identifier)
+        self._is_keyed = is_keyed
+        self._was_used = True
+        """Whether a stay had the identifier: this machine's, or one before it."""
+        self._rejoined_at_s = float("-inf")
         self._rotation = Rotation(preference(registrars, handle, element.identifier))
         self._chosen = self._rotation.next(0.0)
         """The registrar in charge, or the one that is tried."""
@@ -385,9 +443,10 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     # Wishes of the owner
 
     def start(self, now: float) -> None:
-        """Begin to register."""
-        if self._move(Input.START):
-            self._try_next(now)
+        """Register, and stay registered; when it is leaving just now, as soon as it has left."""
+        if self._move(Input.START) and self.state is State.PAUSED:
+            self._timer_s = max(now, self._rejoined_at_s)
+            self.advance(now)
 
     def update_policy(self, policy: Policy, now: float) -> None:
         """Change the policy, and tell the registrar at once."""
@@ -399,6 +458,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Use these registrars from now on; move at once, still registered, when ours is none of them."""
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
+        self.registrars = tuple(registrars)
         self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
         if self.state not in DEAF and self._rotation.at(self._chosen.endpoint) is None:
             self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
@@ -421,26 +481,43 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._rotation.distrust(self._chosen, now)
             self._failed(Input.LOST, EventKind.REGISTRAR_LEFT, now, reason)
 
+    def identifier_taken(self, now: float, *, is_certain: bool) -> bool:
+        """Begin another stay with a fresh identifier: another host has this one.
+
+        Without a fresh one (that of a remote server is its address) another stay begins only if it
+        `is_certain` that another host has it. Return whether another stay begins.
+        """
+        if Input.IDENTIFIER_TAKEN not in TRANSITIONS[self.state]:
+            return False
+        identifier = self._new_identifier()
+        if identifier == self.element.identifier and not is_certain:
+            return False
+        self._rejoined_at_s = max(now, self._rejoined_at_s + REJOIN_EVERY_S)
+        self._end(Input.IDENTIFIER_TAKEN, EventKind.STOPPED, now, "another host has its identifier")
+        self.element = dataclasses.replace(self.element, identifier=identifier)
+        self._was_used = False
+        return True
+
     def deregister(self, now: float, timeout_s: float = RESPONSE_TIMEOUT_S) -> None:
-        """Leave the pool; ends STOPPED, with a DEREGISTERED event before if the registrar confirmed."""
-        if not self._move(Input.DEREGISTER):
+        """Leave the pool: the stay ends with DEREGISTERED, or with UNCONFIRMED when no registrar confirms."""
+        before = self.state
+        if not self._move(Input.DEREGISTER) or before in IS_LEAVING:
+            return
+        if self.state is State.IDLE:
+            self._timer_s = None
             return
         self._current = self._current if self._current is not None else self._confirmed
-        if self.state is State.STOPPED:
-            self._stop(now, "it was never registered")
-        elif self._current is None:
-            self._move(Input.LOST)
-            self._stop(now, "there is no registrar to tell")
+        if self._current is None:
+            self._end(Input.LOST, EventKind.UNCONFIRMED, now, "there is no registrar to tell")
         else:
             self._timer_s = now + timeout_s
             self._send(self._current, asap.Deregistration(self.handle, self.element.identifier))
 
     def stop(self, now: float) -> None:
         """End without a word."""
-        if self._move(Input.STOP):
-            self._stop(now, "closed")
+        self._end(Input.STOP, EventKind.STOPPED, now, "closed")
 
-    # What the socket tells
+    # News from the socket
 
     def associated(
         self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
@@ -448,7 +525,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Take note of a new association, whoever began it."""
         del local
         is_stranger = self._rotation.at(peer) is None
-        if self.state is State.STOPPED or (is_stranger and self._associations.is_full):
+        if self.state in HAS_LEFT or (is_stranger and self._associations.is_full):
             self._actions.append(Close(association))
             return
         self._associations.add(association, peer, now)
@@ -463,9 +540,8 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         if association != self._current:
             return
         self._current = None
-        if self.state is State.DEREGISTERING:
-            self._move(Input.LOST)
-            self._stop(now, f"the registrar did not confirm the deregistration: {reason}")
+        if self.state in IS_LEAVING:
+            self._end(Input.LOST, EventKind.UNCONFIRMED, now, reason)
         else:
             self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, reason)
 
@@ -473,6 +549,13 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Take note that no association with this endpoint could be set up."""
         if self.state is State.CONNECTING and self._chosen.endpoint == peer:
             self._failed(Input.LOST, EventKind.UNREACHABLE, now, reason)
+
+    def unopened(self, now: float, reason: str) -> None:
+        """Take note that no socket could be opened to connect with."""
+        if self.state is State.CONNECTING:
+            self._move(Input.LOST)
+            self._actions.append(Tell(Event(EventKind.UNOPENED, now, None, reason)))
+            self._wait(now, REOPEN_AFTER_S)
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
         """Take a message; what is late, not for us or not expected is counted and ignored."""
@@ -502,7 +585,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             return (message.handle, message.identifier) == (self.handle, self.element.identifier)
         return isinstance(message, asap.AsapError)
 
-    # What time brings
+    # Deadlines
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -523,6 +606,8 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         match self.state:
             case State.REGISTERED:
                 self._renew(now)
+            case State.PAUSED:
+                self._begin(now)
             case State.WAITING:
                 self._move(Input.RETRY)
                 self._try_next(now)
@@ -532,9 +617,19 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
                 self._failed(
                     Input.TIMEOUT, EventKind.UNANSWERED, now, "no answer to the registration in time"
                 )
-            case State.DEREGISTERING:
-                self._move(Input.TIMEOUT)
-                self._stop(now, "the registrar did not confirm the deregistration in time")
+            case State.DEREGISTERING | State.RETURNING:
+                self._end(Input.TIMEOUT, EventKind.UNCONFIRMED, now, "no answer in time")
+
+    # The beginning of a stay
+
+    def _begin(self, now: float) -> None:
+        if self._is_keyed and self._was_used:
+            self.element = dataclasses.replace(self.element, identifier=self._new_identifier())
+        self._was_used = True
+        self._rotation = Rotation(preference(self.registrars, self.handle, self.element.identifier))
+        self._wary_until_s = float("-inf")
+        self._move(Input.RETRY)
+        self._try_next(now)
 
     # Reaching a registrar, registering there
 
@@ -604,8 +699,8 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             return
         self._tell(kind, now, reason)
         if self._pinned and was_registered:
-            self._move(Input.STOP)
-            self._stop(now, f"pinned to a registrar that is gone: {reason}")
+            words = f"pinned to a registrar that is gone: {reason}"
+            self._end(Input.STOP, EventKind.STOPPED, now, words)
             return
         self._wait(now, self._rotation.failed(self._chosen, now))
 
@@ -651,23 +746,24 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._tell(EventKind.TAKEN_OVER, now)
         return True
 
-    # The end
+    # The end of a stay
 
     def _deregistered(self, causes: tuple[Cause, ...], now: float) -> None:
-        self._move(Input.DEREGISTERED)
-        if causes:
-            self._stop(now, "; ".join(cause.explain() for cause in causes))
-        else:
-            self._tell(EventKind.DEREGISTERED, now)
-            self._stop(now, "deregistered")
+        words = "; ".join(cause.explain() for cause in causes)
+        kind = EventKind.UNCONFIRMED if causes else EventKind.DEREGISTERED
+        self._end(Input.DEREGISTERED, kind, now, words)
 
-    def _stop(self, now: float, reason: str) -> None:
-        self._timer_s = self._current = self._confirmed = None
+    def _end(self, what: Input, kind: EventKind, now: float, detail: str) -> None:
+        """Close the socket. When it is wanted, the timer begins another stay: after the owner was told."""
+        if not self._move(what):
+            return
+        self._timer_s = max(now, self._rejoined_at_s) if self.state is State.PAUSED else None
+        self._current = self._confirmed = self.home_registrar = None
         self._associations = Associations()
-        self._tell(EventKind.STOPPED, now, reason)
+        self._tell(kind, now, detail)
         self._actions.append(CloseSocket())
 
-    # What goes out
+    # Actions
 
     def _send(self, association: int, message: AsapMessage) -> None:
         self._actions.append(Send(association, message))
@@ -681,15 +777,15 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
 
 
 class PoolElementClient:
-    """Keeps one pool element registered at one of several registrars until `deregister` or `close`.
+    """Keeps one pool element registered at one of several registrars while it is wanted in its pool.
 
     It registers at one registrar, renews the registration every `reregistration_ms`, answers keep-alives,
     follows a takeover by another of `registrars`, and registers at the next one at once when its registrar is
     lost or silent. `element.life_ms` should be three times `reregistration_ms`. `element`'s addresses must be
     among `local_addresses`: a registrar refuses those that are not the association's. A user transport with
     port 0 gets the port of this client's own SCTP socket. `pinned`: takeovers are refused, and after a
-    registration was lost nothing is registered again (state STOPPED): whoever pins one makes a new one,
-    when it is time. `on_event` is called with each Event; it must not raise, and may call any method here
+    registration was lost nothing is registered again until the next `start`. `new_identifier` and `is_keyed`
+    are the machine's. `on_event` is called with each Event; it must not raise, and may call any method here
     that is not async.
     """
 
@@ -702,34 +798,55 @@ class PoolElementClient:
         local_addresses: Sequence[str],
         reregistration_ms: int = 2000,
         pinned: bool = False,
+        new_identifier: Callable[[], int] | None = None,
+        is_keyed: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self._machine = PoolElementMachine(
-            registrars, handle, element, reregistration_s=reregistration_ms / 1000, pinned=pinned
+            registrars,
+            handle,
+            element,
+            reregistration_s=reregistration_ms / 1000,
+            pinned=pinned,
+            new_identifier=new_identifier,
+            is_keyed=is_keyed,
         )
         self._driver: Driver[AsapMessage, Event] = Driver(
             self._machine,
             ASAP,
-            self._told,
+            self._happened,
             registrars=(each.endpoint for each in registrars),
             local_addresses=local_addresses,
             on_open=self._opened,
+            on_unopened=lambda problem: self._machine.unopened(time.monotonic(), problem),
         )
         self._on_event = on_event
-        self._stopped = asyncio.Event()
+        self._end = asyncio.Event()
         self._was_deregistered = False
         transport = element.user_transport
         self._uses_own_port = transport.protocol is Protocol.SCTP and transport.port == 0
 
     def start(self) -> None:
-        """Begin to register; must run in an event loop.
+        """Begin to register, as `want(True)` does, once the socket is open; must run in an event loop.
 
         Raise SctpUnavailable where there is no SCTP, OSError when an address cannot be bound,
         UnsafeMessageError for a handle or transport that must not be sent.
         """
         check_safe(asap.Registration(self._machine.handle, self._machine.element))
         self._driver.start()
-        self._machine.start(time.monotonic())
+        self.want(True)
+
+    def want(self, wanted: bool) -> None:
+        """Be in the pool from now on, or leave it; must run in an event loop.
+
+        Raise UnsafeMessageError for a handle or transport that must not be sent. Where no socket can be
+        opened, that is tried again (event UNOPENED).
+        """
+        if wanted:
+            check_safe(asap.Registration(self._machine.handle, self._machine.element))
+            self._machine.start(time.monotonic())
+        else:
+            self._machine.deregister(time.monotonic())
         self._driver.run()
 
     @property
@@ -759,7 +876,7 @@ class PoolElementClient:
 
     @property
     def element(self) -> PoolElement:
-        """What is registered, with the policy as last updated."""
+        """The element that is registered, with the policy as last updated."""
         return self._machine.element
 
     @property
@@ -806,11 +923,16 @@ class PoolElementClient:
             self._driver.run()
 
     async def deregister(self, timeout_ms: int = 500) -> bool:
-        """Leave the pool; return True when the registrar confirmed it. Ends in state STOPPED either way."""
+        """Leave the pool; return True when the registrar confirmed it."""
         self._machine.deregister(time.monotonic(), timeout_ms / 1000)
         self._driver.run()
-        await self._stopped.wait()
+        await self.until_out()
         return self._was_deregistered
+
+    async def until_out(self) -> None:
+        """Return when no stay is under way: the pool element was never in, or has left."""
+        while self.state not in HAS_LEFT:
+            await self._end.wait()
 
     async def close(self) -> None:
         """Close the socket without a word; the registrar sees the association end and drops the element."""
@@ -823,9 +945,10 @@ class PoolElementClient:
             transport = dataclasses.replace(self.element.user_transport, port=port)
             self._machine.element = dataclasses.replace(self.element, user_transport=transport)
 
-    def _told(self, event: Event) -> None:
-        self._was_deregistered |= event.kind is EventKind.DEREGISTERED
+    def _happened(self, event: Event) -> None:
+        if event.kind in ENDS:
+            self._was_deregistered = event.kind is EventKind.DEREGISTERED
+            self._end.set()
+            self._end = asyncio.Event()
         if self._on_event:
             self._on_event(event)
-        if event.kind is EventKind.STOPPED:
-            self._stopped.set()

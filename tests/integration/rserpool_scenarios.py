@@ -178,7 +178,7 @@ async def deregistered(here: PoolAtRegistrars) -> None:
     element = here.element(b"leaves")
     await here.until_listed(b"leaves", {IDENTIFIER})
     assert await element.deregister(10_000)
-    assert element.state is RegistrationState.STOPPED
+    assert element.state is RegistrationState.IDLE
     await here.until_listed(b"leaves", set(), within_s=1)
 
 

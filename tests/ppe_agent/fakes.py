@@ -1,30 +1,38 @@
-"""A registrar's two clients, without SCTP: what the agent asked of them, and answers the test decides."""
+"""Registrars without SCTP: pool elements on paper sockets, look-ups with answers that the test decides."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from ipaddress import ip_address
-from typing import Any
 
+import pytest
 from ppe_agent.registration import Registration
 
 from rserpool import (
     Answer,
+    Cause,
+    CauseCode,
     LeastUsed,
-    Policy,
+    Message,
+    Notification,
     PoolElement,
     Protocol,
     RegistrarAddress,
     RegistrarUnreachable,
-    RegistrationEvent,
-    RegistrationEventKind,
     Resolution,
     ServerKey,
     Transport,
+    asap,
 )
+from tests.rserpool.paper_registrars import PaperRegistrar
+from tests.rserpool.paper_sockets import PaperNetwork, PaperSocket, install
 
 REGISTRAR = RegistrarAddress("127.0.0.1")
 OTHER = RegistrarAddress("127.0.0.2")
+AGENTS_REGISTRAR = RegistrarAddress("10.20.0.1")
 ELEMENT = PoolElement(
     identifier=7,
     home_registrar=0,
@@ -34,67 +42,87 @@ ELEMENT = PoolElement(
 )
 
 
-class FakePoolElementClient:
-    """Registers at once; notes what was asked of it in `calls`."""
+class Stay(PaperSocket):
+    """One stay in the pool, or a farewell: its socket, which shows what was sent on it."""
 
-    def __init__(
-        self,
-        registrar: RegistrarAddress,
-        handle: bytes,
-        element: PoolElement,
-        on_event: Callable[[RegistrationEvent], None],
-    ) -> None:
-        self.registrar = registrar
-        self.handle = handle
-        self.element = element
-        self.calls: list[str] = []
-        self.heeds_silence = False
-        self.home_registrar: int | None = None
-        self.confirms = asyncio.Event()
-        self.confirms.set()
-        self.confirmed = True
-        self._on_event = on_event
+    def __init__(self, network: PaperNetwork, options: dict[str, object]) -> None:
+        super().__init__(network, options)
+        self.rejects: tuple[Cause, ...] = ()
+        """Why the registrar refuses registrations; () while it takes them."""
+        self.is_refused = False
+        """Whether the registrar does not confirm the deregistration."""
+        self._held: list[Message] | None = None
 
-    def start(self) -> None:
-        self.calls.append("start")
-        self.tell(RegistrationEventKind.REGISTERED, self.registrar, "")
+    @property
+    def messages(self) -> list[asap.AsapMessage]:
+        return [asap.decode(data) for data in self.sent]
 
-    def tell(self, kind: RegistrationEventKind, registrar: RegistrarAddress, detail: str) -> None:
-        self._on_event(RegistrationEvent(kind, asyncio.get_running_loop().time(), registrar, detail))
+    @property
+    def registered(self) -> list[PoolElement]:
+        return [one.pool_element for one in self.messages if isinstance(one, asap.Registration)]
 
-    def update_policy(self, policy: Policy) -> None:
-        self.calls.append(f"update {policy}")
+    @property
+    def element(self) -> PoolElement:
+        """The element that was registered last."""
+        return self.registered[-1]
 
-    def update_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
-        self.calls.append(f"registrars {', '.join(map(str, registrars))}")
+    @property
+    def calls(self) -> list[str]:
+        """The registrations, deregistrations and the end, in one word each."""
+        words = {asap.Registration: "register", asap.Deregistration: "deregister"}
+        closed = ["close"] if self.fileno() < 0 else []
+        return [words[type(one)] for one in self.messages if type(one) in words] + closed
 
-    def heed_silence(self, is_heeded: bool) -> None:
-        self.heeds_silence = is_heeded
+    def hold(self) -> None:
+        """Keep all answers back until `release`."""
+        self._held = []
 
-    def register_again(self, reason: str) -> None:
-        self.calls.append(f"again {reason}")
+    def release(self) -> None:
+        held, self._held = self._held or [], None
+        for each in held:
+            self.deliver(each)
 
-    def leave_registrar(self, reason: str) -> None:
-        self.calls.append("leave")
+    def deliver(self, what: Message | Notification | OSError) -> None:
+        if isinstance(what, Message):
+            answer = asap.decode(what.data)
+            if self.is_refused and isinstance(answer, asap.DeregistrationResponse):
+                refused = replace(answer, error=(Cause(CauseCode.UNKNOWN_POOL_HANDLE),))
+                what = replace(what, data=asap.encode(refused))
+            if self.rejects and isinstance(answer, asap.RegistrationResponse):
+                rejected = replace(answer, rejected=True, error=self.rejects)
+                what = replace(what, data=asap.encode(rejected))
+            if self._held is not None:
+                self._held.append(what)
+                return
+        super().deliver(what)
 
-    async def deregister(self, timeout_ms: int = 500) -> bool:
-        self.calls.append("deregister")
-        await self.confirms.wait()
-        return self.confirmed
 
-    async def close(self) -> None:
-        self.calls.append("close")
-
-
-class FakePool:
-    """Makes the PE clients, one for each stay in the pool."""
+class PaperPool(PaperNetwork):
+    """Paper registrars, and the stays in the pool in the order in which they began."""
 
     def __init__(self) -> None:
-        self.stays: list[FakePoolElementClient] = []
+        super().__init__()
+        for number, address in enumerate((REGISTRAR, OTHER, AGENTS_REGISTRAR)):
+            self.registrars[address.endpoint] = PaperRegistrar(0x100 + number)
 
-    def make(self, registrars: Any, handle: bytes, element: PoolElement, **options: Any) -> Any:
-        self.stays.append(FakePoolElementClient(registrars[0], handle, element, options["on_event"]))
-        return self.stays[-1]
+    @property
+    def stays(self) -> list[Stay]:
+        return [each for each in self.sockets if isinstance(each, Stay)]
+
+    def socket(self, **options: object) -> Stay:
+        if self.is_broken:
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        stay = Stay(self, options)
+        self.sockets.append(stay)
+        return stay
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> PaperPool:
+    """Let pool elements open sockets of a paper pool."""
+    pool = PaperPool()
+    install(monkeypatch.setattr, pool)
+    return pool
 
 
 class FakeRegistrarClient:
@@ -123,25 +151,25 @@ class FakeRegistrarClient:
 
 
 @contextlib.asynccontextmanager
-async def running(pool: FakePool, server_key: ServerKey | None = None) -> AsyncIterator[Registration]:
+async def running(
+    server_key: ServerKey | None = None, new_identifier: Callable[[], int] | None = None
+) -> AsyncIterator[Registration]:
     one = Registration(
         [REGISTRAR],
         b"pool",
         ELEMENT,
         reregistration_ms=2000,
         name="sip-1",
+        new_identifier=new_identifier,
         server_key=server_key,
-        make_client=pool.make,
     )
-    task = asyncio.create_task(one.run())
     try:
         yield one
-        assert not task.done(), task
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await one.close()
 
 
 async def settle() -> None:
-    for _ in range(5):
+    """Let all that was sent be read and answered."""
+    for _ in range(30):
         await asyncio.sleep(0)

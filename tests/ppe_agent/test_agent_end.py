@@ -15,7 +15,7 @@ from ppe_agent.agent import Agent
 from ppe_agent.metrics import AgentCollector
 from ppe_agent.state import StateDirectory
 
-from rserpool import Cause, CauseCode, RegistrationEvent, RegistrationEventKind
+from rserpool import Cause, CauseCode
 from tests.ppe_agent.servers import ended
 from tests.ppe_agent.whole_agent import running, write
 from tests.support.waiting import until_async
@@ -25,7 +25,7 @@ import os, socket, sys, threading, time
 import rserpool
 from ppe_agent.cli import main
 from tests.ppe_agent import whole_agent
-from tests.ppe_agent.fakes import FakePool
+from tests.ppe_agent.fakes import PaperPool
 
 def never(what):
     print(what, flush=True)
@@ -36,7 +36,7 @@ def slow_fsync(descriptor):
     never("disk asked") if threading.current_thread() is not threading.main_thread() else fsync(descriptor)
 
 rserpool.check_available = lambda: None  # the pool is played
-whole_agent.patch(setattr, FakePool())
+whole_agent.patch(setattr, PaperPool())
 socket.getaddrinfo = lambda *_, **__: never("name asked")
 os.fsync = slow_fsync
 main(["run", "-c", sys.argv[1]])
@@ -48,13 +48,13 @@ async def test_a_server_that_a_reload_was_about_to_begin_is_not_left_registered(
 ) -> None:
     """SIGTERM while a reload waits for the former server to leave."""
     async with running(tmp_path, monkeypatch, 5060) as (_, pool, stop):
-        pool.stays[0].confirms.clear()
+        pool.stays[0].hold()
         write(tmp_path, 5070)
         signal.raise_signal(signal.SIGHUP)
         await until_async(lambda: "deregister" in pool.stays[0].calls)
-        await asyncio.sleep(0.5)  # so that the reload would go on while the agent still leaves
+        await asyncio.sleep(0.1)  # the deregistration times out, and the reload would go on, 0.4 s later
         stop()
-    assert [stay.calls for stay in pool.stays] == [["start", "deregister", "close"]]
+    assert [stay.calls for stay in pool.stays] == [["register", "deregister", "close"]]
 
 
 def unsaved(agent: Agent) -> dict[str, float]:
@@ -76,14 +76,8 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
     async with running(tmp_path, monkeypatch, 5060, 5070) as (agent, pool, _):
         with monkeypatch.context() as disk:
             disk.setattr(os, "fsync", full)
-            taken = RegistrationEvent(
-                RegistrationEventKind.REJECTED,
-                0.0,
-                None,
-                "taken",
-                (Cause(CauseCode.NON_UNIQUE_PE_IDENTIFIER),),
-            )
-            pool.stays[0]._on_event(taken)
+            pool.stays[0].rejects = (Cause(CauseCode.NON_UNIQUE_PE_IDENTIFIER),)
+            agent._servers.running[0].registration.register_again("")
             await until_async(lambda: agent._describe()["as"][0]["state_problem"] is not None)
             told, other = agent._describe()["as"]
             assert "No space left on device" in str(told["state_problem"])

@@ -1,35 +1,38 @@
 """Two hosts with the same PE identifier, and registrars that change, without SCTP."""
 
+import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
+from daemon_kit.logs import get_logger
 from ppe_agent import registration
-from ppe_agent.registration import (
-    REJOIN_EVERY_S,
-    Membership,
-    Registration,
-    RegistrationMachine,
-    Tell,
-    is_same_server,
-)
+from ppe_agent.registration import Registration, Upkeep, is_same_server
+from structlog.testing import capture_logs
+from structlog.typing import FilteringBoundLogger
 
 from rserpool import (
     Cause,
-    LeastUsed,
+    CauseCode,
     PoolElement,
+    PoolElementMachine,
     PoolKey,
     Protocol,
     RegistrarAddress,
     RegistrationEvent,
     RegistrationEventKind,
+    RegistrationResponse,
+    RegistrationState,
     Resolution,
     Transport,
 )
-from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, running, settle
+from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, PaperPool, running, settle
+from tests.ppe_agent.fakes import pool as pool  # the fixture
+from tests.rserpool.paper_registrars import least_used
 from tests.support.waiting import until_async
 
 MINE = ELEMENT.user_transport
@@ -42,115 +45,90 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registration, "_COLLISION_AFTER_S", -1.0)
 
 
-def state_of(machine: RegistrationMachine) -> Membership:
-    return machine.state
-
-
 def resolution(*elements: PoolElement) -> Resolution:
     now = time.monotonic()
     return Resolution(b"pool", bool(elements), None, elements, now, now)
 
 
-async def joined(one: Registration, pool: FakePool) -> None:
-    fresh = iter((101, 102, 103))
-    one.on_collision = lambda: next(fresh)
-    one.want(True)
-    await settle()
+@contextlib.asynccontextmanager
+async def joined() -> AsyncIterator[Registration]:
+    fresh = itertools.count(101)
+    async with running(new_identifier=lambda: next(fresh)) as one:
+        one.want(True)
+        await settle()
+        yield one
 
 
-async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
+async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one(pool: PaperPool) -> None:
+    async with joined() as one:
         assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()
-        assert pool.stays[0].calls == ["start", "close"]  # to deregister would take the other host out
-        assert (pool.stays[1].element.identifier, one.identifier, one.machine.collision_count) == (
-            101,
-            101,
-            1,
-        )
-        assert one.state is Membership.IN
+        assert pool.stays[0].calls == ["register", "close"]  # to deregister would take the other host out
+        assert (pool.stays[1].element.identifier, one.upkeep.collision_count) == (101, 1)
+        assert one.is_registered
         one.want(False)
         await settle()
-        assert pool.stays[1].calls == ["start", "deregister", "close"]
+        assert pool.stays[1].calls == ["register", "deregister", "close"]
 
 
-async def test_two_sidecars_of_one_remote_server_keep_its_identifier_and_say_so() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        one.want(True)  # no fresh identifier: that of a remote server is its address
+async def test_two_sidecars_of_one_remote_server_keep_its_identifier_and_say_so(pool: PaperPool) -> None:
+    async with running() as one:  # no fresh identifier: that of a remote server is its address
+        one.want(True)
         await settle()
         assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
-        assert one.machine.problem == (
+        assert one.upkeep.problem == (
             "the sidecar at 127.0.0.9 port 5060 registers this server too: give each a handle of its own"
         )
         await settle()
-        assert (one.identifier, one.state) == (ELEMENT.identifier, Membership.IN)
+        assert (one.element.identifier, one.is_registered) == (ELEMENT.identifier, True)
+        assert len(pool.stays) == 2
 
 
-async def test_our_own_entry_is_no_collision() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
+async def test_our_own_entry_is_no_collision(pool: PaperPool) -> None:
+    async with joined() as one:
         assert one.check_listed(REGISTRAR, resolution(ELEMENT))
         await settle()
-        assert one.machine.collision_count == 0
+        assert one.upkeep.collision_count == 0
 
 
-async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
+async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before(pool: PaperPool) -> None:
+    async with joined() as one:
         assert one.check_listed(OTHER, resolution(replace(ELEMENT, user_transport=THEIRS)))
         await settle()
-        assert one.machine.collision_count == 0
+        assert one.upkeep.collision_count == 0
 
 
-async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_taken_for_it() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
-        client = pool.stays[-1]
-        for code, identifier in ((0x0005, 7), (0x0004, 101)):
-            refusal = RegistrationEvent(RegistrationEventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(code),))
-            client._on_event(refusal)
+async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_taken_for_it(
+    pool: PaperPool,
+) -> None:
+    async with joined() as one:
+        for code, identifier in (
+            (CauseCode.INCONSISTENT_POLICY, ELEMENT.identifier),
+            (CauseCode.NON_UNIQUE_PE_IDENTIFIER, 101),
+        ):
+            pool.stays[0].rejects = (Cause(code),)
+            one.register_again("")
             await settle()
-            assert one.identifier == identifier
-        assert one.machine.rejected_count == 2
+            pool.stays[0].rejects = ()
+            one.retry()
+            await until_async(lambda: one.is_registered)
+            assert one.element.identifier == identifier
+        assert one.upkeep.rejected_count == 2
 
 
-def test_identifiers_that_are_taken_again_and_again_are_replaced_at_a_bounded_rate() -> None:
-    """At once after the first collision, then once a second: the host that takes them must not win."""
-    fresh = iter(range(101, 200))
-    machine = RegistrationMachine(ELEMENT, lambda: next(fresh))
-    taken = RegistrationEvent(RegistrationEventKind.REJECTED, 0.0, REGISTRAR, "no", (Cause(0x0004),))
-    now, waits_s = 1000.0, []
-    machine.want(True, now)
-    for _ in range(6):
-        assert state_of(machine) is Membership.JOINING
-        machine.happened(replace(taken, at_s=now))
-        wait_s = (machine.next_deadline_s or now) - now
-        waits_s.append(wait_s)
-        if wait_s:
-            machine.want(False, now)  # who stops wanting it in between does not shorten the pause
-            machine.want(True, now)
-            machine.advance(now + 0.9 * wait_s)
-            assert state_of(machine) is Membership.WAITING
-        now += wait_s
-        machine.advance(now)
-    assert waits_s == [0, 1, 1, 1, 1, 1]
-    assert machine.element.identifier == 106
-    machine.happened(replace(taken, at_s=now + 10 * REJOIN_EVERY_S))
-    assert machine.state is Membership.JOINING
-
-
-def registered(new_identifier: Callable[[], int]) -> RegistrationMachine:
-    machine = RegistrationMachine(ELEMENT, new_identifier)
-    machine.want(True, 1000.0)
-    machine.happened(RegistrationEvent(RegistrationEventKind.REGISTERED, 1000.0, REGISTRAR, ""))
+def registered(
+    new_identifier: Callable[[], int], log: FilteringBoundLogger | None = None
+) -> tuple[PoolElementMachine, Upkeep]:
+    """Return a machine whose home has confirmed it, at 1000 s, and its upkeep."""
+    machine = PoolElementMachine([REGISTRAR], b"pool", ELEMENT, new_identifier=new_identifier)
+    upkeep = Upkeep(machine, log or get_logger("test"))
+    machine.start(1000.0)
+    machine.associated(1, REGISTRAR.endpoint, 1000.0)
+    machine.received(1, RegistrationResponse(b"pool", ELEMENT.identifier), 1000.0)
+    assert machine.is_registered
     machine.take_actions()
-    return machine
+    upkeep.happened(RegistrationEvent(RegistrationEventKind.REGISTERED, 1000.0, REGISTRAR, ""))
+    return machine, upkeep
 
 
 def lacking(at_s: float) -> Resolution:
@@ -158,117 +136,130 @@ def lacking(at_s: float) -> Resolution:
 
 
 def test_an_identifier_that_its_home_loses_again_and_again_is_replaced() -> None:
-    machine = registered(lambda: 101)
-    for second in (1001.0, 1002.0):
-        machine.check_listed(REGISTRAR, lacking(second), second)
-        assert machine.element.identifier == ELEMENT.identifier
-    machine.check_listed(REGISTRAR, lacking(1003.0), 1003.0)
+    machine, upkeep = registered(lambda: 101)
+    with capture_logs() as lines:
+        for second in (1001.0, 1002.0):
+            upkeep.check_listed(REGISTRAR, lacking(second), second)
+            assert machine.element.identifier == ELEMENT.identifier
+        upkeep.check_listed(REGISTRAR, lacking(1003.0), 1003.0)
     assert machine.element.identifier == 101
-    assert "identifier_contested" in [one.event for one in machine.take_actions() if isinstance(one, Tell)]
+    assert "identifier_contested" in [line["event"] for line in lines]
 
 
 @pytest.mark.parametrize(("registrar", "apart_s"), [(OTHER, 1.0), (REGISTRAR, 3.0)])
 def test_an_identifier_that_is_missed_elsewhere_or_now_and_then_stays(
     registrar: RegistrarAddress, apart_s: float
 ) -> None:
-    machine = registered(lambda: 101)
+    machine, upkeep = registered(lambda: 101)
     for number in range(1, 9):
-        machine.check_listed(registrar, lacking(1000 + number * apart_s), 1000 + number * apart_s)
+        upkeep.check_listed(registrar, lacking(1000 + number * apart_s), 1000 + number * apart_s)
     assert machine.element.identifier == ELEMENT.identifier
 
 
-async def test_the_host_that_takes_an_identifier_is_named() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
+async def test_the_host_that_takes_an_identifier_is_named(pool: PaperPool) -> None:
+    async with joined() as one:
         one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS)))
-        assert one.machine.taken_by == "127.0.0.9 port 5060"
+        assert one.upkeep.taken_by == "127.0.0.9 port 5060"
 
 
 def test_a_second_sidecar_of_the_server_is_told_of_after_a_while() -> None:
-    machine = registered(lambda: 101)
+    _, upkeep = registered(lambda: 101)
     twin = replace(ELEMENT, identifier=9)
     for second in (1001.0, 1003.0):
-        machine.check_listed(REGISTRAR, Resolution(b"p", True, None, (ELEMENT, twin), second, second), second)
-        assert machine.twin is None
-    machine.check_listed(REGISTRAR, Resolution(b"p", True, None, (ELEMENT, twin), 1004.5, 1004.5), 1004.5)
-    assert machine.twin == 9
-    assert "registered_twice" in [one.event for one in machine.take_actions() if isinstance(one, Tell)]
-    machine.check_listed(REGISTRAR, Resolution(b"p", True, None, (ELEMENT,), 1005.0, 1005.0), 1005.0)
-    assert machine.twin is None
+        upkeep.check_listed(REGISTRAR, Resolution(b"p", True, None, (ELEMENT, twin), second, second), second)
+        assert upkeep.twin is None
+    with capture_logs() as lines:
+        both = Resolution(b"p", True, None, (ELEMENT, twin), 1004.5, 1004.5)
+        upkeep.check_listed(REGISTRAR, both, 1004.5)
+    assert upkeep.twin == 9
+    assert "registered_twice" in [line["event"] for line in lines]
+    upkeep.check_listed(REGISTRAR, Resolution(b"p", True, None, (ELEMENT,), 1005.0, 1005.0), 1005.0)
+    assert upkeep.twin is None
 
 
 KEY = PoolKey(bytes(32)).server_key(Protocol.UDP, MINE.addresses[0], 5060)
 
 
 @contextlib.asynccontextmanager
-async def keyed(pool: FakePool) -> AsyncIterator[Registration]:
-    async with running(pool, KEY) as one:
-        one.on_collision = lambda: KEY.next_identifier(b"pool", one.identifier)
+async def keyed() -> AsyncIterator[Registration]:
+    kept = [ELEMENT.identifier]
+
+    def next_identifier() -> int:
+        kept.append(KEY.next_identifier(b"pool", kept[-1]))
+        return kept[-1]
+
+    async with running(KEY, next_identifier) as one:
         one.want(True)
         await settle()
         yield one
 
 
-async def test_each_stay_in_a_keyed_pool_has_another_identifier_and_leaving_is_said() -> None:
-    pool = FakePool()
-    async with keyed(pool) as one:
-        first = one.identifier
+async def test_each_stay_in_a_keyed_pool_has_another_identifier_and_leaving_is_said(pool: PaperPool) -> None:
+    async with keyed() as one:
+        first = one.element.identifier
         assert KEY.is_mine(b"pool", first)
         one.want(False)
-        await until_async(lambda: one.state is Membership.OUT)
+        async with asyncio.timeout(5):
+            await one.until_out()
+        assert one.state is RegistrationState.IDLE
         stay, farewell = pool.stays
-        assert stay.calls == ["start", "deregister", "close"]
-        assert (farewell.element.identifier, farewell.calls) == (KEY.leaving(b"pool", first), ["start"])
-        assert (farewell.element.life_ms, farewell.element.policy) == (2000, LeastUsed(0.999))
+        assert stay.calls == ["register", "deregister", "close"]
+        assert (farewell.element.identifier, farewell.calls) == (KEY.leaving(b"pool", first), ["register"])
+        assert farewell.element.life_ms == 2000
+        assert farewell.element.policy == least_used(0.999)
         one.want(True)
         await settle()
-        assert KEY.is_mine(b"pool", one.identifier)
-        assert one.identifier != first
-    assert farewell.calls == ["start", "close"]
+        assert KEY.is_mine(b"pool", one.element.identifier)
+        assert one.element.identifier != first
+    assert farewell.calls == ["register", "close"]
 
 
-async def test_a_collision_in_a_keyed_pool_leads_to_the_next_identifier() -> None:
-    pool = FakePool()
-    async with keyed(pool) as one:
-        first = one.identifier
+async def test_a_keyed_server_that_comes_back_while_it_leaves_is_reported_by_the_identifier_that_left(
+    pool: PaperPool,
+) -> None:
+    async with keyed() as one:
+        reported: list[int] = []
+        one.on_unconfirmed = lambda: reported.append(one.element.identifier)
+        first = one.element.identifier
+        pool.stays[0].is_refused = True
+        one.want(False)
+        one.want(True)
+        await until_async(lambda: one.is_registered)
+        assert reported == [first]
+        assert one.element.identifier == KEY.next_identifier(b"pool", first)
+
+
+async def test_a_collision_in_a_keyed_pool_leads_to_the_next_identifier(pool: PaperPool) -> None:
+    async with keyed() as one:
+        first = one.element.identifier
         mine = replace(ELEMENT, identifier=first)
         one.check_listed(REGISTRAR, resolution(replace(mine, user_transport=THEIRS)))
         await settle()
-        assert one.identifier == KEY.next_identifier(b"pool", first)
-        assert one.state is Membership.IN
+        assert one.element.identifier == KEY.next_identifier(b"pool", first)
+        assert one.is_registered
         assert len(pool.stays) == 2
 
 
-async def test_own_identifiers_in_a_keyed_pool_are_no_second_sidecar() -> None:
-    pool = FakePool()
-    async with keyed(pool) as one:
-        mine = replace(ELEMENT, identifier=one.identifier)
-        own = [KEY.next_identifier(b"pool", one.identifier), KEY.leaving(b"pool", one.identifier)]
-        others = [replace(ELEMENT, identifier=each) for each in own]
+async def test_own_identifiers_in_a_keyed_pool_are_no_second_sidecar(pool: PaperPool) -> None:
+    async with keyed() as one:
+        first = one.element.identifier
+        own = [KEY.next_identifier(b"pool", first), KEY.leaving(b"pool", first)]
+        mine, *others = [replace(ELEMENT, identifier=each) for each in (first, *own)]
         for second in (1.0, 10.0):
             now = time.monotonic() + second
-            one.machine.check_listed(REGISTRAR, Resolution(b"p", True, None, (mine, *others), now, now), now)
-        assert one.machine.twin is None
+            one.upkeep.check_listed(REGISTRAR, Resolution(b"p", True, None, (mine, *others), now, now), now)
+        assert one.upkeep.twin is None
 
 
-async def test_events_of_a_dropped_client_do_not_count() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
-        first = pool.stays[0]
-        assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
-        await settle()
-        first._on_event(RegistrationEvent(RegistrationEventKind.REGISTRAR_LOST, 0.0, REGISTRAR))
-        assert one.state is Membership.IN
-
-
-async def test_other_registrars_are_handed_on_and_kept_for_the_next_stay() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        await joined(one, pool)
+async def test_other_registrars_are_used_at_once_and_kept_for_the_next_stay(pool: PaperPool) -> None:
+    async with joined() as one:
         one.update_registrars([OTHER])
-        assert pool.stays[0].calls == ["start", "registrars 127.0.0.2"]
+        await until_async(lambda: one.registrar == OTHER)
+        one.want(False)
+        await settle()
+        one.want(True)
+        await settle()
+        assert one.registrar == OTHER
 
 
 @pytest.mark.parametrize(

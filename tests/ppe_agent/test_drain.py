@@ -19,27 +19,25 @@ from ppe_agent.configuration import load_configuration
 from ppe_agent.state import ServerState, StateDirectory
 
 from rserpool import PoolElement, RegistrarAddress, Resolution
-from tests.ppe_agent.fakes import FakePool, settle
-from tests.ppe_agent.whole_agent import patch, write
+from tests.ppe_agent.fakes import PaperPool, settle
+from tests.ppe_agent.whole_agent import patch, registered, write
 from tests.support.waiting import until_async
 
 
 @pytest.fixture
-async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Agent, FakePool]]:
+async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Agent, PaperPool]]:
     """An agent whose two ASes are in their pool."""
-    pool = FakePool()
+    pool = PaperPool()
     patch(monkeypatch.setattr, pool)
     write(tmp_path, 5060, 5070)
     agent = Agent(load_configuration(tmp_path / "agent.toml"))
     registrations = [one.registration for one in agent._servers.running]
-    running = [asyncio.create_task(one.run()) for one in registrations]
     for one in registrations:
         one.want(True)
     await settle()
     yield agent, pool
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    for one in registrations:
+        await one.close()
 
 
 @pytest.mark.parametrize(
@@ -47,17 +45,17 @@ async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     ['"as": 5', '"as": "sip-5060"', '"names": ["sip-5060"]', '"name": 5', '"name": true', '"wait": 1'],
 )
 async def test_a_request_with_a_key_that_is_not_known_drains_nobody(
-    joined: tuple[Agent, FakePool], wrong: str
+    joined: tuple[Agent, PaperPool], wrong: str
 ) -> None:
     agent, pool = joined
     for command in ("drain", "undrain"):
         answer = await agent._control.answer(f'{{"command": "{command}", {wrong}}}\n'.encode())
         assert "nothing was done" in answer["error"]
-    assert [stay.calls for stay in pool.stays] == [["start"], ["start"]]
+    assert [stay.calls for stay in pool.stays] == [["register"], ["register"]]
 
 
 async def test_every_registrar_is_told_before_the_disk_is_asked(
-    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, pool = joined
     saved: list[tuple[str, bool, list[list[str]]]] = []
@@ -67,13 +65,13 @@ async def test_every_registrar_is_told_before_the_disk_is_asked(
 
     monkeypatch.setattr(StateDirectory, "save", save)
     await agent._drain({"command": "drain"})
-    told = [["start", "deregister"], ["start", "deregister"]]
+    told = [["register", "deregister"], ["register", "deregister"]]
     assert [calls[:2] for _, _, found in saved for calls in found] == told * 2
     assert [(name, drained) for name, drained, _ in saved] == [("sip-5060", True), ("sip-5070", True)]
 
 
 async def test_a_slow_disk_holds_up_nothing_but_the_answer(
-    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands are written in the order in which they were given, so the last one counts."""
     agent, pool = joined
@@ -88,7 +86,7 @@ async def test_a_slow_disk_holds_up_nothing_but_the_answer(
     await settle()
     assert not any(one.done() for one in commands)
     assert [one.is_drained for one in agent._servers.running] == [True, False]
-    assert [stay.calls[:2] for stay in pool.stays[:2]] == [["start", "deregister"]] * 2
+    assert [stay.calls[:2] for stay in pool.stays[:2]] == [["register", "deregister"]] * 2
     commands[1].cancel()  # whoever asked is gone: it is written none the less, in its turn
     disk_goes_on.set()
     await asyncio.gather(*commands, return_exceptions=True)
@@ -98,7 +96,7 @@ async def test_a_slow_disk_holds_up_nothing_but_the_answer(
 
 
 async def test_a_full_disk_is_told_to_who_drains(
-    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, _ = joined
 
@@ -112,17 +110,17 @@ async def test_a_full_disk_is_told_to_who_drains(
 
 
 async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
-    joined: tuple[Agent, FakePool], tmp_path: Path
+    joined: tuple[Agent, PaperPool], tmp_path: Path
 ) -> None:
     agent, pool = joined
     agent._path = tmp_path / "agent.toml"
     agent._path.write_text(agent._path.read_text().replace("5070\n", "5080\n"))
-    pool.stays[1].confirms.clear()
+    pool.stays[1].hold()
     reload = asyncio.create_task(agent._reload())
     await settle()
-    assert pool.stays[1].calls == ["start", "deregister"]
+    assert pool.stays[1].calls == ["register", "deregister"]
     await agent._drain({})
-    pool.stays[1].confirms.set()
+    pool.stays[1].release()
     await reload
     assert [(one.config.port, one.is_drained) for one in agent._servers.running] == [
         (5060, True),
@@ -132,22 +130,22 @@ async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
 
 
 async def test_drain_of_a_server_that_a_second_sidecar_has_in_says_so(
-    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent, _ = joined
     first = agent._servers.running[0]
-    machine = first.registration.machine
-    registrar = machine.registrar
+    upkeep, element = first.registration.upkeep, first.registration.element
+    registrar = first.registration.registrar
     assert registrar is not None
-    twin = replace(machine.element, identifier=9)
+    twin = replace(element, identifier=9)
 
     def hear(*elements: PoolElement) -> None:
         for later_s in (1.0, 10.0):
             now = time.monotonic() + later_s
             answer = Resolution(first.registration.handle, True, None, elements, now, now)
-            machine.check_listed(registrar, answer, now)
+            upkeep.check_listed(registrar, answer, now)
 
-    hear(machine.element, twin)
+    hear(element, twin)
     assert first.describe([])["twin"] == "00000009"
     with pytest.raises(
         ControlError, match=r"not out of its pool: sip-5060: another sidecar has .* 00000009; drain it"
@@ -165,12 +163,12 @@ async def test_drain_of_a_server_that_a_second_sidecar_has_in_says_so(
 
 
 async def test_a_reload_does_not_make_it_gone(
-    joined: tuple[Agent, FakePool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It left unconfirmed, and is moved to another port then: its identifier may be listed still."""
     monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
     agent, pool = joined
-    pool.stays[1].confirmed = False
+    pool.stays[1].is_refused = True
     await agent._drain({})
     agent._path = tmp_path / "agent.toml"
     agent._path.write_text(agent._path.read_text().replace("5070\n", "5080\n"))
@@ -190,12 +188,12 @@ def seen_without_it(agent: Agent, position: int) -> None:
 
 
 async def test_a_drain_that_waits_fails_when_no_registrar_confirmed_that_the_server_left(
-    joined: tuple[Agent, FakePool], monkeypatch: pytest.MonkeyPatch
+    joined: tuple[Agent, PaperPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until one of them is seen without it."""
     monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
     agent, pool = joined
-    pool.stays[1].confirmed = False
+    pool.stays[1].is_refused = True
     for _ in range(2):
         with pytest.raises(ControlError, match=r"^drained, but no registrar confirmed that sip-5070 left: "):
             await agent._drain({"wait": True})
@@ -207,12 +205,12 @@ async def test_a_drain_that_waits_fails_when_no_registrar_confirmed_that_the_ser
 
 
 async def test_a_drain_that_waits_ends_once_the_registrars_were_seen_without_the_server(
-    joined: tuple[Agent, FakePool],
+    joined: tuple[Agent, PaperPool],
 ) -> None:
     agent, pool = joined
-    pool.stays[1].confirmed = False
+    pool.stays[1].is_refused = True
     waiting = asyncio.create_task(agent._drain({"wait": True}))
-    await until_async(lambda: pool.stays[1].calls == ["start", "deregister", "close"])
+    await until_async(lambda: pool.stays[1].calls == ["register", "deregister", "close"])
     assert not waiting.done()
     seen_without_it(agent, 1)
     assert [one["state"] for one in (await waiting)["as"]] == ["drained"] * 2
@@ -224,7 +222,7 @@ async def test_a_server_that_an_earlier_run_may_have_left_registered_is_not_take
 ) -> None:
     """An agent that was killed and started again, and reaches no registrar; the AS 5070 is new."""
     monkeypatch.setattr(servers, "_SEEN_GONE_S", 0.05)
-    patch(monkeypatch.setattr, FakePool())
+    patch(monkeypatch.setattr, PaperPool())
     write(tmp_path, 5060)
     Agent(load_configuration(tmp_path / "agent.toml"))
     write(tmp_path, 5060, 5070)
@@ -242,7 +240,7 @@ async def test_a_server_that_an_earlier_run_may_have_left_registered_is_not_take
 async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pool = FakePool()
+    pool = PaperPool()
     patch(monkeypatch.setattr, pool)
     write(tmp_path, 5060, 5070)
     config = (tmp_path / "agent.toml").read_text().replace('["10.20.0.1"]', '"multicast"')
@@ -254,7 +252,7 @@ async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     assert StateDirectory(tmp_path / "state").load("sip-5060").drained
     await agent._reload()
     agent._on_registrars([RegistrarAddress("10.20.0.1")])
-    await until_async(lambda: len(pool.stays) == 1)
+    await until_async(lambda: registered(agent) == 1)
     assert [one.describe([])["state"] for one in agent._servers.running] == ["drained", "in"]
     await asyncio.gather(*(one.close() for one in agent._servers.running))
 

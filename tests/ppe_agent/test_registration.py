@@ -8,71 +8,106 @@ from typing import Any
 import pytest
 from ppe_agent import lookup, registration
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
-from ppe_agent.registration import Membership, Registration, is_listed
+from ppe_agent.registration import Registration, is_listed
 from structlog.testing import capture_logs
 
-from rserpool import LeastUsed, RegistrarAddress, RegistrationEventKind, Resolution
-from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakePool, FakeRegistrarClient, running, settle
+from rserpool import Cause, CauseCode, RegistrarAddress, RegistrationState, Resolution
+from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakeRegistrarClient, PaperPool, running, settle
+from tests.ppe_agent.fakes import pool as pool  # the fixture
+from tests.rserpool.paper_registrars import least_used
 from tests.support.waiting import until_async
 
 
-def state_of(one: Registration) -> Membership:
+def state_of(one: Registration) -> RegistrationState:
     return one.state
 
 
-async def test_a_server_joins_and_leaves_as_wanted() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        assert state_of(one) is Membership.OUT
+async def test_a_server_joins_and_leaves_as_wanted(pool: PaperPool) -> None:
+    async with running() as one:
+        assert state_of(one) is RegistrationState.IDLE
         one.want(True)
         await settle()
-        assert state_of(one) is Membership.IN
+        assert one.is_registered
         one.want(False)
         await settle()
-        assert state_of(one) is Membership.OUT
-        assert [stay.calls for stay in pool.stays] == [["start", "deregister", "close"]]
+        assert state_of(one) is RegistrationState.IDLE
+        assert [stay.calls for stay in pool.stays] == [["register", "deregister", "close"]]
         one.want(True)
         await settle()
-        assert pool.stays[1].calls == ["start"]
+        assert pool.stays[1].calls == ["register"]
 
 
-async def test_a_server_comes_back_only_when_leaving_is_over() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_a_server_comes_back_only_when_leaving_is_over(pool: PaperPool) -> None:
+    async with running() as one:
         one.want(True)
         await settle()
-        pool.stays[0].confirms.clear()
+        pool.stays[0].hold()
         one.want(False)
         await settle()
-        assert state_of(one) is Membership.LEAVING
+        assert state_of(one) is RegistrationState.DEREGISTERING
         one.want(True)
         await settle()
         assert len(pool.stays) == 1
-        pool.stays[0].confirms.set()
+        pool.stays[0].release()
         await settle()
-        assert pool.stays[0].calls[-1] == "close"
-        assert pool.stays[1].calls == ["start"]
+        assert pool.stays[0].calls == ["register", "deregister", "close"]
+        assert pool.stays[1].calls == ["register"]
 
 
-async def test_the_load_of_the_moment_is_registered_and_updated() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
-        one.update_policy(LeastUsed(0.5))
+async def test_the_load_of_the_moment_is_registered_and_updated(pool: PaperPool) -> None:
+    async with running() as one:
+        one.update_policy(least_used(0.5))
         one.want(True)
         await settle()
-        assert pool.stays[0].element == replace(ELEMENT, policy=LeastUsed(0.5))
-        one.update_policy(LeastUsed(0.75))
-        assert pool.stays[0].calls == ["start", f"update {LeastUsed(0.75)}"]
+        one.update_policy(least_used(0.75))
+        await settle()
+        policies = [element.policy for element in pool.stays[0].registered]
+        assert policies == [least_used(0.5), least_used(0.75)]
 
 
-async def test_a_registration_says_why_it_is_not_in() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_a_registration_says_why_it_is_not_in(pool: PaperPool) -> None:
+    async with running() as one:
+        pool.registrars[REGISTRAR.endpoint].rejects = (Cause(CauseCode.INCONSISTENT_POLICY),)
         one.want(True)
         await settle()
-        pool.stays[0].tell(RegistrationEventKind.REJECTED, REGISTRAR, "all elements must agree on the policy")
-        assert state_of(one) is Membership.JOINING
-        assert one.machine.problem == "registrar 127.0.0.1 refuses it: all elements must agree on the policy"
+        assert state_of(one) is RegistrationState.WAITING
+        assert one.upkeep.problem == (
+            "registrar 127.0.0.1 refuses it: the policy differs from that of the pool (cause 0x0005); next "
+            'attempt in 1 s. Set policy to that of the pool\'s other members (here it is "least-used"), or '
+            "take another handle"
+        )
+
+
+async def test_an_address_that_is_not_on_this_host_is_tried_again_with_the_reason_told(
+    pool: PaperPool,
+) -> None:
+    pool.is_broken = True
+    async with running() as one:
+        with capture_logs() as lines:
+            one.want(True)
+            await settle()
+        assert one.upkeep.problem == "can't register: Cannot assign requested address"
+        assert [line["event"] for line in lines] == ["registration_failed"]
+        pool.is_broken = False
+        await until_async(lambda: one.is_registered)
+        assert one.upkeep.problem is None
+
+
+async def test_a_server_that_was_in_and_left_unconfirmed_is_doubted_and_all_registrars_are_told(
+    pool: PaperPool,
+) -> None:
+    async with running() as one:
+        for was_in in (False, True):
+            reports: list[bool] = []
+            one.on_unconfirmed = partial(reports.append, True)
+            one.want(True)
+            if was_in:
+                await settle()
+                pool.stays[-1].is_refused = True
+            one.want(False)
+            await settle()
+            assert one.state is RegistrationState.IDLE
+            assert (reports, one.is_unconfirmed) == ([True], was_in)
 
 
 def resolution(*identifiers: int, asked_at_s: float = 1e9) -> Resolution:
@@ -88,32 +123,36 @@ def test_listed_or_not_or_not_to_be_told(identifiers: tuple[int, ...], listed: b
     assert is_listed(resolution(*identifiers), 7) is listed
 
 
-async def test_a_missing_element_is_registered_again_but_not_on_old_news() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_a_missing_element_is_registered_again_but_not_on_old_news(pool: PaperPool) -> None:
+    async with running() as one:
         assert one.check_listed(OTHER, resolution()) is False  # out of the pool: all is right
         one.want(True)
         await settle()
         assert one.check_listed(OTHER, resolution(7)) is True
         before = asyncio.get_running_loop().time() - 1
         assert one.check_listed(OTHER, resolution(asked_at_s=before)) is False
-        assert pool.stays[0].calls == ["start"]
+        assert pool.stays[0].calls == ["register"]
         assert one.check_listed(REGISTRAR, resolution(1, 2)) is False
-        assert pool.stays[0].calls == ["start", "again not listed by 127.0.0.1"]
-        assert one.machine.missing_count == 1
+        assert pool.stays[0].calls == ["register", "register"]
+        assert one.upkeep.missing_count == 1
 
 
-async def test_a_home_that_nobody_confirms_is_left() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_a_home_that_nobody_confirms_is_left(pool: PaperPool) -> None:
+    async with running() as one:
+        one.update_registrars([REGISTRAR, OTHER])
         one.want(True)
         await settle()
+        home = one.registrar
+        assert home
+        other = REGISTRAR if home == OTHER else OTHER
         for half_seconds in range(6):
-            one.check_listed(REGISTRAR, resolution(7, asked_at_s=1e9 + half_seconds / 2))
-            one.check_listed(OTHER, resolution(asked_at_s=1e9 + half_seconds / 2))
-        assert "leave" not in pool.stays[0].calls
-        one.check_listed(OTHER, resolution(asked_at_s=1e9 + 3))
-        assert pool.stays[0].calls.count("leave") == 1
+            one.check_listed(home, resolution(7, asked_at_s=1e9 + half_seconds / 2))
+            one.check_listed(other, resolution(asked_at_s=1e9 + half_seconds / 2))
+            await settle()
+        assert one.registrar == home
+        one.check_listed(other, resolution(asked_at_s=1e9 + 3))
+        await settle()
+        assert one.registrar == other
 
 
 async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
@@ -121,22 +160,21 @@ async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
 ) -> None:
     """In a large pool a registrar never says so."""
     monkeypatch.setattr(registration, "DOUBTFUL_LIVES", 0.05)
-    async with running(FakePool()) as one:
+    async with running() as one:
         one.doubt()
         assert one.check_listed(OTHER, resolution(*range(100, 228))) is None
         assert one.is_unconfirmed
         await until_async(lambda: not one.is_unconfirmed)
 
 
-async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded() -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded(pool: PaperPool) -> None:
+    async with running() as one:
         one.want(True)
         await settle()
         for identifiers, heeded in ((range(100, 228), True), (range(1, 129), True), ((7,), False)):
             one.check_listed(OTHER, resolution(*identifiers))
-            assert pool.stays[0].heeds_silence is heeded
-        assert pool.stays[0].calls == ["start"]
+            assert one._machine.silence.is_heeded is heeded
+        assert pool.stays[0].calls == ["register"]
 
 
 class Watched:
@@ -173,9 +211,10 @@ async def test_a_registrar_that_never_answers_is_told_of_once(monkeypatch: pytes
     assert [one["registrar"] for one in warnings] == [str(OTHER)]
 
 
-async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    pool = FakePool()
-    async with running(pool) as one:
+async def test_every_registrar_is_asked_again_and_again(
+    pool: PaperPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as one:
         watched = Watched(monkeypatch, one)
         first, second = watched.clients.values()
         await asyncio.sleep(0.05)
@@ -185,9 +224,9 @@ async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.Monk
         assert watched.watches.listed_by(one) == []
         first.elements = (ELEMENT,)
         await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
-        assert pool.stays[0].calls == ["start"]
+        assert pool.stays[0].calls == ["register"]
         first.elements = ()
-        await until_async(lambda: "again not listed by 127.0.0.1" in pool.stays[0].calls)
+        await until_async(lambda: len(pool.stays[0].registered) > 1)
         assert watched.watches.listed_by(one) == []
         first.elements = (ELEMENT,)
         await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
@@ -200,8 +239,10 @@ async def test_every_registrar_is_asked_again_and_again(monkeypatch: pytest.Monk
         assert second.is_closed
 
 
-async def test_a_fault_in_the_reading_of_an_answer_ends_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(FakePool()) as one:
+async def test_a_fault_in_the_reading_of_an_answer_ends_the_agent(
+    pool: PaperPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as one:
         watched = Watched(monkeypatch, one)
         one.want(True)
         monkeypatch.setattr(one, "check_listed", lambda *_: 1 / 0)

@@ -15,9 +15,9 @@ from ppe_agent import configuration, lookup, server
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.lookup import RegistrarWatch
-from ppe_agent.registration import Registration
 
-from tests.ppe_agent.fakes import FakePool, FakeRegistrarClient
+from tests.ppe_agent.fakes import FakeRegistrarClient, PaperPool
+from tests.rserpool.paper_sockets import install
 from tests.support.waiting import until_async
 
 PATIENCE_S = 20
@@ -41,10 +41,10 @@ type = "tcp"
 """
 
 
-def patch(set_to: Callable[[Any, str, Any], None], pool: FakePool) -> None:
+def patch(set_to: Callable[[Any, str, Any], None], pool: PaperPool) -> None:
     """Put fakes in the place of all that would need a network."""
     set_to(configuration, "is_on_this_host", lambda address: True)
-    set_to(server, "Registration", partial(Registration, make_client=pool.make))
+    install(set_to, pool)
     set_to(server, "make_check", lambda *_: SimpleNamespace(kind="fake", target="here", run=_always_well))
     watch = partial(RegistrarWatch, make_client=cast(Any, FakeRegistrarClient))
     set_to(lookup, "RegistrarWatch", watch)
@@ -53,9 +53,9 @@ def patch(set_to: Callable[[Any, str, Any], None], pool: FakePool) -> None:
 @contextlib.asynccontextmanager
 async def running(
     directory: Path, monkeypatch: pytest.MonkeyPatch, *ports: int
-) -> AsyncIterator[tuple[Agent, FakePool, Callable[[], None]]]:
+) -> AsyncIterator[tuple[Agent, PaperPool, Callable[[], None]]]:
     """Run an agent with a server at each port until the block ends or the third item is called."""
-    pool = FakePool()
+    pool = PaperPool()
     patch(monkeypatch.setattr, pool)
     monkeypatch.setattr(gc, "freeze", lambda: None)
     write(directory, *ports)
@@ -63,12 +63,16 @@ async def running(
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))
     try:
-        await until_async(lambda: task.done() or len(pool.stays) == len(ports))
+        await until_async(lambda: task.done() or registered(agent) == len(ports))
         yield agent, pool, stop.set
     finally:
         stop.set()
         async with asyncio.timeout(PATIENCE_S):
             await task
+
+
+def registered(agent: Agent) -> int:
+    return sum(server.registration.is_registered for server in agent._servers.running)
 
 
 def write(directory: Path, *ports: int) -> None:

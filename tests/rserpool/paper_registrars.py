@@ -80,13 +80,22 @@ POLICY_MISMATCH = Cause(CauseCode.INCONSISTENT_POLICY)
 class JoinedElement:
     """One pool element and several registrars on a clock that the test moves with `run`."""
 
-    def __init__(self, *, registrars: list[RegistrarAddress] | None = None, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        registrars: list[RegistrarAddress] | None = None,
+        pinned: bool = False,
+        new_identifier: Callable[[], int] | None = None,
+        is_keyed: bool = False,
+    ) -> None:
         self.now = 100.0
         self.addresses = REGISTRARS if registrars is None else registrars
         self.registrars = {
             address.endpoint: PaperRegistrar(0x100 + i) for i, address in enumerate(self.addresses)
         }
-        self.machine = PoolElementMachine(self.addresses, HANDLE, ELEMENT, pinned=pinned)
+        self.machine = PoolElementMachine(
+            self.addresses, HANDLE, ELEMENT, pinned=pinned, new_identifier=new_identifier, is_keyed=is_keyed
+        )
         self.events: list[Event] = []
         self.associations: dict[int, tuple[str, int]] = {}
         self.closed: list[tuple[float, int]] = []

@@ -3,8 +3,11 @@
 import errno
 import socket
 from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from rserpool.aio import driver
 from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
@@ -133,9 +136,14 @@ class PaperSocket:
         self._theirs.close()
 
 
+def install(set_to: Callable[[Any, str, Any], None], network: PaperNetwork) -> None:
+    """Let the clients open sockets of this network; `set_to` is `setattr`, or a monkeypatch's."""
+    set_to(driver, "SctpSocket", network.socket)
+
+
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> PaperNetwork:
     """Let the clients open paper sockets."""
     network = PaperNetwork()
-    monkeypatch.setattr("rserpool.aio.driver.SctpSocket", network.socket)
+    install(monkeypatch.setattr, network)
     return network

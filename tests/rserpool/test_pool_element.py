@@ -9,6 +9,8 @@ from rserpool.element import (
     LEAVE_SILENT_AFTER_S,
     MAX_ASSOCIATIONS,
     PINNED_RESPONSE_TIMEOUT_S,
+    REJOIN_EVERY_S,
+    REOPEN_AFTER_S,
     RESPONSE_TIMEOUT_S,
     TRANSITIONS,
     UNASKED_STAY_S,
@@ -195,14 +197,18 @@ def test_a_rejected_renewal_keeps_the_association_that_holds_the_registration(jo
     assert joined.association_with(first)
 
 
-def test_an_element_that_deregisters_is_gone_and_its_machine_stops(joined: JoinedElement) -> None:
+def test_an_element_that_deregisters_is_gone_and_its_machine_is_idle_again(joined: JoinedElement) -> None:
     registrar = joined.at(joined.machine.registrar)
     joined.machine.deregister(joined.now)
     joined.settle()
     assert registrar.pools == {HANDLE: {}}
-    assert joined.kinds[-2:] == [EventKind.DEREGISTERED, EventKind.STOPPED]
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED]
+    assert joined.machine.state is State.IDLE
     assert joined.is_closed
     assert joined.machine.next_deadline_s is None
+    joined.start()
+    assert registrar.pools == {HANDLE: {ELEMENT.identifier: ELEMENT}}
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED, EventKind.REGISTERED]
 
 
 def test_deregistration_ends_without_an_answer_too(joined: JoinedElement) -> None:
@@ -220,7 +226,7 @@ def test_deregistration_ends_when_the_registrar_goes(joined: JoinedElement) -> N
     joined.machine.deregister(joined.now)
     joined.settle()
     joined.kill(joined.machine._chosen)
-    assert joined.machine.state is State.STOPPED
+    assert joined.machine.state is State.IDLE
     assert joined.is_closed
 
 
@@ -251,12 +257,13 @@ def test_deregistration_ends_at_once_when_there_is_no_registrar(joined: JoinedEl
     idle = JoinedElement()
     idle.machine.deregister(idle.now)
     idle.settle()
-    assert [event.detail for event in idle.events] == ["it was never registered"]
+    assert idle.events == []
     for address in REGISTRARS:
         joined.kill(address)
     joined.machine.deregister(joined.now)
     joined.settle()
-    assert joined.machine.state is State.STOPPED
+    assert joined.machine.state is State.IDLE
+    assert joined.kinds[-1] is EventKind.UNCONFIRMED
     assert joined.events[-1].detail == "there is no registrar to tell"
 
 
@@ -437,6 +444,10 @@ def deregister(machine: Observed) -> None:
     machine.deregister(0.0)
 
 
+def take_identifier(machine: Observed) -> None:
+    machine.identifier_taken(0.0, is_certain=True)
+
+
 WAYS: dict[State, list[Callable[[Observed], None]]] = {
     State.IDLE: [],
     State.CONNECTING: [start],
@@ -445,7 +456,8 @@ WAYS: dict[State, list[Callable[[Observed], None]]] = {
     State.RENEWING: [start, associate, accept, renew],
     State.WAITING: [start, associate, reject],
     State.DEREGISTERING: [start, associate, accept, deregister],
-    State.STOPPED: [start, associate, lambda machine: machine.stop(0.0)],
+    State.RETURNING: [start, associate, accept, deregister, start],
+    State.PAUSED: [start, associate, accept, take_identifier],
 }
 
 
@@ -485,6 +497,8 @@ def give(machine: Observed, what: Input) -> None:
             renew(machine)
         case Input.TAKEN_OVER:
             take_over(machine)
+        case Input.IDENTIFIER_TAKEN:
+            take_identifier(machine)
         case Input.DEREGISTER:
             deregister(machine)
         case Input.DEREGISTERED:
@@ -526,8 +540,13 @@ def test_every_state_takes_every_input_as_its_table_says(state: State, what: Inp
 
 
 @pytest.mark.parametrize("state", State)
-def test_every_state_can_be_left_but_the_last(state: State) -> None:
-    assert bool(TRANSITIONS[state]) is (state is not State.STOPPED)
+def test_from_every_state_it_is_idle_after_a_stop_and_registers_after_a_start(state: State) -> None:
+    machine = in_state(state)
+    machine.stop(0.0)
+    assert machine.state is State.IDLE
+    for step in WAYS[State.REGISTERED]:
+        step(machine)
+    assert machine.is_registered
 
 
 def test_any_two_inputs_leave_the_machine_in_its_states() -> None:
@@ -539,8 +558,103 @@ def test_any_two_inputs_leave_the_machine_in_its_states() -> None:
                 give(machine, first)
                 give(machine, second)
                 machine.stop(1.0)
-                assert machine.state is (State.STOPPED)
+                assert machine.state is State.IDLE
                 assert machine.next_deadline_s is None
+
+
+def test_an_element_wanted_again_while_it_leaves_registers_when_it_has_left(
+    joined: JoinedElement,
+) -> None:
+    registrar = joined.at(joined.machine.registrar)
+    association = joined.association_with(joined.machine.registrar)
+    registrar.frozen = True
+    joined.machine.deregister(joined.now)
+    joined.machine.start(joined.now)
+    joined.settle()
+    assert joined.machine.state is State.RETURNING
+    assert [type(message) for message in registrar.unread] == [asap.Deregistration]
+    for reply in registrar.thaw():
+        joined.receive(association, reply)
+    assert joined.is_closed
+    joined.run(0)
+    assert joined.machine.is_registered
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED, EventKind.REGISTERED]
+
+
+def test_an_element_no_longer_wanted_while_it_returns_stays_out(joined: JoinedElement) -> None:
+    joined.at(joined.machine.registrar).frozen = True
+    joined.machine.deregister(joined.now)
+    joined.machine.start(joined.now)
+    joined.machine.deregister(joined.now)
+    joined.settle()
+    joined.run(10)
+    assert joined.machine.state is State.IDLE
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.UNCONFIRMED]
+
+
+def taken_from(joined: JoinedElement) -> None:
+    joined.machine.identifier_taken(joined.now, is_certain=True)
+    joined.settle()
+    joined.run(0)
+
+
+def test_a_taken_identifier_is_replaced_without_a_word_at_a_bounded_rate() -> None:
+    """At once after the first time, then once a second: the host that takes them must not win."""
+    fresh = itertools.count(0xB001)
+    joined = JoinedElement(new_identifier=lambda: next(fresh)).start()
+    taken_from(joined)
+    assert joined.machine.element.identifier == 0xB001
+    assert joined.machine.is_registered
+    assert not any(isinstance(message, asap.Deregistration) for _, _, message in joined.sent)
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.STOPPED, EventKind.REGISTERED]
+    for _ in range(3):
+        taken_from(joined)
+        assert joined.machine.state is State.PAUSED
+        joined.machine.deregister(joined.now)
+        assert (joined.machine.state, joined.machine.next_deadline_s) == (State.IDLE, None)
+        joined.start()  # it does not shorten the pause
+        joined.run(REJOIN_EVERY_S - 0.01)
+        assert joined.machine.state is State.PAUSED
+        joined.run(0.01)
+        assert joined.machine.is_registered
+    assert joined.machine.element.identifier == 0xB004
+    joined.run(10 * REJOIN_EVERY_S)
+    taken_from(joined)
+    assert joined.machine.state is State.REGISTERED
+
+
+def test_an_identifier_that_cannot_change_is_kept_unless_another_host_is_seen_to_have_it(
+    joined: JoinedElement,
+) -> None:
+    assert not joined.machine.identifier_taken(joined.now, is_certain=False)
+    assert joined.machine.is_registered
+    taken_from(joined)
+    assert joined.kinds == [EventKind.REGISTERED, EventKind.STOPPED, EventKind.REGISTERED]
+    assert joined.machine.element == ELEMENT
+
+
+def test_in_a_keyed_pool_no_two_stays_have_the_same_identifier() -> None:
+    fresh = itertools.count(0xB001)
+    joined = JoinedElement(new_identifier=lambda: next(fresh), is_keyed=True).start()
+    assert joined.machine.element.identifier == 0xB001, "an earlier run may have had the one it was made with"
+    joined.machine.deregister(joined.now)
+    joined.settle()
+    assert joined.machine.element.identifier == 0xB001, "it is looked up until it is gone"
+    joined.start()
+    assert joined.machine.element.identifier == 0xB002
+    taken_from(joined)
+    assert joined.machine.element.identifier == 0xB003, "the fresh one is used first"
+
+
+def test_a_socket_that_cannot_be_opened_is_tried_again_and_no_registrar_is_blamed() -> None:
+    joined = JoinedElement()
+    joined.machine.start(joined.now)
+    (connect,) = joined.machine.take_actions()
+    joined.machine.unopened(joined.now, "Cannot assign requested address")
+    joined.settle()
+    assert [(event.kind, event.registrar) for event in joined.events] == [(EventKind.UNOPENED, None)]
+    joined.machine.advance(joined.now + REOPEN_AFTER_S)
+    assert joined.machine.take_actions() == [connect]
 
 
 def test_a_lost_registrar_is_replaced_in_the_same_instant(joined: JoinedElement) -> None:
@@ -861,7 +975,7 @@ def test_pinned_ends_with_its_registrar(silently: bool) -> None:
         joined.run(0.2)
     else:
         joined.kill(REGISTRARS[0])
-    assert joined.machine.state is State.STOPPED
+    assert joined.machine.state is State.IDLE
     assert joined.is_closed
     joined.run(60)
     assert len(registrations(joined)) == (2 if silently else 1)

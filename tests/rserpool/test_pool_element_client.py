@@ -58,13 +58,37 @@ class TestElement:
         assert network.sockets[0].options["listens"], "takeovers come as associations of others"
         assert network.sockets[0].options["local_addresses"] == ("10.0.1.1",)
         assert await element.deregister()
-        assert element.state is State.STOPPED
-        assert [event.kind for event in events][-2:] == [EventKind.DEREGISTERED, EventKind.STOPPED]
+        assert element.state is State.IDLE
+        assert [event.kind for event in events] == [EventKind.REGISTERED, EventKind.DEREGISTERED]
         assert network.open_sockets == []
         assert not any(registrar.pools.get(HANDLE) for registrar in network.registrars.values())
 
     async def test_deregistering_something_never_started_returns(self, events: list[Event]) -> None:
         assert await self.make(events).deregister() is False
+
+    async def test_wanted_again_while_it_leaves_it_comes_back_on_another_socket(
+        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+    ) -> None:
+        element.want(False)
+        element.want(True)
+        await until_async(lambda: len(network.sockets) == 2 and element.is_registered)
+        assert len(network.open_sockets) == 1
+        assert [event.kind for event in events] == [
+            EventKind.REGISTERED,
+            EventKind.DEREGISTERED,
+            EventKind.REGISTERED,
+        ]
+
+    async def test_an_address_that_is_not_there_yet_is_tried_again(
+        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[Event]
+    ) -> None:
+        network.is_broken = True
+        element = self.make(events)
+        element.want(True)
+        assert [(event.kind, event.detail) for event in events] == [(EventKind.UNOPENED, "no SCTP here")]
+        network.is_broken = False
+        await until_async(lambda: element.is_registered)
+        await element.close()
 
     async def test_follows_changes(self, element: PoolElementClient, network: PaperNetwork) -> None:
         element.update_policy(least_used(0.75))

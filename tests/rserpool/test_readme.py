@@ -33,6 +33,6 @@ async def test_example_shows_the_members_and_registers_until_it_deregisters(
     await main  # type: ignore[misc]
     shown = capsys.readouterr().out.splitlines()
     assert shown[0].startswith("0000a001 10.0.1.1 5060 LeastUsed")
-    assert [line.split()[0] for line in shown[1:]] == ["registered", "deregistered", "stopped"]
+    assert [line.split()[0] for line in shown[1:]] == ["registered", "deregistered"]
     assert handlespace[HANDLE] == {ELEMENT.identifier: ELEMENT}
     assert network.open_sockets == []

@@ -286,8 +286,9 @@ class Driver(Generic[M, E]):
     `registrars` are the endpoints that the machine may want to reach, `local_addresses` the IP addresses to
     speak from (default: the system's choice). `listens`: others may set up associations too; such an
     association counts as a registrar's only when it is proved to be. `reply` gives what is owed to any sender
-    of a message, proved or not. `on_open` is called with the port of every socket that is opened. After every
-    input that the owner gives to the machine it calls `run`.
+    of a message, proved or not. `on_open` is called with the port of every socket that is opened,
+    `on_unopened` with the reason when one can't be opened to connect with; without it, that counts as a
+    failure to connect. After every input that the owner gives to the machine it calls `run`.
     """
 
     def __init__(
@@ -301,6 +302,7 @@ class Driver(Generic[M, E]):
         listens: bool = True,
         reply: Callable[[M], M | None] = lambda message: None,
         on_open: Callable[[int], None] = lambda port: None,
+        on_unopened: Callable[[str], None] | None = None,
     ) -> None:
         registrars = tuple(registrars)
         self._machine = machine
@@ -311,6 +313,7 @@ class Driver(Generic[M, E]):
         self._listens = listens
         self._reply = reply
         self._on_open = on_open
+        self._on_unopened = on_unopened
         # A socket that does not listen has no associations but those that this side began: nothing to prove.
         self._identities: PeerIdentities[M] = PeerIdentities(registrars if listens else ())
         self._associations: set[int] = set()
@@ -324,11 +327,10 @@ class Driver(Generic[M, E]):
         `opens`: open the socket now, and raise OSError when an address can't be bound; otherwise it is opened
         with the first association.
         """
-        if opens:
-            self._open()
-        else:
+        if not opens:
             SctpSocket(ipv6=self._ipv6).close()
-        self._timer = DeadlineTimer(self._advance)
+        elif self._endpoint is None:
+            self._open()
 
     @property
     def port(self) -> int:
@@ -337,7 +339,9 @@ class Driver(Generic[M, E]):
 
     def set_registrars(self, registrars: Iterable[Endpoint]) -> None:
         """These are the registrars from now on."""
-        self._identities.registrars = frozenset(registrars)
+        registrars = frozenset(registrars)
+        self._identities.registrars = registrars
+        self._ipv6 = any(":" in host for host in (*self._local_addresses, *(host for host, _ in registrars)))
 
     def run(self) -> None:
         """Do what the machine asks for; doing it may ask for more."""
@@ -350,9 +354,12 @@ class Driver(Generic[M, E]):
                     self._do(action)
         finally:
             self._is_running = False
-        if self._timer:
-            deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
-            self._timer.set(min((each for each in deadlines if each is not None), default=None))
+        deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
+        deadline_s = min((each for each in deadlines if each is not None), default=None)
+        if self._timer is None and deadline_s is not None:
+            self._timer = DeadlineTimer(self._advance)
+        if self._timer is not None:
+            self._timer.set(deadline_s)
 
     # Actions of the machine
 
@@ -387,10 +394,17 @@ class Driver(Generic[M, E]):
         """Begin an association, after ending those that only claim the other side's address."""
         try:
             endpoint = self._endpoint or self._open()
+        except (OSError, SctpUnavailable) as problem:
+            if self._on_unopened is None:
+                self._machine.connect_failed(peer, time.monotonic(), str(problem))
+            else:
+                self._on_unopened(getattr(problem, "strerror", None) or str(problem))
+            return
+        try:
             for one in self._identities.pretenders(endpoint, tuple(self._associations), peer):
                 self._abort(one, f"it claims to be at {peer[0]} port {peer[1]}, which is to be reached")
             endpoint.connect(peer)
-        except (OSError, SctpUnavailable) as problem:
+        except OSError as problem:
             self._machine.connect_failed(peer, time.monotonic(), str(problem))
 
     def _close(self) -> None:
