@@ -41,7 +41,7 @@ from rserpool import asap
 from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage
 from rserpool.errors import Cause, RegistrationRejected
-from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
+from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, Rotation, preference
 from rserpool.parameters import PoolElement, Protocol
 from rserpool.policies import Policy
@@ -554,7 +554,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Take note that no socket could be opened to connect with."""
         if self.state is State.CONNECTING:
             self._move(Input.LOST)
-            self._actions.append(Tell(Event(EventKind.UNOPENED, now, None, reason)))
+            self._actions.append(Event(EventKind.UNOPENED, now, None, reason))
             self._wait(now, REOPEN_AFTER_S)
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
@@ -737,7 +737,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
                 why = "it was left a short time ago"
             words = f"{endpoint[0]} port {endpoint[1]}" if endpoint else "an unknown sender"
             words += f" wants to be home, but {why}"
-            self._actions.append(Tell(Event(EventKind.TAKEOVER_REFUSED, now, registrar, words)))
+            self._actions.append(Event(EventKind.TAKEOVER_REFUSED, now, registrar, words))
             return False
         if not self._move(Input.TAKEN_OVER):
             return False
@@ -770,7 +770,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
 
     def _tell(self, kind: EventKind, now: float, detail: str = "", causes: tuple[Cause, ...] = ()) -> None:
         """Tell of an event that concerns the registrar in charge."""
-        self._actions.append(Tell(Event(kind, now, self._chosen, detail, causes)))
+        self._actions.append(Event(kind, now, self._chosen, detail, causes))
 
 
 # The machine on a socket

@@ -24,6 +24,7 @@ socket (`FollowerMachine`), and its client for asyncio.
 """
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -44,7 +45,7 @@ from rserpool.enrp import (
     ListResponse,
     Presence,
 )
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 
@@ -166,19 +167,8 @@ class Ended:
 
 
 Event = Joined | Table | Update | Ended
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the registrar with this index in the list of registrars told."""
-
-    index: int
-    event: Event
-
-
-@dataclass(frozen=True, slots=True)
-class AllLeft:
-    """No registrar waits for us any more."""
+IndexedEvent = tuple[int, Event]
+"""An event, after the index of its registrar in the list of registrars."""
 
 
 # The owners of pool elements, and the checksum over them (RFC 5353, section 2.1)
@@ -556,7 +546,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         self._audit.begin_anew()
         self._send_presence(now)
         self._ask(own_children_only=False, now=now)
-        self._actions.append(Tell(Joined()))
+        self._actions.append(Joined())
 
     def _tend(self, now: float) -> None:
         if now >= self._heard_s + GIVE_UP_SILENT_AFTER_S and self._asked_whether_alive:
@@ -602,7 +592,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             self._ownership.add(message.handle, element.identifier, element.home_registrar)
         if self._asked:
             self._asked.note_push((message.handle, element.identifier))
-        self._actions.append(Tell(Update(message.sender, message.handle, element, is_deletion, now)))
+        self._actions.append(Update(message.sender, message.handle, element, is_deletion, now))
 
     # Handle tables
 
@@ -648,7 +638,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             self._failures = 0
             self.problem = ""
         table = Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now)
-        self._actions.append(Tell(table))
+        self._actions.append(table)
         if self._again:
             self._again = False
             self._ask(own_children_only=False, now=now)
@@ -687,7 +677,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         if self.association is not None:
             self._actions.append(Close(self.association))
             self.association = None
-        self._actions.append(Tell(Ended(reason)))
+        self._actions.append(Ended(reason))
 
 
 # The machine for several registrars
@@ -718,8 +708,12 @@ class FollowerMachine:
         self._by_endpoint = {registrar.endpoint: registrar for registrar in self.registrars}
         self._by_association: dict[int, FollowedRegistrar] = {}
         self._strangers: set[int] = set()
-        self._actions: list[Action[EnrpMessage, Told | AllLeft]] = []
-        self._have_left = False
+        self._actions: list[Action[EnrpMessage, IndexedEvent]] = []
+
+    @property
+    def has_left(self) -> bool:
+        """True when no registrar waits for us any more."""
+        return all(registrar.state is State.LEFT for registrar in self.registrars)
 
     # Wishes of the owner
 
@@ -733,7 +727,7 @@ class FollowerMachine:
             registrar.ask_for_everything(now)
 
     def leave(self, now: float) -> None:
-        """Stop following; `AllLeft` tells when no registrar waits for us any more."""
+        """Stop following; `has_left` says when no registrar waits for us any more."""
         for registrar in self.registrars:
             registrar.leave(now)
 
@@ -791,15 +785,12 @@ class FollowerMachine:
         for registrar in self.registrars:
             registrar.advance(now)
 
-    def take_actions(self) -> list[Action[EnrpMessage, Told | AllLeft]]:
+    def take_actions(self) -> list[Action[EnrpMessage, IndexedEvent]]:
         """Return what is to be done, in order, and forget it."""
         actions, self._actions = self._actions, []
         for index, registrar in enumerate(self.registrars):
             for action in registrar.take_actions():
-                actions.append(Tell(Told(index, action.event)) if isinstance(action, Tell) else action)
-        if not self._have_left and all(registrar.state is State.LEFT for registrar in self.registrars):
-            self._have_left = True
-            actions.append(Tell(AllLeft()))
+                actions.append((index, action) if isinstance(action, Event) else action)
         return actions
 
 
@@ -812,6 +803,10 @@ def own_transport(local: Sequence[Endpoint]) -> Transport:
 
 
 # The machine on a socket
+
+
+LEFT_EVERY_S = 0.05
+"""How often `leave` looks whether the registrars have forgotten us; that takes them seconds."""
 
 
 class HandlespaceFollower:
@@ -835,16 +830,14 @@ class HandlespaceFollower:
         self.identifier = 1 + secrets.randbelow(2**32 - 2)
         endpoints = [registrar.enrp_endpoint for registrar in registrars]
         self._machine = FollowerMachine(endpoints, self.identifier, is_wanted)
-        self._driver: Driver[EnrpMessage, Told | AllLeft] = Driver(
+        self._driver: Driver[EnrpMessage, IndexedEvent] = Driver(
             self._machine,
             ENRP,
-            self._told,
+            lambda event: on_event(*event),
             registrars=endpoints,
             local_addresses=local_addresses,
             reply=lambda message: reply_to(message, self.identifier),
         )
-        self._on_event = on_event
-        self._all_left = asyncio.Event()
 
     def start(self) -> None:
         """Open the socket; must run in an event loop. Raise SctpUnavailable, or OSError."""
@@ -868,20 +861,12 @@ class HandlespaceFollower:
         """Stop following, and return when no registrar waits for us any more: then `close` harms nobody."""
         self._machine.leave(time.monotonic())
         self._driver.run()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await self._all_left.wait()
-        except TimeoutError:
-            return
+                while not self._machine.has_left:  # noqa: ASYNC110 - an event would be one more shape
+                    await asyncio.sleep(LEFT_EVERY_S)
 
     def close(self) -> None:
         """Close the socket at once; registrars that were followed last may wait for us for two seconds."""
         self._machine.close()
         self._driver.run()
-
-    def _told(self, event: Told | AllLeft) -> None:
-        match event:
-            case Told(index, what):
-                self._on_event(index, what)
-            case AllLeft():
-                self._all_left.set()

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage, EndpointUnreachable, HandleResolution, HandleResolutionResponse
 from rserpool.errors import CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
-from rserpool.machine.base import CloseSocket, Connect, Endpoint, Send, TableMachine, Tell
+from rserpool.machine.base import CloseSocket, Connect, Endpoint, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
@@ -205,7 +205,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._association = association
             self._failures = 0
             self._timer_s = self.problem = None
-            self._actions.append(Tell(LinkChanged(True)))
+            self._actions.append(LinkChanged(True))
 
     def lost(
         self, association: int, now: float, reason: str = "the association with the registrar is lost"
@@ -236,7 +236,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
         question.answered = True
         if question.awaited:
             question.awaited = False
-            self._actions.append(Tell(_outcome(question, message, now)))
+            self._actions.append(_outcome(question, message, now))
             trip_s = now - question.asked_at_s
             before_s = trip_s if self.round_trip_s is None else self.round_trip_s
             self.round_trip_s = before_s + (trip_s - before_s) / 8
@@ -262,7 +262,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             question = self._awaited.popleft()
             question.awaited = False
             words = f"no answer within {self._timeout_s * 1000:.0f} ms"
-            self._actions.append(Tell(Failed(question.number, ResolutionTimeout(words))))
+            self._actions.append(Failed(question.number, ResolutionTimeout(words)))
             self._forget_finished()
         if self._unanswered and now >= self._unanswered[0].asked_at_s + RESET_AFTER_S:
             self._lose(now, f"the registrar is silent since {RESET_AFTER_S:.0f} s")
@@ -295,12 +295,12 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._actions.append(CloseSocket())
         for question in self._unanswered:
             if question.awaited:
-                self._actions.append(Tell(Failed(question.number, RegistrarUnreachable(reason))))
+                self._actions.append(Failed(question.number, RegistrarUnreachable(reason)))
         self._by_handle.clear()
         self._awaited.clear()
         self._unanswered.clear()
         if was_up:
-            self._actions.append(Tell(LinkChanged(False)))
+            self._actions.append(LinkChanged(False))
 
 
 def _outcome(question: _Question, message: HandleResolutionResponse, now: float) -> Answered | Failed:

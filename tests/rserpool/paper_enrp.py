@@ -18,7 +18,7 @@ from rserpool.follower import (
     Ownership,
     State,
 )
-from rserpool.machine.base import Action, Send, Tell
+from rserpool.machine.base import Action, Send
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
@@ -102,7 +102,7 @@ class Paper:
 
     @property
     def events(self) -> list[Event]:
-        return [action.event for action in self.actions if isinstance(action, Tell)]
+        return [action for action in self.actions if isinstance(action, Event)]
 
     def requests(self) -> list[HandleTableRequest]:
         return [message for message in self.sent if isinstance(message, HandleTableRequest)]

@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 from rserpool.element import Event, EventKind, PoolElementMachine
 from rserpool.errors import Cause, CauseCode
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send, Tell
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -181,7 +181,7 @@ class JoinedElement:
             case CloseSocket():
                 self.is_closed = True
                 self.associations.clear()
-            case Tell(event):
+            case Event() as event:
                 self.events.append(event)
 
 
@@ -249,11 +249,11 @@ class JoinedUser:
                 assert association == self.association
                 for reply in self.registrar.take(over_the_wire(message)):
                     self.user.received(association, over_the_wire(reply), self.now)
-            case Tell(pool_user.Answered(number, resolution)):
+            case pool_user.Answered(number, resolution):
                 self.answers[number] = resolution
-            case Tell(pool_user.Failed(number, error)):
+            case pool_user.Failed(number, error):
                 self.answers[number] = error
-            case Tell(pool_user.LinkChanged(is_up)):
+            case pool_user.LinkChanged(is_up):
                 self.links.append(is_up)
 
 

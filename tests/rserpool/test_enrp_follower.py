@@ -42,7 +42,7 @@ from rserpool.follower import (
     finish,
     reply_to,
 )
-from rserpool.machine.base import Close, Connect, Send, Tell
+from rserpool.machine.base import Close, Connect, Send
 from rserpool.machine.registrar_choice import backoff_s
 
 from rserpool import enrp
@@ -435,8 +435,8 @@ class Timed(Paper):
             self.actions.append(action)
             if isinstance(action, Send):
                 self.said.append((self.now, action.message))
-            elif isinstance(action, Tell) and isinstance(action.event, Ended):
-                self.said.append((self.now, action.event.reason))
+            elif isinstance(action, Ended):
+                self.said.append((self.now, action.reason))
             elif isinstance(action, Connect):
                 self.said.append((self.now, "connect"))
 

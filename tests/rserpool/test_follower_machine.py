@@ -5,15 +5,13 @@ from ipaddress import ip_address
 import pytest
 from rserpool.follower import (
     MAX_STRANGERS,
-    AllLeft,
     Ended,
     FollowerMachine,
     State,
     Table,
-    Told,
     own_transport,
 )
-from rserpool.machine.base import Close, CloseSocket, Connect, Send, Tell
+from rserpool.machine.base import Close, CloseSocket, Connect, Send
 
 from tests.rserpool.paper_enrp import OWN, page, pe
 
@@ -32,12 +30,11 @@ def test_each_registrar_is_told_of_by_its_index(machine: FollowerMachine) -> Non
     machine.associated(7, SECOND, 100.0, LOCAL)
     assert {action.association for action in machine.take_actions() if isinstance(action, Send)} == {7}
     machine.received(7, page(pe(1)), 100.1)
-    (told,) = (action.event for action in machine.take_actions() if isinstance(action, Tell))
-    assert isinstance(told, Told)
-    assert told.index == 1
-    assert isinstance(told.event, Table)
+    (event,) = (action for action in machine.take_actions() if isinstance(action, tuple))
+    assert event[0] == 1
+    assert isinstance(event[1], Table)
     machine.lost(7, 100.2, "gone")
-    assert machine.take_actions() == [Tell(Told(1, Ended("gone")))]
+    assert machine.take_actions() == [(1, Ended("gone"))]
     assert [registrar.state for registrar in machine.registrars] == [State.IDLE, State.IDLE]
 
 
@@ -69,11 +66,12 @@ def test_a_follower_has_left_when_every_registrar_has_forgotten_it(machine: Foll
     machine.associated(7, FIRST, 100.0, LOCAL)
     machine.take_actions()
     machine.leave(101.0)
-    assert machine.take_actions() == []
+    assert not machine.has_left
     deadline_s = machine.next_deadline_s
     assert deadline_s is not None
     machine.advance(deadline_s)
-    assert machine.take_actions() == [Tell(AllLeft())]
+    assert machine.has_left
+    assert machine.take_actions() == []
     machine.close()
     assert machine.take_actions() == [CloseSocket()]
     assert machine.next_deadline_s is None

@@ -29,7 +29,7 @@ from rserpool.asap import AsapMessage
 from rserpool.data_channel import DataMessage
 from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Machine, Send, Tell
+from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Machine, Send
 from rserpool.machine.peer_identity import PeerIdentities
 from rserpool.rspregistrar import check_safe
 
@@ -375,7 +375,7 @@ class Driver(Generic[M, E]):
                     self._endpoint.close_association(association)
             case CloseSocket():
                 self._close()
-            case Tell(event):
+            case event:
                 self._on_event(event)
 
     def _open(self) -> MessageEndpoint[M]:

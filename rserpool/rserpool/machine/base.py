@@ -2,14 +2,14 @@
 socket.
 
 A machine is told what happened, and when (`now`, monotonic, in s). `take_actions` then says what is to be
-done. A driver (`rserpool.aio.driver`) does it: it tells every machine the same inputs and does the same five
-actions. An association is the number that the SCTP socket gives it.
+done. A driver (`rserpool.aio.driver`) does it: it gives every machine the same inputs, does the same four
+actions, and hands the events to the owner. An association is the number that the SCTP socket gives it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 Endpoint = tuple[str, int]
 """One side of an association: IP address and SCTP port."""
@@ -49,14 +49,8 @@ class CloseSocket:
     """Close the socket with all its associations, whose ends are not told any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tell(Generic[E]):
-    """Tell the owner."""
-
-    event: E
-
-
-Action = Connect | Send[M] | Close | CloseSocket | Tell[E]
+Action: TypeAlias = Connect | Send[M] | Close | CloseSocket | E
+"""An event among the actions is for the owner, in this place of the order."""
 
 
 class Machine(Protocol[M, E]):
