@@ -343,7 +343,7 @@ class Backend:
 
     def _hot(self) -> frozenset[str]:
         now = time.monotonic()
-        hot = frozenset(self.pool_user.machine.pools.looked_up(now))
+        hot = frozenset(self.pool_user.pools.looked_up(now))
         if self.fastpath is None:
             return hot
         since_s = now - self.config.poll_hot_for_s

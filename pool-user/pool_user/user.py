@@ -1,27 +1,30 @@
-"""`PoolUser`: a `PoolUserMachine` on sockets and timers. It decides nothing.
+"""`PoolUser`: the belief and the sessions with all registrars, on sockets and timers. It decides nothing.
 
-Every registrar is asked (ASAP handle resolutions, pipelined), and followed (as a passive ENRP peer). All that
-registrars tell goes to the machine, which is looked at once all that happened at one moment is told.
+Every registrar is asked (ASAP handle resolutions, pipelined), and followed (as a passive ENRP peer). Each
+word of a registrar goes to the belief or its session. Once all words of a moment were given, `_look` gives
+the pools' views, and then has the sessions ask what a change calls for. Registrars are named by their index.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import Belief
-from pool_user.machine import PoolUserMachine, merged
-from pool_user.registrars.polling import Intervals
-from pool_user.registrars.session import Action, Ask, Follow, RegistrarSession
+from pool_user.belief import AT_ONCE, Belief, pool_name
+from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
+from pool_user.registrars.session import Action, Ask, Follow, Input, RegistrarSession
 from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import (
     DeadlineTimer,
+    Ended,
     FollowerEvent,
     HandlespaceFollower,
+    Joined,
     PoolElement,
     RegistrarAddress,
     RegistrarClient,
@@ -29,6 +32,8 @@ from rserpool import (
     Resolution,
     ResolutionTimeout,
     RSerPoolError,
+    Table,
+    Update,
 )
 
 SHORTEST_TIMER_S = 0.001
@@ -55,9 +60,10 @@ class PoolUser:
         on_events: Callable[[Sequence[BeliefEvent]], None],
         local_addresses: Sequence[str] = (),
     ) -> None:
-        self.machine = PoolUserMachine(
-            handles, belief, intervals, time.monotonic(), is_to_follow=is_to_follow
-        )
+        self.pools = HotPools(handles, intervals, time.monotonic())
+        self.belief = belief
+        self.sessions = belief.sessions
+        self.sessions.plan(self.pools, intervals, is_to_follow=is_to_follow)
         self._on_change = on_change
         self._on_events = on_events
         self._clients = [
@@ -72,12 +78,13 @@ class PoolUser:
         self._follower: HandlespaceFollower | None = None
         if is_to_follow:
             self._follower = HandlespaceFollower(
-                registrars, self._told, is_wanted=self.machine.is_wanted, local_addresses=local_addresses
+                registrars, self._told, is_wanted=self._is_wanted, local_addresses=local_addresses
             )
         self._views: Mapping[str, PoolView] = {}
         self._questions: set[asyncio.Task[None]] = set()
         self._rounds: DeadlineTimer | None = None
         self._looks: DeadlineTimer | None = None
+        self._next_look_s: float | None = None
         self._is_looking = self._is_closed = False
 
     def start(self) -> None:
@@ -91,7 +98,7 @@ class PoolUser:
 
     async def leave(self) -> None:
         """Take leave of the registrars, so that none of them waits for us after `close()`: about 2 s."""
-        self.machine.sessions.is_leaving = True
+        self.sessions.is_leaving = True
         if self._follower is not None:
             await self._follower.leave()
 
@@ -110,12 +117,15 @@ class PoolUser:
 
     def note_query(self, handle: str) -> None:
         """Somebody looked the pool up: it is hot from now on. An unknown handle is ignored."""
-        if self.machine.note_query(handle, time.monotonic()):
+        now = time.monotonic()
+        if self.pools.note_query(handle, now):
+            for session in self.sessions:
+                session.ask_at_once(handle, now)
             self._flush()
 
     def set_handles(self, handles: Sequence[str]) -> None:
         """Follow these pools from now on (`Belief.set_pools()` has them already)."""
-        self.machine.pools.set_handles(handles, time.monotonic())
+        self.pools.set_handles(handles, time.monotonic())
         if self._follower is not None:
             self._follower.ask_for_everything()
         self.look()
@@ -132,7 +142,7 @@ class PoolUser:
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
-        for index in self.machine.sessions.homes_of(member.home_registrar):
+        for index in self.sessions.homes_of(member.home_registrar):
             self._clients[index].report_unreachable(handle.encode(), member.identifier)
 
     def look(self) -> None:
@@ -144,29 +154,49 @@ class PoolUser:
     # Reports of registrars
 
     def _on_link(self, index: int, up: bool) -> None:
-        self.machine.link(index, up, time.monotonic())
+        now = time.monotonic()
+        self.belief.link(index, up, now)
+        self._advance(now)
         self.look()
 
     async def _resolve(self, index: int, handle: str) -> None:
-        client, asked_at_s = self._clients[index], time.monotonic()
+        client, session, asked_at_s = self._clients[index], self.sessions[index], time.monotonic()
         try:
             answer = await client.resolve(handle.encode())
         except ResolutionTimeout:
-            self.machine.unanswered(index, handle, asked_at_s, time.monotonic())
+            self.belief.unanswered(index, asked_at_s, time.monotonic())
         except RSerPoolError as problem:
-            self.machine.not_asked(index, handle)
+            session.not_asked(handle)
             if not isinstance(problem, RegistrarUnreachable):
                 get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
             return
         else:
-            self.machine.answered(index, answer, client.round_trip_ms, time.monotonic())
+            session.round_trip_ms = client.round_trip_ms
+            self.belief.answered(index, answer)
+        session.done(handle, time.monotonic())
         self._flush()
         self.look()
 
     def _told(self, index: int, event: FollowerEvent) -> None:
-        if self.machine.told(index, event, time.monotonic()):
-            _log_following(self.machine.sessions[index])
+        session = self.sessions[index]
+        match event:
+            case Update():
+                self.belief.updated(index, event)
+            case Joined():
+                session.move(Input.JOINED)
+            case Table():
+                self.belief.table(index, event)
+                if session.table():
+                    _log_following(session)
+            case Ended(reason):
+                now = time.monotonic()
+                if session.ended(reason, now):
+                    _log_following(session)
+                self._advance(now)
         self.look()
+
+    def _is_wanted(self, handle: bytes) -> bool:
+        return pool_name(handle) in self.pools.handles
 
     # Work that follows
 
@@ -175,27 +205,40 @@ class PoolUser:
         if self._is_closed:
             return
         now = time.monotonic()
-        views = self.machine.look(now)
-        if events := self.machine.belief.take_events():
+        views = self.belief.views(now, AT_ONCE)
+        if events := self.belief.take_events():
             self._on_events(events)
         if views is not self._views:
             self._views = views
             self._on_change(views)
-        self.machine.follow_up(now)
+        # Only now, since each question waits for the SCTP daemon's turn, and the change is urgent.
+        is_late = self.sessions.follow_up(self.belief.questions(now), now)
+        times_s = (
+            self.belief.resume_at_s,
+            self.belief.next_deadline_s,
+            now + REPEAT_AFTER_S if is_late else None,
+        )
+        self._next_look_s = min((time_s for time_s in times_s if time_s is not None), default=None)
         self._flush()
 
     def _next_round(self) -> None:
-        self.machine.advance(time.monotonic())
+        self._advance(time.monotonic())
         self._flush()
 
+    def _advance(self, now: float) -> None:
+        self.belief.advance(now)
+        self.sessions.advance(now)
+
     def _flush(self) -> None:
-        """Do what the machine wants, and come back when it says."""
+        """Do what the sessions want, and come back when they say."""
         if self._is_closed or self._rounds is None or self._looks is None:
             return
-        for index, action in self.machine.take_actions():
-            self._do(index, action)
-        self._rounds.set(_not_before(SHORTEST_TIMER_S, self.machine.next_round_s))
-        self._looks.set(_not_before(SHORTEST_TIMER_S, self.machine.next_look_s))
+        for session in self.sessions:
+            for action in session.take_actions():
+                self._do(session.index, action)
+        round_s = self.sessions.next_deadline_s
+        self._rounds.set(_not_before(SHORTEST_TIMER_S, round_s if math.isfinite(round_s) else None))
+        self._looks.set(_not_before(SHORTEST_TIMER_S, self._next_look_s))
 
     def _do(self, index: int, action: Action) -> None:
         match action:
@@ -210,6 +253,11 @@ class PoolUser:
 def _not_before(delay_s: float, deadline_s: float | None) -> float | None:
     """The deadline, but not sooner than in `delay_s`: what stays due must not keep everything else out."""
     return None if deadline_s is None else max(deadline_s, time.monotonic() + delay_s)
+
+
+def merged(answers: Iterable[Resolution]) -> list[PoolElement]:
+    """Return the PEs that registrars list of one pool, each PE once: as the last of these answers has it."""
+    return list({element.identifier: element for one in answers for element in one.pool_elements}.values())
 
 
 def _log_following(session: RegistrarSession) -> None:

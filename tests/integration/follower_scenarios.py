@@ -94,7 +94,7 @@ class FollowedPool:
         return [member.identifier for member in self.view.members]
 
     def _registrars(self) -> tuple[RegistrarView, ...]:
-        return self.pool_user.machine.belief.registrar_states(time.monotonic())
+        return self.pool_user.belief.registrar_states(time.monotonic())
 
     @property
     def standings(self) -> list[str]:

@@ -11,20 +11,17 @@ from typing import Any
 import pytest
 from pool_user import user
 from pool_user.belief import Belief
-from pool_user.machine import PoolUserMachine, merged
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.session import (
     ASK_FOLLOWED_AFTER_S,
     MOST_ASKED_AT_ONCE,
-    Ask,
     Input,
     RegistrarSession,
 )
-from pool_user.user import PoolUser
+from pool_user.user import PoolUser, merged
 from pool_user.views import PoolView
 
 from rserpool import (
-    Ended,
     Joined,
     PoolElement,
     RegistrarAddress,
@@ -133,7 +130,7 @@ class Scene:
             timeout_ms=settings.resolve_timeout_ms,
             on_events=lambda events: None,
         )
-        for session in self.pool_user.machine.sessions:
+        for session in self.pool_user.sessions:
             session._is_to_follow = settings.asks_sentinels_first
         self.registrars = PlayedRegistrar.made
 
@@ -147,19 +144,17 @@ class Scene:
 
     @property
     def standings(self) -> list[str]:
-        return [
-            state.standing.value for state in self.pool_user.machine.belief.registrar_states(time.monotonic())
-        ]
+        return [state.standing.value for state in self.pool_user.belief.registrar_states(time.monotonic())]
 
     def ask(self, index: int) -> None:
         """Have one registrar asked about the pool at once."""
-        self.pool_user.machine.sessions[index].ask_at_once(POOL, asyncio.get_running_loop().time())
+        self.pool_user.sessions[index].ask_at_once(POOL, asyncio.get_running_loop().time())
         self.pool_user._flush()
 
     def tell(self, index: int, told: Resolution) -> None:
         """Have one registrar answer."""
         self.belief.answered(index, told)
-        self.pool_user.machine.sessions[index].done(told.handle.decode(), asyncio.get_running_loop().time())
+        self.pool_user.sessions[index].done(told.handle.decode(), asyncio.get_running_loop().time())
         self.pool_user.look()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -236,7 +231,7 @@ async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment(
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
         for what in (Input.FOLLOW, Input.TABLE):
-            scene.pool_user.machine.sessions[1].move(what)
+            scene.pool_user.sessions[1].move(what)
         scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()
         told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
@@ -386,47 +381,18 @@ async def test_after_close_nothing_is_asked() -> None:
         assert [len(registrar.asked) for registrar in scene.registrars] == counted
 
 
-# The machine alone, without sockets and clock
-
-
-def machine_with_registrars_up(now: float) -> PoolUserMachine:
-    belief = Belief([f"10.9.0.{number}" for number in (1, 2, 3)], {POOL: RULES})
-    machine = PoolUserMachine([POOL], belief, Intervals(0.05, 60, 10), now, is_to_follow=True)
-    for index in range(3):
-        machine.link(index, True, now)
-    return machine
-
-
-def asked(machine: PoolUserMachine) -> list[tuple[int, str]]:
-    return [(index, action.handle) for index, action in machine.take_actions() if isinstance(action, Ask)]
-
-
-def test_a_change_at_one_registrar_has_the_others_asked_once_its_view_was_used() -> None:
-    machine = machine_with_registrars_up(100.0)
-    for index, handle in asked(machine):
-        machine.answered(index, Resolution(handle.encode(), False, None, (), 100.0, 100.0), 1.0, 100.0)
-    machine.look(100.001)
-    machine.follow_up(100.001)
-    asked(machine)
-    found = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), 100.01, 100.01)
-    machine.answered(0, found, 1.0, 100.01)
-    machine.look(100.01)
-    assert (1, POOL) not in asked(machine)
-    machine.follow_up(100.01)
-    assert {(1, POOL), (2, POOL)} <= set(asked(machine))
-
-
 def test_the_end_of_a_following_is_news_once_for_each_reason() -> None:
-    machine = machine_with_registrars_up(100.0)
-    told = [machine.told(0, Ended(reason), 101.0) for reason in ("too old", "too old", "flooded")]
-    assert told == [True, False, True]
+    session = RegistrarSession(0, "10.9.0.1")
+    news = [session.ended(reason, 101.0) for reason in ("too old", "too old", "flooded")]
+    assert news == [True, False, True]
 
 
-def test_a_lookup_of_an_unknown_pool_asks_nothing() -> None:
-    machine = machine_with_registrars_up(100.0)
-    asked(machine)
-    assert not machine.note_query("stranger", 100.0)
-    assert asked(machine) == []
+async def test_a_lookup_of_an_unknown_pool_asks_nothing() -> None:
+    async with playing() as scene:
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        scene.pool_user.note_query("stranger")
+        await asyncio.sleep(0.01)
+        assert [registrar.count("stranger") for registrar in scene.registrars] == [0, 0, 0]
 
 
 def test_what_registrars_list_of_a_pool_is_put_together_each_server_once() -> None:
@@ -436,9 +402,10 @@ def test_what_registrars_list_of_a_pool_is_put_together_each_server_once() -> No
     assert merged([]) == []
 
 
-def test_registrar_whose_association_is_there_is_about_to_tell_its_table() -> None:
-    machine = machine_with_registrars_up(100.0)
-    machine.sessions[0].follow()
-    assert not machine.sessions[0].is_about_to_tell
-    machine.told(0, Joined(), 100.1)
-    assert machine.sessions[0].is_about_to_tell
+async def test_registrar_whose_association_is_there_is_about_to_tell_its_table() -> None:
+    async with playing() as scene:
+        session = scene.pool_user.sessions[0]
+        session.follow()
+        assert not session.is_about_to_tell
+        scene.pool_user._told(0, Joined())
+        assert session.is_about_to_tell
