@@ -17,20 +17,8 @@ from pathlib import Path
 OPENERS = "What|Whatever|Who|Whoever|Whom|Whose|Where|Wherever|Nobody|Of|One that|So many|So long"
 STAND_IN = re.compile(rf"[*_`]*(?:{OPENERS})\b")
 SENTENCE = re.compile(r"(?:^\s*|(?<=[.!?:])[\"”)]?\s+)(?=[*_`]*[A-Z])")
-EXEMPT = (
-    "CHANGELOG.md",  # earlier releases keep their words
-    "pool-user/pool_user/belief/admission.py",
-    "pool-user/pool_user/belief/listing.py",
-    "pool-user/pool_user/probe/prober.py",
-    "pool-user/pool_user/reasons.py",
-    "ppe-agent/ppe_agent/lookup.py",
-    "ppe-agent/ppe_agent/registration.py",
-    "ppe-agent/ppe_agent/status_model.py",
-    "ppu-agent/ppu_agent/status_model.py",
-    "rserpool/rserpool/element.py",
-    "rserpool/rserpool/follower.py",
-)
-"""Files that are not read by default. But for the first they are not rewritten yet."""
+EXEMPT = ("CHANGELOG.md",)
+"""Files that are not read by default: earlier releases keep their words."""
 
 Text = tuple[int, str]
 """The number of the first line, and the text."""

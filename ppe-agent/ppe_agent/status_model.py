@@ -26,7 +26,7 @@ class CheckStatus(TypedDict):
     since_s: float | None
     """How long it has been in this state."""
     last: str | None
-    """What it saw last; null: not tried yet."""
+    """Its last observation; null: not tried yet."""
     found: Life | None
     """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
     last_s: float | None

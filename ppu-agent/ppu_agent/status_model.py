@@ -52,7 +52,7 @@ class DepartedStatus(TypedDict):
     for_s: float
     """How long it has been in this state."""
     said: str
-    """What its probe heard."""
+    """The words of its last probe."""
     found: Life
     """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
 

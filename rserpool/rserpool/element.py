@@ -839,7 +839,7 @@ class PoolElementClient:
     def want(self, wanted: bool) -> None:
         """Be in the pool from now on, or leave it; must run in an event loop.
 
-        Raise UnsafeMessageError for a handle or transport that must not be sent. Where no socket can be
+        Raise UnsafeMessageError for a handle or transport that must not be sent. If no socket can be
         opened, that is tried again (event UNOPENED).
         """
         if wanted:

@@ -80,7 +80,7 @@ class Admission:
 
     def __init__(self, handle: str) -> None:
         self.refused: Counter[Code] = Counter()
-        """What was refused at the door since the start: FOREIGN, TOO_MANY or UNPROVEN."""
+        """The PEs refused at the door since the start, counted: FOREIGN, TOO_MANY or UNPROVEN."""
         self._handle = handle
         self._own: set[int] = set()
         self._foreign: set[int] = set()
