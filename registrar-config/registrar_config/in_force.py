@@ -1,5 +1,6 @@
 """Whether what an inventory says about this host's registrars is in force here: packet filter and gate."""
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -50,7 +51,8 @@ def _filter_problem() -> str:
     done = subprocess.run([nft, *_CHAIN], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
     if "not permitted" in done.stderr:
         return "only root can see it, so run this command as root (--offline: look at the inventory only)"
-    if done.returncode != 0 or "sctp counter" not in done.stdout:
+    # Without /etc/protocols (Debian: netbase) nft names SCTP by its number.
+    if done.returncode != 0 or not re.search(r"l4proto (sctp|132) counter .*drop", done.stdout):
         return "nftables has no table `inet rspdns` that drops SCTP"
     return ""
 

@@ -149,3 +149,20 @@ def test_announcements_of_registrars_reach_agents_and_forged_ones_nobody(
     until_lines(tmp_path / "r2", {registrar, forger})  # it has no filter
     assert until_lines(tmp_path / "as1", {registrar}) == {registrar}
     assert until_lines(tmp_path / "ns1", set()) == set()
+
+
+@pytest.mark.parametrize("names", ["/etc/protocols", "/dev/null"], ids=["with", "without"])
+def test_check_sees_a_loaded_filter_with_and_without_names_of_protocols(
+    namespace: Namespace, tmp_path: Path, names: str
+) -> None:
+    """A small Debian lacks /etc/protocols: nft then shows SCTP as 132."""
+    namespace.give_address("10.54.0.11")
+    inventory = tmp_path / "inventory.toml"
+    inventory.write_text('[[registrar]]\nname = "r1"\naddress = "10.54.0.11"\n')
+    (tmp_path / "rspdns.nft").write_text(render_files(load_inventory(inventory))["r1"]["rspdns.nft"])
+    check = '"$2" -m registrar_config check "$3"'
+    script = f'mount --bind "$1" /etc/protocols; {check} || :; nft -f "$4"; exec {check}'
+    arguments = (names, sys.executable, str(inventory), str(tmp_path / "rspdns.nft"))
+    done = namespace.run("unshare", "--mount", "sh", "-ec", script, "sh", *arguments)
+    assert done.stderr.count("no packet filter protects r1 on this host") == 1, "before it was loaded"
+    assert done.stderr.count("no gate stands before registrar r1 of this host") == 2
