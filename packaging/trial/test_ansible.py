@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rserpool import new_pool_key, pool_key_line
 from tests.ppe_agent.servers import TCP_SERVER
 from tests.support.live_systemd import (
     NAME,
@@ -36,7 +37,7 @@ ANSIBLE = REPOSITORY / "build" / "ansible" / "bin"
 ROLE = REPOSITORY / "packaging" / "ansible"
 OF_ANSIBLE = ("python3-apt", "python-apt-common", "distro-info-data")
 """The packages that Ansible's module apt needs on a host; Debian's installer installs them."""
-ZONE = f'zone = "example.net"\nstatic = "example.net.zone"\n{POOL}'
+ZONE = f'zone = "example.net"\nstatic = "example.net.zone"\n{POOL}key = "/etc/rspdns/keys/web-tcp.key"\n'
 FIXED = "$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 300\n@ NS ns1\nns1 A 127.0.0.1\n"
 SERVERS = [
     {
@@ -60,6 +61,10 @@ class Site:
         self.zones.mkdir()
         (self.zones / "example.net.toml").write_text(ZONE)
         (self.zones / "example.net.zone").write_text(FIXED)
+        self.keys = folder / "keys"
+        self.keys.mkdir()
+        (self.keys / "web-tcp.key").write_text(pool_key_line(new_pool_key()))
+        (self.keys / "web-tcp.key").chmod(0o640)
         self.inventory = folder / "inventory.toml"
         self.inventory.write_text(inventory("10.99.0.1"))
         self.variables: dict[str, Any] = {
@@ -70,6 +75,7 @@ class Site:
             "rspdns_update_apt": False,
             "rspdns_sctp_userland": True,
             "rspdns_zones": str(self.zones),
+            "rspdns_keys": str(self.keys),
             "rspdns_servers": SERVERS,
         }
 
@@ -144,7 +150,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def test_first_run_makes_everything_answer_and_second_run_changes_nothing(site: Site) -> None:
     assert "Our packages" in site.changes()
     site.until_answered({"8080"})
-    assert "sctp counter" in site.machine.run("nft", "list", "table", "inet", "rspdns")
+    assert " drop" in site.machine.run("nft", "list", "table", "inet", "rspdns")
     before = site.pids()
     assert site.changes() == set()
     assert site.pids() == before
@@ -158,6 +164,7 @@ def test_only_what_changed_is_restarted(site: Site) -> None:
     assert site.pids() == before, "a zone is reloaded, nothing is restarted"
     second = {**SERVERS[0], "name": "two", "port": 8081}
     assert site.changes(rspdns_servers=[*SERVERS, second]) == {
+        "Keys of the servers",
         "Configuration of the sidecar",
         "Reload the sidecar",
     }

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ppe_agent.configuration import load_configuration as load_agent
 from registrar_config import load_inventory
 from rspdns.configuration import load_configuration
 
+from rserpool import Protocol, new_pool_key, server_key_line
 from tests.support.namespaces import REPOSITORY
 
 ROLE = REPOSITORY / "packaging" / "ansible"
@@ -140,8 +142,15 @@ def test_the_templates_give_files_that_the_programs_take(
         "agent.toml.j2",
         **variables,
         rspdns_servers=SERVERS,
+        rspdns_keyed=["web"],
         rspdns_sidecar_extra='[metrics]\nlisten = "127.0.0.1:9155"',
     )
+    assert text.count('key = "/etc/ppe-agent/servers.key"\n') == 1, "of the keyed pool"
+    text = text.replace("/etc/ppe-agent/servers.key", str(tmp_path / "servers.key"))
+    (tmp_path / "servers.key").write_text(
+        server_key_line(new_pool_key().server_key(Protocol.TCP, ip_address("10.30.0.1"), 8080))
+    )
+    (tmp_path / "servers.key").chmod(0o640)
     (tmp_path / "agent.toml").write_text(text)
     agent = load_agent(tmp_path / "agent.toml")
     assert [(one.name, len(one.check)) for one in agent.servers] == [("one", 2), ("two", 1)]
