@@ -50,7 +50,7 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
   body { margin: 1rem auto; }
   th, td { padding: .3rem .5rem; font-size: .85rem; }
   td:first-child { min-width: 8rem; }
-  /* Who scrolls a table sideways still sees whose row it is. */
+  /* The first column stays in sight while a table is scrolled sideways. */
   th:first-child, td:first-child { position: sticky; left: 0; border-right: 1px solid var(--line); }
   td:first-child { background: var(--paper); }
   figcaption::after { content: " The plot scrolls sideways."; }
