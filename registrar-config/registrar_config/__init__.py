@@ -11,6 +11,7 @@ from registrar_config.embedded import (
     embedded_registrars,
     embedded_settings,
 )
+from registrar_config.gate import check_rules
 from registrar_config.inventory import Inventory, load_inventory
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments
@@ -30,6 +31,7 @@ __all__ = [
     "arguments",
     "check_embedded",
     "check_inventory",
+    "check_rules",
     "check_scope",
     "embedded_commands",
     "embedded_registrars",

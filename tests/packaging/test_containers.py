@@ -17,8 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from ppe_agent.configuration import load_configuration as load_agent
-from registrar_config import KERNEL_TIMERS_MS, SCTPD_OPTIONS
-from registrar_config.gate import check_rules
+from registrar_config import KERNEL_TIMERS_MS, SCTPD_OPTIONS, check_rules
 
 from tests.support.namespaces import REPOSITORY
 
