@@ -1,8 +1,8 @@
 """One registrar of three lies, in the place of a real one, to the other two, which obey it, and the backend.
 
 A pool user that only polls the registrars is beside it. The rule: no stranger is shown, and no live member is
-missing for longer than 1.5 s. An element that the liar itself is home of is no stranger: without a key any
-registrar may have elements.
+missing for longer than 1.5 s, or 2.5 s where registrars are polled. An element that the liar itself is home
+of is no stranger: without a key any registrar may have elements.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from tests.support.waiting import until
 KINDS = ("takeover", "steal", "steal-address", "ghosts")
 LIES_S = 6.0
 MISSING_S = 1.5
+MISSING_POLLED_S = 2.5
 MOST_LACKING = 0.25
 """The part of all answers that may lack a live member while the lies last."""
 KNOWN_AFTER_S = 10.5
@@ -88,7 +89,7 @@ def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(
         gap_s = max(later - before for before, later in itertools.pairwise(shown_s))
         assert gap_s < MISSING_S, f"port {port} was missing for {gap_s:.2f} s"
         gaps_s = [0.0, *polling.gaps_s(port, began_s, ended_s)]
-        assert max(gaps_s) < MISSING_S, f"port {port}, where registrars are polled: missing {gaps_s}"
+        assert max(gaps_s) < MISSING_POLLED_S, f"port {port}, where registrars are polled: missing {gaps_s}"
         assert sum(gaps_s) < MOST_LACKING * (ended_s - began_s), f"port {port}, polled: missing {gaps_s}"
         lacking = sum(port not in one.ports for one in answers)
         assert lacking < MOST_LACKING * len(answers), f"{lacking} of {len(answers)} answers lack port {port}"

@@ -179,6 +179,9 @@ def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
 
 _LIED: Final = Bounds(missing_ms=1500)
 """One registrar of three lies: nobody is missing for longer than a live server needs to register again."""
+_LIED_POLLED: Final = Bounds(missing_ms=2500)
+"""An answer to polling doesn't tell whether the home removed a member or was told to forget it. A live server
+is missing until it registers again, once; after that it is contested."""
 _LIVE: Final = Bounds()
 """Never empty, no live server missing for more than a second."""
 _NEVER_WRONG: Final = Bounds(max_ms=0)
@@ -231,15 +234,17 @@ REGISTRAR_FAULTS: Final = (
         "registrar-lies-takeover",
         "one takes all over that the others own, for 20 s",
         _lying("takeover"),
-        _LIED,
+        _LIED_POLLED,
         watch_s=8,
+        enrp=_LIED,
     ),
     ChaosFault(
         "registrar-lies-steal",
         "one adds all that the others own as its own and deletes it, ten times a second for 20 s",
         _lying("steal"),
-        _LIED,
+        _LIED_POLLED,
         watch_s=8,
+        enrp=_LIED,
     ),
     ChaosFault(
         "registrar-lies-ghosts",
