@@ -177,13 +177,44 @@ def test_addresses_are_drawn_anew_after_each_ttl() -> None:
     assert len(seen) == 3
 
 
-def test_addresses_are_drawn_anew_on_every_change() -> None:
-    few = [member(n) for n in range(1, 9)]
+def test_answers_are_drawn_anew_when_a_member_leaves_that_they_show() -> None:
+    few = [member(n) for n in range(1, 21)]
     own, draw, snapshot, seen = zone(), Random(47), None, set()
-    for turn in range(60):
-        snapshot = build([own], views(view(*few[: 8 - turn % 2])), snapshot, NOW, 1, draw).after
-        seen.add(tuple(contents(snapshot, AS, "A")))
+    for _ in range(60):
+        snapshot = build([own], views(view(*few)), snapshot, NOW, 1, draw).after
+        shown = contents(snapshot, AS, "A")
+        seen.add(tuple(shown))
+        left = next(one for one in few if str(one.addresses[0]) == shown[0])
+        fewer = [one for one in few if one is not left]
+        snapshot = build([own], views(view(*fewer)), snapshot, NOW, 1, draw).after
+        assert shown[0] not in contents(snapshot, AS, "A")
     assert len(seen) > 15
+
+
+def test_members_that_an_answer_does_not_show_come_and_go_without_a_purge_of_it() -> None:
+    """Somebody registers hundreds a second in the same pool: their names change, the answer does not."""
+    few, own, draw = [member(n) for n in range(1, 21)], zone(), Random(48)
+    first = build([own], views(view(*few)), None, NOW, 1, draw).after
+    shown = {line.rpartition(" ")[2] for line in contents(first, OWNER, "SRV")}
+    addresses = set(contents(first, AS, "A"))
+    unshown = [
+        one
+        for one in few
+        if not any(f"{one.identifier:08x}" in target for target in shown)
+        and str(one.addresses[0]) not in addresses
+    ]
+    snapshot = first
+    for turn in range(9):
+        now = NOW + turn / 10
+        strangers = [member(100 + 10 * turn + n, since_s=now) for n in range(10)]
+        rest = [one for one in few if one is not unshown[turn % len(unshown)]]
+        change = build([own], views(view(*rest, *strangers)), snapshot, now, 1, draw)
+        snapshot = change.after
+        assert {OWNER, AS}.isdisjoint(change.names())
+    drawn = build([own], views(view(*rest, *strangers)), snapshot, NOW + 1.1, 1, draw).after
+    assert contents(drawn, OWNER, "SRV") != contents(first, OWNER, "SRV"), (
+        "newcomers wait for a second at most"
+    )
 
 
 def test_addresses_are_of_the_best_tier_only() -> None:

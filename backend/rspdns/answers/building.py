@@ -203,8 +203,12 @@ class _Moment:
         known: Mapping[str, Node],
     ) -> tuple[Mapping[str, Node], float]:
         """The nodes of a site, those of before when they are equal, and when chance may draw again."""
-        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known)
+        is_redraw_due = before is None or before.source[0] is not site or self.now >= before.redraw_at_s
+        kept = {} if before is None or is_redraw_due else before.nodes
+        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known, kept)
         redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
+        if before is not None and not is_redraw_due and drawn:
+            redraw_at_s = min(before.redraw_at_s, self.now + REDRAW_S)  # newcomers wait no longer
         return (before.nodes if before is not None and before.nodes == nodes else nodes), redraw_at_s
 
 

@@ -109,6 +109,12 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
     return found
 
 
+def _held(fresh: Weighted, old: Weighted | None) -> Weighted:
+    """The weight of before, unless the priority is another one."""
+    is_same = old is not None and (old.priority, old.standby) == (fresh.priority, fresh.standby)
+    return old if old is not None and is_same else fresh
+
+
 def _weighed(
     pool: Pool,
     members: Mapping[str, Member],
@@ -129,6 +135,9 @@ def _weighed(
     elif old_s is not None and fresh.keys() == old.keys() and now - old_s < WEIGHTS_HOLD_S:
         fresh, weighed_at_s = dict(old), old_s
         rebuild_at_s = min(rebuild_at_s, weighed_at_s + WEIGHTS_HOLD_S)
+    elif old_s is not None and now - old_s < WEIGHTS_HOLD_S:
+        fresh = {label: _held(weighted, old.get(label)) for label, weighted in fresh.items()}
+        weighed_at_s, rebuild_at_s = old_s, min(rebuild_at_s, old_s + WEIGHTS_HOLD_S)
     if weights.still_growing(members, now, slow_start_s):
         rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
     return PoolState(pool, members, fresh, live, False, "", weighed_at_s, rebuild_at_s)

@@ -5,6 +5,7 @@ Pure: chance comes in as a `random.Random`. It chooses which members of a pool a
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import socket
@@ -79,14 +80,17 @@ def site_nodes(
     ttl_s: int,
     draw: random.Random,
     known_targets: Mapping[str, Node] = MappingProxyType({}),
+    kept: Mapping[str, Node] = MappingProxyType({}),
 ) -> tuple[dict[str, Node], bool]:
     """The nodes of a site, and whether chance had a part in them (so that another draw may give others).
 
-    `known_targets` are the nodes of targets whose addresses are those of the build before.
+    `known_targets` are the nodes of targets whose addresses are those of the build before. `kept` are nodes
+    of before that chance need not draw again: those that show nobody who left or changed stay. So members
+    that an answer does not show come and go without a purge.
     """
-    nodes, drawn = _site_node(site, states, ttl_s, draw)
+    nodes, drawn = _site_node(site, states, ttl_s, draw, kept.get(site.name, Node()))
     for state in states:
-        owner, by_chance = _owner_node(site, state, ttl_s, draw)
+        owner, by_chance = _owner_node(site, state, ttl_s, draw, kept.get(state.pool.owner, Node()))
         nodes[state.pool.owner] = owner
         drawn = drawn or by_chance
         nodes[state.pool.targets] = Node(
@@ -102,14 +106,16 @@ def site_nodes(
     return nodes, drawn
 
 
-def _owner_node(site: Site, state: PoolState, ttl_s: int, draw: random.Random) -> tuple[Node, bool]:
+def _owner_node(
+    site: Site, state: PoolState, ttl_s: int, draw: random.Random, kept: Node
+) -> tuple[Node, bool]:
     """The node of a pool's SRV records."""
     owner = state.pool.owner
     static = site.static.get(owner, ())
     if not state.members:
         shown = _as_live(static, ttl_s, ("SRV",)) if state.static else _others(static, ("SRV",))
         return Node(shown, failure=state.failure), False
-    labels, drawn = _shown(state, draw)
+    labels, drawn = _shown(state, draw, kept)
     records = [
         Record(owner, "SRV", _srv(state, label), ttl_s)
         for label in sorted(labels, key=lambda label: (state.weights[label].priority, label))
@@ -122,17 +128,41 @@ def _srv(state: PoolState, label: str) -> str:
     return f"{weighted.priority} {weighted.weight} {state.members[label].port} {state.pool.target(label)}"
 
 
-def _shown(state: PoolState, draw: random.Random) -> tuple[list[str], bool]:
+def _shown(state: PoolState, draw: random.Random, kept: Node) -> tuple[list[str], bool]:
     """The labels of the members an SRV answer shows, and whether they were drawn: not when all fit."""
     most = state.pool.config.max_answers
-    everyone = list(active(state.weights))
+    everyone = active(state.weights)
     if len(everyone) <= most and _that_fit(state, everyone) == len(everyone):
-        return everyone, False
+        return list(everyone), False
+    still = _still_right(kept, state, everyone)
+    others = (label for label in everyone if label not in still)
+    if still and len(still) == _most_shown(state, itertools.chain(still, others)):
+        return still, True
     order = in_order(state.weights, draw)
-    return order[: max(min(FEWEST, len(order)), min(most, _that_fit(state, order)))], True
+    return order[: _most_shown(state, order)], True
 
 
-def _that_fit(state: PoolState, labels: Sequence[str]) -> int:
+def _still_right(kept: Node, state: PoolState, everyone: Mapping[str, Weighted]) -> list[str]:
+    """The labels that SRV records of before show, if each would be the same now and nobody has a better
+    priority than all of them; else none."""
+    labels = []
+    for record in kept.records:
+        if record.type == "SRV":
+            label = record.content.rpartition(" ")[2].partition(".")[0]
+            if label not in everyone or record.content != _srv(state, label):
+                return []
+            labels.append(label)
+    best = min(weighted.priority for weighted in everyone.values())
+    return labels if any(everyone[label].priority == best for label in labels) else []
+
+
+def _most_shown(state: PoolState, labels: Iterable[str]) -> int:
+    """How many of the members an SRV answer holds."""
+    fewest = min(FEWEST, len(state.members))
+    return max(fewest, min(state.pool.config.max_answers, _that_fit(state, labels)))
+
+
+def _that_fit(state: PoolState, labels: Iterable[str]) -> int:
     return fitting.how_many(state.pool.owner, (_size(state, label) for label in labels))
 
 
@@ -145,7 +175,7 @@ def _size(state: PoolState, label: str) -> int:
 
 
 def _site_node(
-    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random
+    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random, kept: Node
 ) -> tuple[dict[str, Node], bool]:
     """The node of A, AAAA and NAPTR.
 
@@ -160,7 +190,7 @@ def _site_node(
     static = site.static.get(site.name, ())
     failure = "" if speaking else next((state.failure for state in states if state.failure), "")
     if any(state.members for state in speaking):
-        addresses, drawn = _addresses(site, speaking, ttl_s, draw)
+        addresses, drawn = _addresses(site, speaking, ttl_s, draw, kept)
         fixed = _others(static, ("A", "AAAA"))
     else:
         addresses, drawn = [], False
@@ -175,7 +205,7 @@ def _site_node(
 
 
 def _addresses(
-    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random
+    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random, kept: Node
 ) -> tuple[list[Record], bool]:
     """A and AAAA records: of the best members of all pools, `max_addresses` of each kind drawn by weight."""
     most = max(state.pool.config.max_addresses for state in states)
@@ -193,11 +223,19 @@ def _addresses(
         shown = list(candidates)
         limit = min(most, fitting.addresses_that_fit(site.name, data_size))
         if len(candidates) > limit:
-            weights = {number: weight for number, (_, weight) in candidates.items()}
-            shown = in_drawn_order(weights, draw)[:limit]
+            shown = _numbers(kept, family)
+            if len(shown) != limit or not candidates.keys() >= set(shown):
+                weights = {number: weight for number, (_, weight) in candidates.items()}
+                shown = in_drawn_order(weights, draw)[:limit]
             drawn = True
         records += [_address(site.name, candidates[number][0], ttl_s) for number in sorted(shown)]
     return records, drawn
+
+
+def _numbers(kept: Node, family: type[IPv4Address] | type[IPv6Address]) -> list[int]:
+    """The addresses of one kind in the records of before, as numbers."""
+    kind = "A" if family is IPv4Address else "AAAA"
+    return [int(family(record.content)) for record in kept.records if record.type == kind]
 
 
 def _candidates(

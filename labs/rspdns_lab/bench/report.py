@@ -329,7 +329,7 @@ def _strangers_table(found: Sequence[Result]) -> Table:
         if isinstance(one, Strangers):
             lookups = [f"{ms:.2f}" for ms in (one.lookup_p50_ms, one.lookup_p99_ms, one.lookup_max_ms)]
             over_dns = [f"{ms:.2f}" for ms in (one.dns_p99_ms, one.dns_max_ms)]
-            gone = [f"{ms:.1f}" for ms in (one.gone_p50_ms, one.gone_max_ms)]
+            gone = ["" if ms is None else f"{ms:.1f}" for ms in (one.gone_p50_ms, one.gone_max_ms)]
             rows.append([one.stranger, *lookups, *over_dns, *gone, f"{one.refused:,}", f"{BOUND_MS:g} ms"])
     return rows
 

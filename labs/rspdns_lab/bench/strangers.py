@@ -2,7 +2,8 @@
 
 Real are two or three registrars, the backend, PowerDNS; simulated are the members of the quiet pool and the
 strangers: thousands of elements inside `accept` of the other pool, or outside it, at 500 registrations a
-second; or one of the registrars lies (a handle table of 30,000 elements, thousands of updates a second).
+second; or in the quiet pool itself, beside its members; or one of the registrars lies (a handle table of
+30,000 elements, thousands of updates a second).
 """
 
 import contextlib
@@ -38,7 +39,7 @@ INSIDE: Final = "10.78.0.33"
 OUTSIDE: Final = "10.78.0.41"
 LIES: Final = "10.128.0.1"
 ACCEPT: Final = ("10.78.0.32/31", "10.128.0.0/9")
-KINDS: Final = ("quiet", "inside", "outside", "lying")
+KINDS: Final = ("quiet", "inside", "beside", "outside", "lying")
 QUICK_KINDS: Final = ("inside",)
 ELEMENTS: Final = 4000
 PER_S: Final = 500
@@ -71,8 +72,8 @@ class Strangers:
     dns_p99_ms: float
     dns_max_ms: float
     dns_unanswered: int
-    gone_p50_ms: float
-    gone_max_ms: float
+    gone_p50_ms: float | None
+    gone_max_ms: float | None
     refused: int
 
     def as_json(self) -> dict[str, object]:
@@ -92,7 +93,7 @@ def run_strangers(
     say(
         f"strangers, {kind}: a look-up of another pool p50 {found.lookup_p50_ms:.2f} ms, "
         f"p99 {found.lookup_p99_ms:.2f}, max {found.lookup_max_ms:.2f}; through PowerDNS p99 "
-        f"{found.dns_p99_ms:.2f}, max {found.dns_max_ms:.2f}; gone from DNS p50 {found.gone_p50_ms:.1f} ms"
+        f"{found.dns_p99_ms:.2f}, max {found.dns_max_ms:.2f}; gone from DNS p50 {found.gone_p50_ms} ms"
     )
     return found
 
@@ -167,17 +168,22 @@ class _Scene:
         self._cleanup.callback(self._asker.close)
         wait_until(self._all_shown, "every member in DNS", _PATIENCE_S, backend, pdns)
         wait_until(self._is_followed, "registrars that push changes", _PATIENCE_S, backend, pdns)
-        if self._kind in ("inside", "outside"):
+        if self._kind in ("inside", "beside", "outside"):
+            pool = handle_of(SIP if self._kind == "beside" else CROWD)
             strangers = self._python(
                 "strangers", self._strangers_host, "rspdns_lab.bench.stranger_elements",
-                self._strangers_host.address, handle_of(CROWD), str(ELEMENTS), str(PER_S), *self._honest,
+                self._strangers_host.address, pool, str(ELEMENTS), str(PER_S), *self._honest,
             )  # fmt: skip
             wait_until(lambda: "registered" in strangers.log.read_text(), "strangers", _PATIENCE_S, strangers)
         lookups = _Questions(self._connector(), 0.002)
         over_dns = _Questions(self._dns(), 0.005)
         for questions in (lookups, over_dns):
             questions.start()
-        gone_ms = sorted(self._changes(time.monotonic() + seconds))
+        if self._kind == "beside":  # an answer shows some of a thousand members
+            gone_ms = []
+            time.sleep(seconds)
+        else:
+            gone_ms = sorted(self._changes(time.monotonic() + seconds))
         for questions in (lookups, over_dns):
             questions.end()
         return Strangers(
@@ -187,8 +193,8 @@ class _Scene:
             unanswered=lookups.unanswered,
             **{f"dns_{key}": value for key, value in _times(over_dns.times_ms).items()},
             dns_unanswered=over_dns.unanswered,
-            gone_p50_ms=percentile(gone_ms, 50),
-            gone_max_ms=max(gone_ms),
+            gone_p50_ms=percentile(gone_ms, 50) if gone_ms else None,
+            gone_max_ms=max(gone_ms, default=None),
             refused=self._refused(),
         )
 
