@@ -9,18 +9,16 @@ import asyncio
 import contextlib
 import itertools
 import math
-import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
 from daemon_kit.control import Command, ControlError, ControlServer
 from daemon_kit.errors import FatalError
-from daemon_kit.finding import Finding, Life
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
 from pool_user import (
@@ -29,18 +27,16 @@ from pool_user import (
     Intervals,
     LastKnownGood,
     Member,
-    Plan,
     PoolUser,
     PoolView,
     Prober,
     Weighted,
-    listen_for_life,
     weights,
 )
 
 from ppu_agent.configuration import PpuConfig, load_configuration
-from ppu_agent.deaths import REMEMBERED_S, Deaths, Departed
-from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
+from ppu_agent.deaths import REMEMBERED_S, Departed
+from ppu_agent.destinations import Address, Destination
 from ppu_agent.explanation import explain, parse_endpoint
 from ppu_agent.kernel import COLLECT_EVERY_S
 from ppu_agent.mechanisms import (
@@ -51,7 +47,7 @@ from ppu_agent.mechanisms import (
     Situation,
     ViaMechanism,
 )
-from ppu_agent.member_answers import Asked, MemberAnswers
+from ppu_agent.questions import ServerQuestions
 from ppu_agent.responder import Responder
 from ppu_agent.ruleset import RENEW_EVERY_S, needs_responder
 from ppu_agent.status import describe
@@ -69,25 +65,9 @@ from rserpool import Protocol, SctpUnavailable
 _FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics")
 """The keys that can't change while the agent runs."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
-MOST_ASKED_BESIDE: Final = 3
-"""Living members of the pool that one left: do they answer such a question at all?"""
-MOST_PROBES = 256
-"""At a time, of members and of those that left."""
-MOST_MEMBER_PROBES = 64
-"""Members are not asked while more probes than this are under way: those that left come first."""
-WITNESS_S = 120.0
-"""The answer of another server shows for this time that this host reaches the servers of the pool."""
 INTERVALS: Final = Intervals(hot_s=0.05, hot_for_s=math.inf, idle_s=10.0)
 """No question tells which pool is in use: all stay hot."""
 _RESOLVE_TIMEOUT_MS = 300
-
-
-class Witness(NamedTuple):
-    """A server that answered its pool's question at that time: this host reaches servers of the pool."""
-
-    endpoint: Endpoint
-    question: Plan
-    at_s: float
 
 
 class PpuAgent:
@@ -102,8 +82,8 @@ class PpuAgent:
         self._cleanup = contextlib.AsyncExitStack()
         self.started_at_s = time.monotonic()
         self.suspended = False
-        self.answers = MemberAnswers()
-        self.deaths = Deaths(self._was_heard)
+        self.questions = ServerQuestions(self._conclude)
+        self.deaths = self.questions.deaths
         self.keeper = LastKnownGood(config.state.path, REMEMBERED_S, without_it=_WITHOUT_MEMORY)
         self._remembered: Mapping[str, PoolView] = {}
         self.belief = Belief(config.registrars, config.pool_rules)
@@ -122,23 +102,14 @@ class PpuAgent:
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
-        self._witnessed: dict[str, Witness] = {}
-        """The server of each pool that answered last."""
         self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
-        self._targets = LivingTargets({}, {})
         self._were_dead: Mapping[Destination, Departed] = {}
         self._were_certain: frozenset[Destination] = frozenset()
-        self._probes: set[asyncio.Task[None]] = set()
-        self._beside: dict[str, asyncio.Task[None]] = {}
-        """The tasks that ask members of a pool beside its departed."""
         self._died: dict[Destination, None] = {}
         """Those whose connections and flows are to be ended."""
         self._has_died = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._has_heard = False
-        """Whether probes found what has not been concluded from."""
         self._parts = Parts()
         self._gateway = GatewayMechanism(self._parts.start)
         via = ViaMechanism()
@@ -177,7 +148,7 @@ class PpuAgent:
             cleanup.push_async_callback(self.pool_user.close)
             for part in (
                 self.prober.run(),
-                self._ask_servers(),
+                self.questions.run(),
                 self._renew(),
                 self._end_what_was_up(),
                 self.keeper.run(),
@@ -207,7 +178,7 @@ class PpuAgent:
         """Decide by this configuration from now on."""
         self.config = config
         self._policies = [pool.policy for pool in config.pools]
-        self._questions = {pool.handle: pool.question for pool in config.pools}
+        self.questions.by_pool = {pool.handle: pool.question for pool in config.pools}
 
     async def _start_parts(self, config: PpuConfig) -> None:
         """Start what this configuration needs beside nftables; it stays. Raises FatalError."""
@@ -247,14 +218,10 @@ class PpuAgent:
     def _views_changed(self, views: Mapping[str, PoolView]) -> None:
         self._views = views
         now = time.monotonic()
-        self._follow(views, now)
+        self.questions.follow(views, now)
         self._conclude(now)
         self.prober.changed()
-        self._wake.set()
-
-    def _follow(self, views: Mapping[str, PoolView], now: float) -> None:
-        self.answers.follow(views, self._questions, now)
-        self.deaths.views(views, now)
+        self.questions.wake()
 
     def _conclude(self, now: float) -> None:
         """Steer by what is known now, and leave the servers that died since the last time.
@@ -404,7 +371,7 @@ class PpuAgent:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             now = time.monotonic()
-            self._follow(self.belief.views(now), now)
+            self.questions.follow(self.belief.views(now), now)
             self._conclude(now)
             self._remember()
 
@@ -416,143 +383,18 @@ class PpuAgent:
         stale_since_s: float,
         now: float,
     ) -> None:
-        """Take what an agent before knew of a pool, as `Deaths.remembered()` told it."""
-        self.deaths.remember(handle, members, recent, stale_since_s, now)
-        for member in recent if handle in self._questions else ():
-            for destination in destinations_of(member):
-                self.answers.remember((destination, self._questions[handle]), handle, member, now)
+        """Take over what an agent before knew of a pool, as `Deaths.remembered()` gave it."""
+        self.questions.remember(handle, members, recent, stale_since_s, now)
 
     def _remember(self) -> None:
         """Have kept what the next agent must know: servers that are dead by then are in no list."""
         now = time.monotonic()
         now_known = self.deaths.remembered(
-            lambda handle, destination: self._has_answered(handle, destination, now)
+            lambda handle, destination: self.questions.has_answered(handle, destination, now)
         )
         if now_known != self._remembered:
             self._remembered = now_known
             self.keeper.changed(now_known)
-
-    async def _ask_servers(self) -> None:
-        """Probe the servers that left, again and again, and conclude from all that was heard at once.
-
-        Members are asked as well: what they answered decides whether their silence will count.
-
-        A site's power cut kills hundreds: to steer anew takes too long to do it for each of them.
-        """
-        try:
-            while True:
-                self._wake.clear()
-                now = time.monotonic()
-                if self._has_heard:
-                    self._has_heard = False
-                    self._conclude(now)
-                room = MOST_PROBES - len(self._probes)
-                asking = [self._ask(departed) for departed in self.deaths.due(now, room)]
-                room = MOST_MEMBER_PROBES - len(self._probes)
-                asking += [self._ask_member(*due) for due in self.answers.due(now, room)]
-                for probe in asking:
-                    task = asyncio.create_task(probe)
-                    self._probes.add(task)
-                    task.add_done_callback(self._probes.discard)
-                due_s = self.deaths.next_due_s
-                if len(self._probes) < MOST_MEMBER_PROBES:
-                    due_s = min(due_s, self.answers.next_due_s)
-                wait_s = min(due_s - now, RENEW_EVERY_S)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.005, wait_s)):
-                        await self._wake.wait()
-        finally:
-            asked = [*self._probes, *self._beside.values()]
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-
-    async def _ask(self, departed: Departed) -> None:
-        finding = Finding(Life.UNKNOWN, "not asked")
-        try:
-            finding = await self._listen_to(departed)
-        finally:
-            if self.deaths.heard(departed.destination, finding, time.monotonic()):
-                self._has_heard = True
-            self._wake.set()
-
-    async def _ask_member(self, handle: str, member: Member, asked: Asked) -> None:
-        destination, question = asked
-        finding = Finding(Life.UNKNOWN)
-        try:
-            finding = await listen_for_life(replace(member, addresses=(destination.address,)), question)
-        finally:
-            now = time.monotonic()
-            self.answers.heard(asked, now, is_answer=finding.life.is_there)
-            if finding.life.is_there:
-                self._witnessed[handle] = Witness(destination.endpoint, question, now)
-            self._wake.set()
-
-    def _has_answered(self, handle: str, destination: Destination, at_s: float) -> bool:
-        """Whether a member answered its pool's question in the minutes before that time."""
-        question = self._questions.get(handle)
-        return question is not None and self.answers.was_heard((destination, question), at_s)
-
-    def _asking_pool(self, departed: Departed) -> str | None:
-        """The pool whose question a member that left is asked; None: the configuration has it no more.
-
-        The first of those that it left whose question it had answered, else the first of all.
-        """
-        asking = [handle for handle in departed.pools if handle in self._questions]
-        heard = (one for one in asking if self._has_answered(one, departed.destination, departed.left_at_s))
-        return next(heard, next(iter(asking), None))
-
-    def _was_heard(self, departed: Departed) -> bool:
-        handle = self._asking_pool(departed)
-        return handle is not None and self._has_answered(handle, departed.destination, departed.left_at_s)
-
-    async def _listen_to(self, departed: Departed) -> Finding:
-        """Probe it. Silence tells nothing where no other member of its pool answers.
-
-        When it was silent before, another one must have answered since: this host may be cut off.
-        """
-        handle = self._asking_pool(departed)
-        if handle is None:
-            return Finding(Life.UNKNOWN, "its pool is not in the configuration")
-        question = self._questions[handle]
-        since_s = departed.silent_since_s
-        if since_s is None:
-            since_s = time.monotonic() - WITNESS_S
-        is_witnessed = self._is_witnessed(handle, departed, since_s)
-        beside = None if is_witnessed else self._living_asked(handle, question)
-        finding = await listen_for_life(departed.at_destination, question)
-        if finding.life is Life.SILENT and beside is not None:
-            await asyncio.wait((beside,))
-            if not self._is_witnessed(handle, departed, since_s):
-                return replace(finding, life=Life.UNKNOWN, doubt="no other member answers the question")
-        return finding
-
-    def _is_witnessed(self, handle: str, departed: Departed, since_s: float) -> bool:
-        """Whether another server of the pool has answered its question since then."""
-        witness = self._witnessed.get(handle)
-        if witness is None or witness.question != self._questions.get(handle):
-            return False
-        return witness.at_s >= since_s and witness.endpoint != departed.destination.endpoint
-
-    def _living_asked(self, handle: str, question: Plan) -> asyncio.Task[None]:
-        """Have some members of a pool asked the question that its departed are asked; once at a time.
-
-        It is not broken off when the departed has said enough: a member would find its connection reset.
-        """
-        task = self._beside.get(handle)
-        if task is None:
-            task = self._beside[handle] = asyncio.create_task(self._ask_living(handle, question))
-            task.add_done_callback(lambda _: self._beside.pop(handle))
-        return task
-
-    async def _ask_living(self, handle: str, question: Plan) -> None:
-        members = self._views.get(handle, PoolView(handle)).members
-        some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
-        findings = await asyncio.gather(*(listen_for_life(member, question) for member in some))
-        for member, finding in zip(some, findings, strict=True):
-            if finding.life.is_there:
-                endpoint = (member.addresses[0], member.port)
-                self._witnessed[handle] = Witness(endpoint, question, time.monotonic())
 
     # Reload
 

@@ -64,7 +64,7 @@ def all_heard(departed: Departed) -> bool:
 
 def let_all_be_heard(agent: PpuAgent) -> None:
     """As if every member of the agent's pools had answered before."""
-    agent.answers.was_heard = lambda asked, left_at_s: True  # type: ignore[method-assign]
+    agent.questions.answers.was_heard = lambda asked, left_at_s: True  # type: ignore[method-assign]
 
 
 def ask(deaths: Deaths, finding: Finding, now: float) -> None:

@@ -14,7 +14,7 @@ import pytest
 from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import refusal
 from pool_user import Member, PoolView
-from ppu_agent import agent as agent_module
+from ppu_agent import questions
 from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import (
@@ -411,12 +411,12 @@ class UdpServers:
 
     async def ask_members(self) -> None:
         """Members are asked as they are all the time."""
-        for due in self.agent.answers.due(time.monotonic(), 10):
-            await self.agent._ask_member(*due)
+        for due in self.agent.questions.answers.due(time.monotonic(), 10):
+            await self.agent.questions._ask_member(*due)
 
     async def probe_departed(self) -> Life:
         (left,) = self.agent.deaths.departed
-        return (await self.agent._listen_to(left)).life
+        return (await self.agent.questions._listen_to(left)).life
 
 
 def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp_path: Path) -> None:
@@ -431,7 +431,7 @@ def test_silence_tells_nothing_where_no_other_member_answers_such_a_question(tmp
         for number in (1, 2):
             servers.answer(number, answers=False)
         servers.see(2)
-        servers.agent._witnessed.clear()  # some minutes later
+        servers.agent.questions._witnessed.clear()  # some minutes later
         found = [await servers.probe_departed()]
         servers.answer(2)
         async with asyncio.timeout(PATIENCE_S):
@@ -456,7 +456,7 @@ def test_only_a_member_that_answered_before_is_dead_by_silence(tmp_path: Path) -
         servers.answer(1, answers=False)
         servers.see(2)
         for departed in servers.agent.deaths.due(time.monotonic()):
-            await servers.agent._ask(departed)
+            await servers.agent.questions._ask(departed)
         servers.answer(2, answers=False)
         return {departed.member.identifier for departed in servers.agent.deaths.dead().values()}
 
@@ -474,10 +474,10 @@ async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answ
     agent = PpuAgent(load_configuration(path))
     one = member(1, Protocol.TCP)
     left = Departed(destination(1, Protocol.TCP), one, {"first": None, "second": None}, time.monotonic())
-    assert agent._asking_pool(left) == "first"
+    assert agent.questions._asking_pool(left) == "first"
     agent.remember("second", (), (one,), 0.0, time.monotonic())
-    assert agent._asking_pool(left) == "second"
-    assert agent._was_heard(left)
+    assert agent.questions._asking_pool(left) == "second"
+    assert agent.questions._was_heard(left)
 
 
 def test_server_of_a_pool_that_a_reload_removes_while_it_is_asked_is_told_nothing(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_server_of_a_pool_that_a_reload_removes_while_it_is_asked_is_told_nothin
         servers.see(2)
         (left,) = servers.agent.deaths.departed
         servers.agent.deaths.restrict({})
-        return (await servers.agent._listen_to(left)).life
+        return (await servers.agent.questions._listen_to(left)).life
 
     with contextlib.ExitStack() as cleanup:
         assert asyncio.run(scenario(cleanup)) is Life.UNKNOWN
@@ -523,11 +523,11 @@ def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_
             agent._views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
             agent._views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
             (left,) = agent.deaths.departed
-            assert (await agent._listen_to(left)).words == "connection refused"
+            assert (await agent.questions._listen_to(left)).words == "connection refused"
             async with asyncio.timeout(PATIENCE_S):
                 while not found:  # noqa: ASYNC110 - none tells
                     await asyncio.sleep(0.01)
-            assert (await agent._listen_to(left)).words == "connection refused"
+            assert (await agent.questions._listen_to(left)).words == "connection refused"
             await asyncio.sleep(0.2)
         assert found == ["closed"], "asked once: that it answers is known then"
 
@@ -634,7 +634,7 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
     async def refused(member: Member, question: object) -> Finding:
         return REFUSED
 
-    monkeypatch.setattr(agent_module, "listen_for_life", refused)
+    monkeypatch.setattr(questions, "listen_for_life", refused)
 
     async def scenario() -> int:
         agent = PpuAgent(load_configuration(path))
@@ -643,7 +643,7 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
         agent._views_changed({POOL: view(*range(501, 1001))})
         written: list[Steering] = []
         monkeypatch.setattr(agent.writer, "write", lambda steering, port: written.append(steering))
-        asking = asyncio.create_task(agent._ask_servers())
+        asking = asyncio.create_task(agent.questions.run())
         async with asyncio.timeout(PATIENCE_S):
             while len(agent.steering.treatments) < 1000:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
