@@ -201,9 +201,43 @@ static bool is_confirmed(int fd, sctp_assoc_t association, const struct sockaddr
 	       (info.spinfo_state == SCTP_INACTIVE || info.spinfo_state == SCTP_PF || info.spinfo_state == SCTP_ACTIVE);
 }
 
+static uint64_t association_key(int fd, sctp_assoc_t association)
+{
+	return (uint64_t)(unsigned)(fd + 1) << 32 | (uint32_t)association;
+}
+
+static struct known_peer *place_of(uint64_t key)
+{
+	return &known_peers[(key ^ key >> 32) & (KNOWN_PEERS - 1)];
+}
+
+static struct address address_of(const struct sockaddr *address)
+{
+	struct address found;
+
+	if (address->sa_family == AF_INET)
+		return address_v4((const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr);
+	memcpy(found.bytes, &((const struct sockaddr_in6 *)address)->sin6_addr, ADDRESS_BYTES);
+	return found;
+}
+
+/* Whether the address was seen confirmed since the association began. */
+static bool is_known(const struct known_peer *known, uint64_t key, const struct sockaddr *address)
+{
+	const struct address sought = address_of(address);
+	size_t i;
+
+	for (i = 0; known->peer.association == key && i < known->peer.count; i++)
+		if (address_equal(&known->peer.addresses[i], &sought))
+			return true;
+	return false;
+}
+
 EXPORTED int sctp_getpaddrs(int fd, sctp_assoc_t association, struct sockaddr **addresses)
 {
 	const int count = real_getpaddrs ? real_getpaddrs(fd, association, addresses) : -1;
+	/* A confirmed address stays so while the association lives: asking again would double the cost of a registration. */
+	const struct known_peer *known = place_of(association_key(fd, association));
 	char *from, *to;
 	int i, kept = 0;
 
@@ -215,7 +249,8 @@ EXPORTED int sctp_getpaddrs(int fd, sctp_assoc_t association, struct sockaddr **
 	for (i = 0; i < count; i++) {
 		const socklen_t length = length_of((struct sockaddr *)from);
 
-		if (is_confirmed(fd, association, (struct sockaddr *)from)) {
+		if (is_known(known, association_key(fd, association), (struct sockaddr *)from) ||
+		    is_confirmed(fd, association, (struct sockaddr *)from)) {
 			memmove(to, from, length);
 			to += length;
 			kept++;
@@ -227,16 +262,6 @@ EXPORTED int sctp_getpaddrs(int fd, sctp_assoc_t association, struct sockaddr **
 		*addresses = NULL;
 	}
 	return kept;
-}
-
-static uint64_t association_key(int fd, sctp_assoc_t association)
-{
-	return (uint64_t)(unsigned)(fd + 1) << 32 | (uint32_t)association;
-}
-
-static struct known_peer *place_of(uint64_t key)
-{
-	return &known_peers[(key ^ key >> 32) & (KNOWN_PEERS - 1)];
 }
 
 static void look_up(int fd, sctp_assoc_t association, struct known_peer *known)
@@ -251,7 +276,6 @@ static void look_up(int fd, sctp_assoc_t association, struct known_peer *known)
 	known->is_whole = count > 0; /* when it fails, the next message asks again */
 	for (i = 0; i < count; i++) {
 		const struct sockaddr *address = (const struct sockaddr *)at;
-		struct address *found = &known->peer.addresses[known->peer.count];
 
 		at += length_of(address);
 		if (known->peer.count == MAX_PEER_ADDRESSES)
@@ -260,11 +284,7 @@ static void look_up(int fd, sctp_assoc_t association, struct known_peer *known)
 			known->is_whole = false;
 			continue;
 		}
-		if (address->sa_family == AF_INET)
-			*found = address_v4((const uint8_t *)&((const struct sockaddr_in *)address)->sin_addr);
-		else
-			memcpy(found->bytes, &((const struct sockaddr_in6 *)address)->sin6_addr, ADDRESS_BYTES);
-		known->peer.count++;
+		known->peer.addresses[known->peer.count++] = address_of(address);
 	}
 	if (count > 0)
 		sctp_freepaddrs(addresses);

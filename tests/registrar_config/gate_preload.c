@@ -34,6 +34,12 @@ static bool comes_through(void)
 
 int main(void)
 {
+	const struct sctp_assoc_change restart = {
+		.sac_type = SCTP_ASSOC_CHANGE,
+		.sac_length = sizeof(restart),
+		.sac_state = SCTP_RESTART,
+		.sac_assoc_id = 7,
+	};
 	struct sockaddr *addresses = NULL;
 
 	memcpy(below.bytes, question, sizeof(question));
@@ -45,14 +51,20 @@ int main(void)
 	MUST(comes_through());
 	MUST(comes_through());
 
-	/* rspregistrar gets no pointer to addresses that were freed. */
+	/* An address that was confirmed is not asked about again. */
+	below.asked = 0;
+	MUST(sctp_getpaddrs(3, 7, &addresses) == 1);
+	MUST(addresses != NULL && below.asked == 0);
+	sctp_freepaddrs(addresses);
+
+	/* It is when the association began anew. rspregistrar gets no pointer to addresses that were freed. */
+	memcpy(below.bytes, &restart, sizeof(restart));
+	below.length = sizeof(restart);
+	below.is_notification = true;
+	comes_through();
 	below.is_unconfirmed = true;
 	MUST(sctp_getpaddrs(3, 7, &addresses) == 0);
-	MUST(addresses == NULL);
-	below.is_unconfirmed = false;
-	MUST(sctp_getpaddrs(3, 7, &addresses) == 1);
-	MUST(addresses != NULL);
-	sctp_freepaddrs(addresses);
+	MUST(addresses == NULL && below.asked == 1);
 	puts("right");
 	return 0;
 }

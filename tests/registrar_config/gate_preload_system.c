@@ -22,7 +22,7 @@ ssize_t recvmsg(int fd, struct msghdr *message, int flags)
 	item->cmsg_len = CMSG_LEN(sizeof(info));
 	memcpy(CMSG_DATA(item), &info, sizeof(info));
 	message->msg_controllen = CMSG_SPACE(sizeof(info));
-	message->msg_flags = MSG_EOR;
+	message->msg_flags = below.is_notification ? MSG_EOR | MSG_NOTIFICATION : MSG_EOR;
 	return (ssize_t)below.length;
 }
 
@@ -62,6 +62,7 @@ int getsockopt(int fd, int level, int name, void *value, socklen_t *length)
 		errno = ENOPROTOOPT;
 		return -1;
 	}
+	below.asked++;
 	info->spinfo_state = below.is_unconfirmed ? SCTP_UNCONFIRMED : SCTP_ACTIVE;
 	return 0;
 }

@@ -6,10 +6,12 @@
 #include <sys/socket.h>
 
 struct system_below {
+	bool is_notification;
 	uint8_t bytes[64]; /* what is received, of the association 7 of 10.0.0.2 */
 	size_t length;
 	int failures; /* of the next look-ups of a peer's addresses */
 	bool is_unconfirmed;
+	int asked; /* whether an address is confirmed */
 };
 
 extern struct system_below below;
