@@ -20,6 +20,7 @@ settings.load_profile("patient")
 LONGEST = (
     "test_ims",
     "test_demo_on_a_kernel",
+    "test_gate_on_a_kernel",
     "test_registrar_network",
     "test_wire",
     "test_chaos",

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +43,9 @@ end
 RULE_COUNT = 8
 ATTACK_S = 1.5
 """How long the gate has to hold out against each attack."""
+SOON_S = 10.0
+"""How long an attack without the gate may take, or a server that is let in behind it."""
+PATIENCE_S = 60.0
 PEER_ID, FORGER_ID = 0x2222, 0x66
 
 
@@ -64,6 +68,25 @@ class Site:
         self._members = Members(far, folder, SERVER, [f"{REGISTRAR}:3863"])
         self._ports = itertools.count(5060)
 
+    def start_bare(self) -> subprocess.Popen[str]:
+        asap, port = Endpoint.parse(REGISTRAR, 3863), Endpoint.parse(REGISTRAR, 9901)
+        settings = RegistrarSettings(asap, port, takes_reports=True)
+        started = self.near.start(*arguments(settings), sctp=True, log=self.log)
+        until(lambda: not self.is_dead(), told=self.log)
+        return started
+
+    def start_gated(self, **environment: str) -> None:
+        rules = self.folder / "rules"
+        rules.write_text(RULES)
+        self.near.start(
+            *(sys.executable, "-P", "-m", "registrar_config", "run", "--no-sentinel", "--number=1"),
+            *(f"--address={REGISTRAR}", f"--gate={rules}", f"--control={self.control}", "--log-json"),
+            sctp=True,
+            log=self.log,
+            environment=environment,
+        )
+        until(lambda: "gate_loaded" in self.log.read_text(), told=self.log)
+
     def listed(self, handle: str) -> dict[int, int]:
         """Home registrars by PE identifier, as the registrar answers now."""
         return {one["identifier"]: one["home"] for one in self._asker.pool_elements(handle)}
@@ -78,8 +101,13 @@ class Site:
         return "registrar_died" in log or not self.registrar_pids()
 
     def registrar_pids(self) -> list[int]:
-        pids = self.near.pids()
-        return [pid for pid in pids if Path(f"/proc/{pid}/comm").read_text() == "rspregistrar\n"]
+        """Return the processes of rspregistrar; others may end while they are looked at."""
+        found = []
+        for pid in self.near.pids():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == "rspregistrar\n":
+                    found.append(pid)
+        return found
 
     def begin_server(self, identifier: int, handle: str) -> None:
         """Begin to register a pool element of the server's host."""
@@ -108,11 +136,14 @@ class Site:
 
     def dropped(self) -> dict[tuple[str, str], int]:
         """The gate's own count of dropped messages by reason and host; empty without a gate."""
-        status = request(self.control, "status")["gate"] if self.control else {"dropped": []}
+        status = (
+            request(self.control, "status", timeout_s=PATIENCE_S)["gate"] if self.control else {"dropped": []}
+        )
         return {(one["reason"], one["host"]): one["messages"] for one in status["dropped"]}
 
-    def until_dropped(self, reason: str, host: str, at_least: int = 1) -> None:
-        until(lambda: self.dropped().get((reason, host), 0) >= at_least, told=self.log)
+    def until_dropped(self, reason: str, host: str) -> None:
+        """Wait until the gate tells of it, which it does when a message comes, at most once a second."""
+        until(lambda: (self.listed("own"), (reason, host) in self.dropped())[1], told=self.log)
 
 
 def is_ever(condition: Callable[[], bool]) -> bool:
@@ -126,7 +157,7 @@ def is_ever(condition: Callable[[], bool]) -> bool:
 def comes(condition: Callable[[], bool]) -> bool:
     """Whether the condition holds soon."""
     with contextlib.suppress(AssertionError):
-        until(condition, 10)
+        until(condition, SOON_S)
         return True
     return False
 
@@ -141,10 +172,7 @@ def bare_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def bare(bare_site: Site) -> Site:
     """rspregistrar as it is, which heeds reports; started again after an attack that ended it."""
     if bare_site.is_dead():
-        asap, port = Endpoint.parse(REGISTRAR, 3863), Endpoint.parse(REGISTRAR, 9901)
-        settings = RegistrarSettings(asap, port, takes_reports=True)
-        bare_site.near.start(*arguments(settings), sctp=True, log=bare_site.log)
-        until(lambda: not bare_site.is_dead(), told=bare_site.log)
+        bare_site.start_bare()
     return bare_site
 
 
@@ -156,24 +184,9 @@ def gated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """
     folder = tmp_path_factory.mktemp("gated")
     with own_namespace() as near, own_namespace() as far:
-        (folder / "rules").write_text(RULES)
         site = Site(near, far, folder, folder / "control.sock")
-        near.start(
-            *(sys.executable, "-P", "-m", "registrar_config", "run", "--no-sentinel", "--number=1"),
-            *(
-                f"--address={REGISTRAR}",
-                f"--gate={folder / 'rules'}",
-                f"--control={site.control}",
-                "--log-json",
-            ),
-            sctp=True,
-            log=site.log,
-            environment={
-                "RSPDNS_GATE_LIBRARY": f"{runtime()}:{sanitized_gate() / 'librspdns-gate.so'}",
-                "ASAN_OPTIONS": "detect_leaks=0",
-            },
-        )
-        until(lambda: "gate_loaded" in site.log.read_text(), told=site.log)
+        library = f"{runtime()}:{sanitized_gate() / 'librspdns-gate.so'}"
+        site.start_gated(RSPDNS_GATE_LIBRARY=library, ASAN_OPTIONS="detect_leaks=0")
         [registrar] = site.registrar_pids()
         assert "libasan" in Path(f"/proc/{registrar}/maps").read_text()
         yield site

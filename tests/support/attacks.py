@@ -41,6 +41,7 @@ from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.waiting import until
 
 TIMEOUT_S = 20.0
+PATIENCE_S = 60.0
 AGAIN_S = 0.2
 
 
@@ -146,7 +147,12 @@ class Attacker:
         for_s: float = 60,
     ) -> "Attack":
         """Begin to send these from `source` (others: claimed) to a registrar's endpoint, for `for_s`."""
-        begun = request(self._control, "begin", words=" ".join(words(source, target, messages, for_s)))
+        begun = request(
+            self._control,
+            "begin",
+            timeout_s=PATIENCE_S,
+            words=" ".join(words(source, target, messages, for_s)),
+        )
         return Attack(self._control, begun["pid"])
 
     def attack(self, source: str | Sequence[str], target: tuple[str, int], *messages: bytes) -> None:
@@ -165,7 +171,7 @@ class Attack:
 
     def status(self) -> int | None:
         """Return its exit status; None while it goes on."""
-        status: int | None = request(self._control, "status", pid=self._pid)["status"]
+        status: int | None = request(self._control, "status", timeout_s=PATIENCE_S, pid=self._pid)["status"]
         return status
 
     def kill(self) -> None:
