@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars resolvers guard proxies)
+all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -29,6 +29,7 @@ command_of() {
         strangers) echo bench --only flood --only strangers ;;
         size) echo bench --only scale --seconds 2 ;;
         registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
+        gate) echo bench --only gate --rounds 5 --seconds 3 ;;
         resolvers) echo resolvers ;;
         guard) echo guard ;;
         proxies) echo proxies --trials 3 ;; # some 10 minutes

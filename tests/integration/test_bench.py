@@ -44,6 +44,7 @@ def test_every_kind_of_figure_is_there(tmp_path: Path) -> None:
     assert figures["gone_p50_ms"] > 0
     assert figures["registrars_100_300_keep_alive_us"] > 0
     assert "registrars_100_300_missing" in figures
+    assert figures["gate_registrations_10_rules_cpu_us"] > 0
     # A stranger registers 1,500 elements in another pool; answers from the main loop took seconds.
     assert figures["strangers_inside_refused"] > 0
     assert figures["strangers_inside_lookup_p50_ms"] < 50

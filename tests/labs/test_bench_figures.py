@@ -17,9 +17,11 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 from registrar_config import size
+from registrar_config.gate import check_rules
 from rspdns_lab.bench import fast_path, programs, questions, run
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
+from rspdns_lab.bench.gate import RULES, Guarded, rules_text
 from rspdns_lab.bench.programs import Answered
 from rspdns_lab.bench.questions import Rate, figures_of
 from rspdns_lab.bench.registrars import REGISTRARS, SIMULATION_LATE_MS, SIZES, Borne, plan
@@ -258,6 +260,19 @@ def test_a_flood_is_compared_in_its_round() -> None:
     assert figures["flood_live_beside_1000_p99_ms"] == 9
     assert [read_result(one.as_json()) for one in found] == found
     assert "none lost" in as_markdown(found)
+
+
+def test_the_cost_of_the_gate_is_that_of_the_same_round(tmp_path: Path) -> None:
+    found = [
+        Guarded(number, rules, "questions", 9000.0 - rules, cost_us * (1.0 + rules / 1000))
+        for number, cost_us in enumerate((10.0, 40.0, 11.0), 1)
+        for rules in RULES
+    ]
+    assert [read_result(dict(one.as_json())) for one in found] == found
+    assert figures(found)["gate_questions_4000_rules_cpu_ratio"] == pytest.approx(5)
+    assert "| questions | no gate | 9,000 | 11.0 | 1.00 |" in as_markdown(found)
+    (tmp_path / "rules").write_text(rules_text(max(RULES), "10.80.0.13"))
+    check_rules(tmp_path / "rules")
 
 
 MEASURED = Borne(3000, 300, 10, 3000, 310.0, 68.0, 55.0, 41.0, 60.0, 90.0, 12.4, 2, 0, 640.0, 790.0)

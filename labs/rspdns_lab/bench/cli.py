@@ -78,7 +78,8 @@ def bench(
     questions: answers a second and processor time for each, beside other name servers. changes: from a change
     to the last wrong answer. flood: live names while unknown names are asked for. scale: memory, processor
     time and convergence with up to 1,000 pools and 10,000 pool elements. registrars: how many pool elements
-    three registrars can serve. strangers: look-ups while strangers fill another pool.
+    three registrars can serve. strangers: look-ups while strangers fill another pool. gate: what
+    the gate in front of a registrar costs.
 
     Exit status: 0 measured (the tables say what is aimed at), 2 it can't run here.
     """

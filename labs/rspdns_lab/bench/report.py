@@ -1,6 +1,7 @@
 """The results of `rspdns-lab bench`: figures for programs, tables, and one HTML page with plots."""
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +16,8 @@ from rspdns_lab.bench.flood import (
     Denied,
     flood_figures,
 )
+from rspdns_lab.bench.gate import KINDS as KINDS_AT_GATE
+from rspdns_lab.bench.gate import RULES, Guarded
 from rspdns_lab.bench.questions import LATENCY_QUESTIONS_PER_S, Rate, base, figures_of
 from rspdns_lab.bench.registrars import SIMULATION_LATE_MS, Borne
 from rspdns_lab.bench.run import Result
@@ -40,6 +43,12 @@ _INTRO: Final = (
     "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
     "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
 )
+_GATE: Final = (
+    "Three real registrars in one run, asked in turn, 32 messages under way: one without the gate, two "
+    "behind it. CPU is the processor time of rspregistrar, which the gate is a part of. The program that "
+    "asks shares the processor, so messages a second say less. The rule of the host that asks is the last "
+    "of its file, which costs the most."
+)
 _TITLES: Final[Mapping[str, str]] = {
     "Questions": "What liveness costs",
     "Changes": "How soon a change is answered",
@@ -47,6 +56,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "Size": "Many pools, many servers",
     "Registrars": "How many servers three registrars serve",
     "Strangers": "What strangers can do",
+    "Gate": "What the gate costs",
 }
 """The page's title, by the first of its sections."""
 _LATENCIES: Final = (
@@ -131,6 +141,7 @@ def figures(found: Sequence[Result]) -> dict[str, float]:
     for one in _borne(found):
         all_of[f"registrars_{one.elements}_{one.wanted_ms}_missing"] = one.missing
         all_of[f"registrars_{one.elements}_{one.wanted_ms}_keep_alive_us"] = one.keep_alive_us
+    all_of |= _gate_figures(found)
     for key, (_, value) in GROWING.items():
         power = exponent(sizes, value)
         if power is not None:
@@ -142,7 +153,7 @@ def as_markdown(found: Sequence[Result]) -> str:
     """Return the tables."""
     tables = (_questions_table(found), _changes_table(found), _denied_table(found), _beside_table(found),
               _scale_table(found), _aims_table(found), _exponents_table(found),
-              _registrars_table(found), _strangers_table(found))  # fmt: skip
+              _registrars_table(found), _strangers_table(found), _gate_table(found))  # fmt: skip
     return "\n".join(markdown_table(table) for table in tables if len(table) > 1)
 
 
@@ -172,6 +183,8 @@ def page_of(found: Sequence[Result]) -> Page:
         sections.append(Section("Registrars", _REGISTRARS, _registrars_table(found)))
     if any(isinstance(one, Strangers) for one in found):
         sections.append(Section("Strangers", _STRANGERS, _strangers_table(found)))
+    if any(isinstance(one, Guarded) for one in found):
+        sections.append(Section("Gate", _GATE, _gate_table(found)))
     title = _TITLES[sections[0].title] if sections else "Nothing was measured"
     intro = _INTRO if any(isinstance(one, Rate) for one in found) else ""
     return Page(title, intro, sections)
@@ -208,6 +221,38 @@ def _registrars_table(found: Sequence[Result]) -> Table:
              str(one.lost), str(one.missing),
              gone if one.detected_max_ms else "-"]
         )  # fmt: skip
+    return rows
+
+
+def _gate_figures(found: Sequence[Result]) -> dict[str, float]:
+    """Return the medians of all rounds, and ratios to the registrar without the gate in the same round."""
+    all_of: dict[str, float] = {}
+    for kind in KINDS_AT_GATE:
+        of_kind = [one for one in found if isinstance(one, Guarded) and one.kind == kind]
+        bare = {one.round: one for one in of_kind if one.rules == 0}
+        for rules in RULES:
+            rows = [one for one in of_kind if one.rules == rules and one.round in bare]
+            if not rows:
+                continue
+            begin = f"gate_{kind}_{rules}_rules"
+            all_of[f"{begin}_per_s"] = median(one.per_s for one in rows)
+            all_of[f"{begin}_cpu_us"] = median(one.cpu_us for one in rows)
+            all_of[f"{begin}_cpu_ratio"] = median(one.cpu_us / bare[one.round].cpu_us for one in rows)
+    return all_of
+
+
+def _gate_table(found: Sequence[Result]) -> Table:
+    known = _gate_figures(found)
+    rows: list[Sequence[str]] = [
+        ("messages", "rules", "a second", "CPU us each", "against no gate, in the same round")
+    ]
+    for kind in KINDS_AT_GATE:
+        for rules in RULES:
+            begin = f"gate_{kind}_{rules}_rules"
+            if f"{begin}_per_s" in known:
+                each = (f"{known[f'{begin}_per_s']:,.0f}", f"{known[f'{begin}_cpu_us']:.1f}")
+                named = f"{rules:,}" if rules else "no gate"
+                rows.append([kind, named, *each, f"{known[f'{begin}_cpu_ratio']:.2f}"])
     return rows
 
 

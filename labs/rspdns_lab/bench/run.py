@@ -8,6 +8,8 @@ from typing import Any, Final
 from rspdns_lab.bench import fast_path, flood, scale
 from rspdns_lab.bench.convergence import PORTS, Followed, run_convergence
 from rspdns_lab.bench.flood import Beside, Flood, read_flood, run_flood
+from rspdns_lab.bench.gate import KINDS as KINDS_AT_GATE
+from rspdns_lab.bench.gate import Guarded, run_gate
 from rspdns_lab.bench.questions import Rate, run_round, variants_running
 from rspdns_lab.bench.registrars import Borne, run_registrars
 from rspdns_lab.bench.scale import Extent, Size, run_size
@@ -16,9 +18,9 @@ from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.net.network import Network
 from rspdns_lab.net.preconditions import check_programs
 
-PARTS: Final = ("questions", "changes", "flood", "scale", "registrars", "strangers")
+PARTS: Final = ("questions", "changes", "flood", "scale", "registrars", "strangers", "gate")
 HOST: Final = ("bench", "10.77.0.254")
-Result = Rate | Followed | Size | Borne | Flood | Strangers
+Result = Rate | Followed | Size | Borne | Flood | Strangers | Guarded
 Say = Callable[[str], None]
 
 
@@ -102,6 +104,10 @@ def run_bench(
             if stranger not in let_loose:
                 own = folder / f"strangers-{stranger}"
                 yield [run_strangers(prefix, own, stranger, 3.0 * order.seconds, say)]
+    if "gate" in order.parts:
+        measured = {one.round for one in found if isinstance(one, Guarded)}
+        if rounds := [number for number in range(1, order.rounds + 1) if number not in measured]:
+            yield from run_gate(prefix, folder / "gate", rounds, order.seconds, say)
 
 
 def _rounds(
@@ -126,16 +132,19 @@ def _rounds(
 
 def read_result(fields: Mapping[str, Any]) -> Result:
     """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
-    if fields.get("variant", "live_qps") not in BY_KEY or fields.get("kind", "idle") not in PORTS:
+    kinds_of_part = KINDS_AT_GATE if fields.get("part") == "gate" else PORTS
+    kind = fields.get("kind")
+    if fields.get("variant", "live_qps") not in BY_KEY or not (kind is None or kind in kinds_of_part):
         raise LookupError("a measurement that there isn't")
     if fields.get("part") == "flood":
         return read_flood(fields)
-    kinds: dict[str, type[Rate | Followed | Size | Borne | Strangers]] = {
+    kinds: dict[str, type[Rate | Followed | Size | Borne | Strangers | Guarded]] = {
         "questions": Rate,
         "changes": Followed,
         "scale": Size,
         "registrars": Borne,
         "strangers": Strangers,
+        "gate": Guarded,
     }
     rest = {key: value for key, value in fields.items() if key != "part"}
     if "times_ms" in rest:
