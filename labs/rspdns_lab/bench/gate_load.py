@@ -60,4 +60,5 @@ async def _measure(own: str, registrar: str, kind: str, seconds: float) -> int:
 
 
 if __name__ == "__main__":
-    print(uvloop.run(_measure(*sys.argv[1:4], float(sys.argv[4]))))  # type: ignore[call-arg]
+    _own, _registrar, _kind, _seconds = sys.argv[1:]
+    print(uvloop.run(_measure(_own, _registrar, _kind, float(_seconds))))
