@@ -1,7 +1,7 @@
 """Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
 
 import pytest
-from pool_user.belief.rules import MAX_MEMBERS
+from pool_user.belief.rules import MAX_MEMBERS, MOVED_AFTER_S
 
 from rserpool import LeastUsed
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
@@ -108,6 +108,7 @@ def test_members_that_come_and_go_do_not_evict_those_that_were_in_for_long() -> 
 def test_refused_ones_are_not_among_them() -> None:
     play = playing(1)
     play.answer(0, pe(1, R1, address="192.0.2.1"))
+    play.wait(MOVED_AFTER_S)
     assert play.members() == []
     play.answer(0)
     assert [str(address) for member in play.view().recent for address in member.addresses] == ["10.0.0.1"]

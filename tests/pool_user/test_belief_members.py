@@ -6,6 +6,7 @@ from ipaddress import ip_address, ip_network
 import pytest
 from pool_user.belief import PoolRules
 from pool_user.belief.admission import accepted, why_refused
+from pool_user.belief.rules import MOVED_AFTER_S
 
 from rserpool import LeastUsed, PoolElement, Protocol, Table, Transport, Update
 from tests.pool_user.belief_support import POOL, R1, R2, R3, RULES, Play, pe, push, settled
@@ -323,11 +324,13 @@ def test_a_pool_of_strangers_is_empty_and_known() -> None:
     assert play.view().known
 
 
-def test_a_member_that_moves_out_of_the_networks_leaves_at_once_even_in_a_crowd() -> None:
+def test_a_crowd_that_moves_out_of_the_networks_leaves_unless_its_old_places_answer() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1), pe(2, R1))
     play.answer(0, pe(1, R1, address="192.0.2.1"), pe(2, R1, address="192.0.2.2"))
+    assert play.members() == [1, 2]
+    play.wait(MOVED_AFTER_S)
     assert play.members() == []
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import ip_network
+
 import pytest
 from pool_user.belief.rules import MOVED_AFTER_S
 
-from rserpool import PoolElement, Update
-from tests.pool_user.belief_support import POOL, R1, R2, R3, Play, pe, push
+from rserpool import LeastUsed, PoolElement, Update
+from tests.pool_user.belief_support import POOL, R1, R2, R3, RULES, Play, pe, push
 
 OLD, NEW = "10.0.0.1", "10.0.0.66"
 
@@ -52,6 +55,40 @@ def test_a_member_whose_old_address_answers_stays_there(play: Play, home: int) -
     words = [event.words for event in play.belief.take_events() if event.kind == "refused"]
     assert 1 <= len(words) <= 6
     assert f"{NEW} port 6666 under the identifier of {OLD} port 5060" in words[-1]
+
+
+@pytest.mark.parametrize(
+    ("address", "port"), [("192.0.2.66", 5060), (NEW, 0), (NEW, 7000)], ids=["address", "no port", "port"]
+)
+@pytest.mark.parametrize("home", [R1, R3], ids=["its home", "a registrar that lies"])
+def test_a_member_that_is_told_at_a_refused_place_stays_where_it_answers(
+    play: Play, home: int, address: str, port: int
+) -> None:
+    play.belief.set_pools({POOL: replace(RULES, ports=frozenset({5060}))}, play.now)
+    index = 0 if home == R1 else 2
+    for turn in range(20):
+        push(play, index, told(home, address, port))
+        assert shown(play) == [OLD, "10.0.0.2"]
+        if turn == 0:
+            probe(play, answers=True)
+        play.wait(0.5)
+        assert shown(play) == [OLD, "10.0.0.2"]
+    assert any(f"{address} port {port}" in event.words for event in play.belief.take_events())
+    probe(play, answers=False)
+    assert shown(play) == ["10.0.0.2"]
+    assert [one.identifier for one in play.view().out] == [1]
+    push(play, 2, told(R3), gone=True)
+    push(play, 0, pe(1, R1, policy=LeastUsed(0.5)))
+    assert shown(play) == [OLD, "10.0.0.2"]
+
+
+def test_a_member_whose_place_the_rules_refuse_from_now_on_does_not_stay(play: Play) -> None:
+    push(play, 0, told(R1))
+    probe(play, answers=True)
+    play.belief.set_pools({POOL: replace(RULES, accept=(ip_network("10.0.0.2/32"),))}, play.now)
+    assert shown(play) == ["10.0.0.2"]
+    play.belief.set_pools({POOL: replace(RULES, accept=(ip_network(f"{NEW}/32"),))}, play.now)
+    assert shown(play) == [NEW]
 
 
 def test_a_member_whose_old_address_does_not_answer_is_at_the_new_one(play: Play) -> None:

@@ -13,9 +13,9 @@ told that it is the home of the former, and that they have left.
 
 Each KIND is a lie about all that the other registrars own, ten times a second. `takeover`: it has taken
 all of them over, and lists none of it. `steal`: it is the home of each element, sentinels too, and each has
-left. `steal-address`: it is the home of each element of the pool HANDLE, which is at the address INVENTED and
-port 6666. `ghosts`: five more elements in the pool HANDLE, at that address and port, that another registrar
-is home of.
+left. `steal-address`: it is the home of each element of the pool HANDLE, which is in turn at INVENTED and at
+192.0.2.66, which no pool accepts, port 6666. `ghosts`: five more elements in the pool HANDLE, at INVENTED and
+that port, that another registrar is home of.
 
 Each writes "sent N to FOLLOWERS" once a second.
 """
@@ -65,6 +65,8 @@ _IDENTIFIERS = 0x0BADBAD0
 """The identifier of the registrar whose sentinel is number 0."""
 _PAGE = 400
 _TURN_S = 0.01
+_FOREIGN = "192.0.2.66"
+"""An address that no pool accepts (RFC 5737)."""
 _DENY_EVERY_S = 0.1
 _GHOSTS_AT_ONCE = 5
 _PRESENCE_S = 1.0
@@ -247,6 +249,7 @@ async def _deny(own: str, number: str, honest: str, victim: str, invented: str, 
 async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *honest: str) -> None:
     liar = LyingRegistrar(own, int(number), {}, [RegistrarAddress.parse(text) for text in honest])
     ghosts = itertools.count(1)
+    addresses = itertools.cycle((invented, _FOREIGN))
     while True:
         await asyncio.sleep(_DENY_EVERY_S)
         if kind == "takeover":
@@ -260,8 +263,9 @@ async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *ho
             liar.push([(UpdateAction.ADD, pool, element) for pool, element in stolen])
             liar.push([(UpdateAction.DELETE, pool, element) for pool, element in stolen])
         elif kind == "steal-address":
+            address = next(addresses)
             moved = [
-                replace(_ghost(element, identifier, invented), home_registrar=liar.identifier)
+                replace(_ghost(element, identifier, address), home_registrar=liar.identifier)
                 for (pool, identifier), element in liar.victims.items()
                 if pool == handle.encode()
             ]

@@ -94,15 +94,13 @@ class Admission:
         """Whether a registrar's word about this PE counts; then it is known from now on."""
         identifier = element.identifier
         is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
-        if identifier in (self._foreign if is_foreign else self._own):
+        # A known PE that is told outside the networks keeps its seat: a registrar that lies may say so.
+        if identifier in self._own or (is_foreign and identifier in self._foreign):
             return True
         if is_foreign:
-            # A known PE that moved out of the networks leaves the pool by that.
-            if identifier not in self._own and len(self._foreign) >= MAX_FOREIGN:
+            if len(self._foreign) >= MAX_FOREIGN:
                 return False
-            if len(self._foreign) < MAX_FOREIGN:
-                self._own.discard(identifier)
-                self._foreign.add(identifier)
+            self._foreign.add(identifier)
             return True
         if len(self._own) >= rules.max_members:
             return False

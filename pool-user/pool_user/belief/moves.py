@@ -3,7 +3,8 @@
 A registrar that lies says so of servers that live, and so does a host that takes identifiers. A sidecar says
 so, too, when its server has another address after a restart. The old place tells them apart:
 
-- It answers the backend's own probe: the member stays there, and the other place is refused.
+- It answers the backend's own probe: the member stays there, and the other place is refused. That place may
+  be outside `accept` or `ports`.
 - It does not answer within MOVED_AFTER_S, or stops to: the member is at the other place.
 - The server there is in under another identifier: its sidecar took a fresh one. Nothing is left to defend.
 
@@ -98,7 +99,7 @@ class Moves:
             return
         self._told_s = now
         move = refused[-1]
-        other, old = (f"{one.addresses[0]} port {one.port}" for one in (move.other, move.member))
+        other, old = map(_where, (move.other, move.member))
         cause = Cause(Code.IDENTIFIER_TAKEN, detail=other, former=old)
         yield BeliefEvent(now, "refused", handle, move.member.identifier, cause)
 
@@ -113,10 +114,15 @@ class Moves:
         return min((time_s for time_s in times if time_s > self._now), default=None)
 
 
+def _where(member: Member) -> str:
+    return f"{member.addresses[0] if member.addresses else 'no address'} port {member.port}"
+
+
 def _is_at(other: Member, before: Member) -> bool:
     """Whether no other place is told than those of before."""
     return (
-        other.port == before.port
+        bool(other.addresses)
+        and other.port == before.port
         and other.protocol is before.protocol
         and set(other.addresses) <= set(before.addresses)
     )

@@ -11,7 +11,7 @@ from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import Identities, Places, Vanished
+from pool_user.belief.identities import Identities, Places, Vanished, place_of
 from pool_user.belief.listing import MEMORY, Claim, Listing
 from pool_user.belief.moves import Moves
 from pool_user.belief.reachability import Orphans, Reachability
@@ -392,13 +392,14 @@ class PoolBelief:
                 continue
             element = decision.element
             refusal = why_refused(element.user_transport, self.rules.accept, self.rules.ports)
-            if refusal is not None and decision.is_listed:
+            stays = decision.is_in and refusal is not None and self._stays(element, now)
+            if refusal is not None and decision.is_listed and not stays:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, court, now):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
             elif decision.is_in and self._identities.has_left(identifier, now):
                 self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
-            elif decision.is_in and refusal is None:
+            elif decision.is_in and (refusal is None or stays):
                 stale = not decision.vouched and not court.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
                 if decision.is_confirmed:
@@ -406,13 +407,31 @@ class PoolBelief:
                 if self.rules.keys:
                     self._moves.forget(identifier)
                 else:
-                    is_gone = identifier in self._reachability.unreachable
-                    member = self._moves.placed(member, None if is_gone else before, now)
+                    member = self._moves.placed(member, self._defended(identifier), now)
                 wanted = before if before is not None and before == member else member
                 self._wanted[identifier] = wanted
                 self._places.add(wanted)
             elif decision.is_listed and decision.cause is not None:
                 self._out[identifier] = _out(element, decision.cause)
+
+    def _defended(self, identifier: int) -> Member | None:
+        """The member that stays at its place while it answers there; None if it does not, or if the rules
+        refuse that place."""
+        before = self._members.get(identifier)
+        if before is None or self.rules.keys or identifier in self._reachability.unreachable:
+            return None
+        transport = Transport(before.protocol, before.port, before.addresses)
+        is_refused = why_refused(transport, self.rules.accept, self.rules.ports) is not None
+        return None if is_refused else before
+
+    def _stays(self, element: PoolElement, now: float) -> bool:
+        """Whether the member of this identifier stays where it is, though the PE is told at a place that the
+        rules refuse."""
+        before = self._defended(element.identifier)
+        if before is None:
+            return False
+        other = self._member(element, False, now)
+        return place_of(self._moves.placed(other, before, now)) == place_of(before)
 
     def _has_expired(self, decision: Decision, court: Court, now: float) -> bool:
         """Whether a PE whose home was never settled registered for longer than what counts of that."""
@@ -489,7 +508,7 @@ class PoolBelief:
 
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
-        addresses = accepted(transport.addresses, self.rules.accept)
+        addresses = accepted(transport.addresses, self.rules.accept) or transport.addresses
         return Member(
             identifier=element.identifier,
             home_registrar=element.home_registrar,
