@@ -10,7 +10,7 @@ import pytest
 from pool_user import PoolView
 from rspdns.answers import publisher
 from rspdns.answers.change import Change
-from rspdns.answers.publisher import Publisher
+from rspdns.answers.publisher import LONGEST_WAIT_S, Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.zones.zone import Zone
@@ -280,6 +280,19 @@ async def test_a_large_pool_that_changes_all_the_time_delays_no_other(tmp_path: 
     assert f"00000002.u.as.{ZONE}" not in purged, "the crowd was built a moment ago"
     scene.now += 1
     await asyncio.sleep(0.1)
+    assert f"00000002.u.as.{ZONE}" in scene.purged()
+    scene.publisher.close()
+
+
+async def test_a_death_in_the_largest_pool_waits_for_a_bounded_time(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.is_seen_at_once = True
+    crowd = [member(number, f"10.0.{number // 250}.{number % 250 + 1}") for number in range(1, 4001)]
+    scene.publisher.start(views(view(*crowd)))
+    scene.now += 1
+    scene.publisher.publish(views(view(*crowd[1:])))
+    scene.now += LONGEST_WAIT_S
+    scene.publisher.publish(views(view(*crowd[2:])))
     assert f"00000002.u.as.{ZONE}" in scene.purged()
     scene.publisher.close()
 

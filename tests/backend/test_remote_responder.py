@@ -73,6 +73,17 @@ def test_a_swap_is_seen_at_once_and_keeps_what_did_not_change() -> None:
     assert ask(made)["result"] is False
 
 
+def test_a_target_that_leaves_with_a_reload_is_answered_for_a_moment() -> None:
+    made = responder()
+    label = "00000001.u.as." + ZONE
+    swap(made, answered(zone(), views(view(member(1), member(2)))))
+    addresses = ask(made, label, "A")["result"]
+    assert addresses
+    swap(made, answered(zone(), views(view(member(2))), made.snapshot, serial=2))
+    assert targets(ask(made)) == {"00000002"}
+    assert [one["content"] for one in ask(made, label, "A")["result"]] == ["10.0.0.1"]
+
+
 def test_the_soa_moves_with_its_serial() -> None:
     made = responder()
     before = ask(made, ZONE, "SOA")["result"]

@@ -25,8 +25,12 @@ class ZoneChange:
 
     @property
     def moved_sites(self) -> Sequence[tuple[SiteAnswers, SiteAnswers]]:
-        """The pairs of `sites` whose nodes are not the very same; none if any name may differ."""
-        return [(old, new) for old, new in self.sites or () if old.nodes is not new.nodes]
+        """The sites that the zone has before and after, if their nodes are not the very same."""
+        pairs = self.sites
+        if pairs is None and self.before is not None and self.after is not None:
+            old_sites = {site.name: site for site in self.before.sites}
+            pairs = [(old_sites[new.name], new) for new in self.after.sites if new.name in old_sites]
+        return [(old, new) for old, new in pairs or () if old.nodes is not new.nodes]
 
     def parts(self) -> tuple[Sequence[Nodes], Sequence[Nodes]]:
         """Return the nodes of those parts of the zone, before and after, that are not the very same."""

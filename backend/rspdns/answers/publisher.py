@@ -36,6 +36,8 @@ LARGE = 100
 """A pool of more members than this waits between two builds while it changes all the time."""
 LARGE_WAITS_S = 60e-6
 """How long a large pool waits, for each of its members, so that the others get most of the time."""
+LONGEST_WAIT_S = 0.06
+"""The longest such wait: a server that died is shown meanwhile."""
 
 
 class Purges(Interface):
@@ -254,7 +256,7 @@ class Publisher:
         for handle in changed_pools(before, built):
             size = len(built[handle].members) if handle in built else 0
             if size > LARGE:
-                self._ready_s[handle] = now + size * LARGE_WAITS_S
+                self._ready_s[handle] = now + min(size * LARGE_WAITS_S, LONGEST_WAIT_S)
 
     def _whole_zones(self, snapshot: Snapshot) -> set[str]:
         """The zones to purge as a whole, once: when they are first known in this life.
