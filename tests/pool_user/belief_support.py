@@ -48,6 +48,12 @@ class Play:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    def begin_probes(self) -> None:
+        """The backend's own probe of each member that is to be probed begins."""
+        for handle, members in self.belief.probe_targets(self.now).items():
+            for member in members:
+                self.belief.probing(handle, member, self.now)
+
     def up(self, *indexes: int) -> None:
         for index in indexes:
             self.belief.link(index, True, self.now)

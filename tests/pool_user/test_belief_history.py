@@ -108,6 +108,7 @@ def test_members_that_come_and_go_do_not_evict_those_that_were_in_for_long() -> 
 def test_refused_ones_are_not_among_them() -> None:
     play = playing(1)
     play.answer(0, pe(1, R1, address="192.0.2.1"))
+    play.begin_probes()
     play.wait(MOVED_AFTER_S)
     assert play.members() == []
     play.answer(0)
@@ -135,6 +136,7 @@ def test_a_moment_out_of_sight_does_not_count() -> None:
 def test_longer_or_another_address_does() -> None:
     play = playing(1, 2)
     play.answer(0, pe(2, R1, address="10.0.0.77"))
+    play.begin_probes()
     play.wait(2)
     play.answer(0, pe(1, R1), pe(2, R1, address="10.0.0.77"))
     assert [member.since_s > 100.005 for member in play.view().members] == [True, True]

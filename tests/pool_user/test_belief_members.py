@@ -330,6 +330,7 @@ def test_a_crowd_that_moves_out_of_the_networks_leaves_unless_its_old_places_ans
     play.answer(0, pe(1, R1), pe(2, R1))
     play.answer(0, pe(1, R1, address="192.0.2.1"), pe(2, R1, address="192.0.2.2"))
     assert play.members() == [1, 2]
+    play.begin_probes()
     play.wait(MOVED_AFTER_S)
     assert play.members() == []
 

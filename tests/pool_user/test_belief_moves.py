@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
-from pool_user.belief.rules import MOVED_AFTER_S
+from pool_user.belief.rules import MOVED_AFTER_S, MOVED_UNPROBED_S
 
 from rserpool import LeastUsed, PoolElement, Update
 from tests.pool_user.belief_support import POOL, R1, R2, R3, RULES, Play, pe, push
@@ -93,12 +93,36 @@ def test_a_member_whose_place_the_rules_refuse_from_now_on_does_not_stay(play: P
 
 def test_a_member_whose_old_address_does_not_answer_is_at_the_new_one(play: Play) -> None:
     push(play, 0, told(R1))
-    play.view()
+    play.begin_probes()
     play.wait(MOVED_AFTER_S - 0.1)
     assert shown(play) == [OLD, "10.0.0.2"]
     play.wait(0.2)
     assert shown(play) == [NEW, "10.0.0.2"]
     assert play.view().moving == ()
+
+
+@pytest.mark.parametrize("waits_s", [0.3, 2.6])
+def test_a_member_moves_in_time_after_a_probe_that_began_late(play: Play, waits_s: float) -> None:
+    """Others are asked before it. A look at each deadline is enough to see it move."""
+    push(play, 0, told(R1))
+    probed_s = play.now + waits_s
+    while play.now < probed_s + MOVED_AFTER_S:
+        assert shown(play) == [OLD, "10.0.0.2"]
+        deadline_s = play.belief.next_deadline_s
+        assert deadline_s is not None
+        if play.now < probed_s <= deadline_s:
+            play.now = probed_s
+            play.begin_probes()
+        play.now = deadline_s
+    assert play.now < probed_s + MOVED_AFTER_S + 0.01
+    assert shown(play) == [NEW, "10.0.0.2"]
+
+
+def test_a_member_that_is_never_probed_moves_at_last(play: Play) -> None:
+    push(play, 0, told(R1))
+    assert shown(play) == [OLD, "10.0.0.2"]
+    play.wait(MOVED_UNPROBED_S)
+    assert shown(play) == [NEW, "10.0.0.2"]
 
 
 def test_a_member_that_stays_goes_to_the_new_address_when_the_old_one_falls(play: Play) -> None:

@@ -214,6 +214,9 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
         def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
             return {"pool": tuple(members)}
 
+        def probing(self, handle: str, member: Member, now: float) -> None:
+            pass
+
         def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
             self.fell.set()
 

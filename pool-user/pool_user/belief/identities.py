@@ -8,7 +8,7 @@ names the members that went without that word.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
@@ -143,7 +143,8 @@ class Vanished:
 
     A host that removes others' elements, or takes their identifiers, makes them vanish. So the backend's own
     probe asks each: a member that answers is in again after VANISHED_AFTER_S, for VANISHED_KEPT_S at most. A
-    member that does not answer, or can't be asked, is out from the start.
+    member that does not answer, or can't be asked, is out from the start. A crowd is asked while the
+    registrars are questioned about it, and not only after that.
     """
 
     def __init__(self) -> None:
@@ -179,10 +180,15 @@ class Vanished:
         gone.answers = answers
         return True
 
-    def kept(self, handle: str, now: float) -> tuple[list[Member], list[BeliefEvent]]:
-        """The members that are in by their own answer alone, and what is to be told of them."""
+    def kept(
+        self, handle: str, questioned: Container[int], now: float
+    ) -> tuple[list[Member], list[BeliefEvent]]:
+        """The members that are in by their own answer alone, and what is to be told of them. The `questioned`
+        are in anyway."""
         found = [
-            gone for gone in self._gone.values() if gone.answers and now >= gone.since_s + VANISHED_AFTER_S
+            gone
+            for identifier, gone in self._gone.items()
+            if gone.answers and now >= gone.since_s + VANISHED_AFTER_S and identifier not in questioned
         ]
         cause = Cause(Code.VANISHED, count=round(VANISHED_KEPT_S))
         events = [

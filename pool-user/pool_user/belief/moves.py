@@ -5,7 +5,8 @@ so, too, when its server has another address after a restart. The old place tell
 
 - It answers the backend's own probe: the member stays there, and the other place is refused. That place may
   be outside `accept` or `ports`.
-- It does not answer within MOVED_AFTER_S, or stops to: the member is at the other place.
+- It does not answer within MOVED_AFTER_S of the first probe, or stops to: the member is at the other place.
+  Probes have a rate: those of a large pool begin one after the other.
 - The server there is in under another identifier: its sidecar took a fresh one. Nothing is left to defend.
 
 In a keyed pool an identifier proves its place, and no other place counts.
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 
 from pool_user.belief.admission import TOLD_EVERY_S
 from pool_user.belief.identities import Places, place_of
-from pool_user.belief.rules import MOVED_AFTER_S
+from pool_user.belief.rules import MOVED_AFTER_S, MOVED_UNPROBED_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 
@@ -30,12 +31,19 @@ class _Move:
     member: Member
     other: Member
     since_s: float
+    probed_s: float | None = None
+    """When the first probe of the old place began."""
     answers: bool = False
     is_over: bool = False
 
+    @property
+    def until_s(self) -> float:
+        """When it is over unless the old place answers."""
+        return self.since_s + MOVED_UNPROBED_S if self.probed_s is None else self.probed_s + MOVED_AFTER_S
+
     def is_due(self, now: float) -> bool:
         """Whether nothing answered at the old place in time."""
-        return not self.is_over and not self.answers and now >= self.since_s + MOVED_AFTER_S
+        return not self.is_over and not self.answers and now >= self.until_s
 
 
 class Moves:
@@ -61,6 +69,12 @@ class Moves:
     def forget(self, identifier: int) -> None:
         """No registrar's word about this PE counts any more."""
         self._moves.pop(identifier, None)
+
+    def probing(self, member: Member, now: float) -> None:
+        """A probe of the member begins. The next look at the deadline is soon enough to notice."""
+        move = self._moves.get(member.identifier)
+        if move is not None and move.probed_s is None and place_of(member) == place_of(move.member):
+            move.probed_s = now
 
     def probed(self, member: Member, answers: bool) -> bool:
         """The probe came to a conclusion. Return whether it concerns a member that stays at its old place."""
@@ -105,9 +119,9 @@ class Moves:
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When a member may be elsewhere by time alone."""
+        """When a member may be elsewhere by time alone, or its probe may have begun in the meantime."""
         times = [
-            move.since_s + MOVED_AFTER_S
+            move.until_s if move.probed_s is not None else min(move.until_s, self._now + MOVED_AFTER_S)
             for move in self._moves.values()
             if not move.is_over and not move.answers
         ]

@@ -236,6 +236,10 @@ class PoolBelief:
             if claim.overruled is not Code.REMOVED:
                 claim.overruled = None
 
+    def probing(self, member: Member, now: float) -> None:
+        """A probe of the member begins."""
+        self._moves.probing(member, now)
+
     def probed(self, member: Member, reachable: bool) -> None:
         """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
         about a member whose home registrar is lost. It alone counts about members that vanished, or that are
@@ -458,18 +462,19 @@ class PoolBelief:
     ) -> list[BeliefEvent]:
         """Keep the members in that vanished without their sidecar's word and answer the probe."""
         gone = self._members.keys() - members.keys() - self._vanished.members.keys()
+        gone |= self._crowd.held_since_s.keys() & self._members.keys()  # probed while it is questioned
         missing = [self._members[identifier] for identifier in gone - set(self._reachability.unreachable)]
         self._vanished.update(missing, (), now)
         over = [
             identifier
             for identifier, member in self._vanished.members.items()
-            if identifier in members
+            if (identifier in members and identifier not in self._crowd.held_since_s)
             or self._places.others(member)
             or self._identities.has_left(identifier, now)
             or not self._may_be_held(member)
         ]
         self._vanished.update((), over, now)
-        kept, events = self._vanished.kept(self.handle, now)
+        kept, events = self._vanished.kept(self.handle, self._crowd.held_since_s, now)
         for member in kept:
             members[member.identifier] = member
             out.pop(member.identifier, None)

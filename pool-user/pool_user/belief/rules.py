@@ -46,7 +46,9 @@ BLINK_S = 1.0
 """A member that comes back within this time keeps its `since_s`, as if it had never left."""
 MOVED_AFTER_S = 1.0
 """How long a member that is told elsewhere under the same identifier stays at its old place unless that
-answers the probe: three probes that time out."""
+answers the probe, from the start of the first probe: three probes that time out."""
+MOVED_UNPROBED_S = 30.0
+"""How long it stays at most while no probe of it has begun: 500 probes a second start, of all pools."""
 VANISHED_AFTER_S = 0.2
 """How long a member of a keyed pool that vanished is out, though it answers the probe: its sidecar's word
 that it leaves may be on its way."""

@@ -160,6 +160,12 @@ class Belief:
         self.sessions[registrar].unanswered(asked_at_s)
         self.advance(now)
 
+    def probing(self, handle: str, member: Member, now: float) -> None:
+        """The backend's own probe of a member begins."""
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.probing(member, now)
+
     def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
         """The backend's own probe of a member came to a conclusion; of one that is verified it goes on to
         hold when the member is gone and comes back, at the same address and port."""

@@ -100,6 +100,7 @@ class Prober:
                     targets_at_s = now + max(TARGETS_AFTER_S, 10 * spent_s)
                     news_at_s = now + max(TARGETS_EVERY_S, 10 * spent_s)
                 for target in self._book.due(now):
+                    self._belief.probing(target.handle, target.member, now)
                     task = asyncio.create_task(self._probe(target))
                     self._tasks.add(task)
                     task.add_done_callback(self._tasks.discard)

@@ -94,8 +94,8 @@ class Target:
     group: str = ""
     is_suspected: bool = False
     is_vanished: bool = False
-    """No registrar lists it there: it counts as unreachable until it answers, and needs no witness to fall
-    again."""
+    """No registrar lists it there: it counts as unreachable until it answers once, and needs no witness to
+    fall again."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -239,7 +239,8 @@ class ProbeBook:
             pause_s = min(pause_s, SUSPECT_REPEAT_S)
         self._queue(record, now + factor * pause_s, urgent=changing)
         changes = []
-        if not record.reachable and record.streak >= plan.rise:
+        rise = 1 if record.target.is_vanished else plan.rise
+        if not record.reachable and record.streak >= rise:
             record.reachable, record.streak = True, 0
             changes.append(ReachChange(record.target, True))
         if began_to_fail:
