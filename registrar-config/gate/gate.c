@@ -12,7 +12,7 @@
 #endif
 #define MAX_LEFT 64 /* of one host: elements that ended before their lives */
 #define MAX_HOST_SENDERS 8 /* of one follower: ENRP identifiers */
-#define OWNERS 4 /* addresses kept of each element's host */
+#define OWNERS 8 /* addresses kept of each element: of its host, and its own */
 #define GRACE_MS 1000
 #define FULL_SWEEP_MS 1000
 #define REPORT_UNIT 1000 /* tokens that a report costs; each ms gives as many as there are reports a second */
@@ -46,6 +46,7 @@ struct known {
 	uint32_t identifier;
 	uint64_t association; /* 0: registered elsewhere, or ended */
 	bool has_left; /* it ended before its life; until then it stays its owner's */
+	bool is_told; /* only registrars told of it; without owners: they contradict each other */
 	uint32_t host; /* index of the host that counts it; only with an association, or when it left */
 	struct address owners[OWNERS];
 	uint8_t owner_count;
@@ -210,10 +211,11 @@ static void unlink_known(struct gate *gate, struct known **link)
 static bool leave(struct gate *gate, struct known **link)
 {
 	struct known *known = *link;
-	const size_t host = known->association ? known->host : find_host(gate, &known->owners[0], true);
+	size_t host;
 
-	if (known->has_left)
+	if (known->has_left || known->owner_count == 0)
 		return true;
+	host = known->association ? known->host : find_host(gate, &known->owners[0], true);
 	if (host == 0 || gate->hosts[host].left >= MAX_LEFT) {
 		unlink_known(gate, link);
 		return false;
@@ -250,7 +252,7 @@ static void sweep_all(struct gate *gate, uint64_t now_ms)
 		sweep(gate, now_ms, i);
 }
 
-/* Make room: first of elements whose lives ended, then of one that left. */
+/* Make room: first of elements whose lives ended, then of one that is not registered here. */
 static void make_room(struct gate *gate, uint64_t now_ms)
 {
 	struct known **link;
@@ -259,7 +261,7 @@ static void make_room(struct gate *gate, uint64_t now_ms)
 	sweep_all(gate, now_ms);
 	for (i = 0; i < BUCKETS && gate->elements == MAX_ELEMENTS; i++) {
 		link = &gate->buckets[(gate->swept + i) % BUCKETS];
-		while (*link && !(*link)->has_left)
+		while (*link && (*link)->association)
 			link = &(*link)->next;
 		if (*link)
 			unlink_known(gate, link);
@@ -286,7 +288,12 @@ static bool is_anothers(struct gate *gate, uint64_t now_ms, const struct peer *p
 	for (i = 0; link && i < (*link)->owner_count; i++)
 		if (is_of_peer(peer, &(*link)->owners[i]))
 			return false;
-	return link != NULL;
+	return link && (*link)->owner_count > 0;
+}
+
+static uint64_t expires_ms(const struct gate *gate, uint64_t now_ms, const struct element *element)
+{
+	return now_ms + (element->life_ms < gate->rules->life_ms ? element->life_ms : gate->rules->life_ms) + GRACE_MS;
 }
 
 /* Note an element; `host` and `association`: 0 for one that is registered elsewhere. */
@@ -294,18 +301,20 @@ static void note(struct gate *gate, uint64_t now_ms, const struct element *eleme
 		 uint64_t association, size_t host)
 {
 	struct known **link = find_known(gate, now_ms, element), *known;
-	const uint32_t life_ms = element->life_ms < gate->rules->life_ms ? element->life_ms : gate->rules->life_ms;
 
 	if (link)
 		unlink_known(gate, link);
-	if (gate->elements == MAX_ELEMENTS)
+	if (gate->elements == MAX_ELEMENTS && association)
 		make_room(gate, now_ms);
+	else if (gate->elements == MAX_ELEMENTS)
+		sweep_all(gate, now_ms);
 	known = gate->elements < MAX_ELEMENTS && owner_count ? calloc(1, sizeof(*known)) : NULL;
 	if (!known)
 		return;
-	known->expires_ms = now_ms + life_ms + GRACE_MS;
+	known->expires_ms = expires_ms(gate, now_ms, element);
 	known->identifier = element->identifier;
 	known->association = association;
+	known->is_told = !association;
 	known->host = (uint32_t)host;
 	known->owner_count = (uint8_t)(owner_count < OWNERS ? owner_count : OWNERS);
 	memcpy(known->owners, owners, known->owner_count * sizeof(*owners));
@@ -524,11 +533,44 @@ static bool is_senders_own(struct gate *gate, uint64_t now_ms, const struct peer
 	return sender != NULL;
 }
 
+/* The host at which the element is, by what a registrar tells: the rules let it register the element. */
+static bool may_register(const struct gate *gate, const struct peer *host, const struct element *element)
+{
+	size_t i;
+
+	for (i = 0; i < gate->rules->count; i++)
+		if (is_rule_of(&gate->rules->all[i], host) && rule_has_handle(&gate->rules->all[i], element->handle, element->handle_length) &&
+		    has_addresses(&gate->rules->all[i], &element->user))
+			return true;
+	return false;
+}
+
+/* A registrar tells of an element, and may lie: it takes nothing from the host that registered the element here. An element that
+ * is unknown here is noted when the rules let its host register it. The host of the element's own address is an owner, too, whatever
+ * host is told to have registered it. If registrars tell of different hosts, the element is anybody's until its life ended. */
 static void learn_element(struct gate *gate, uint64_t now_ms, const struct element *element)
 {
-	const struct transport *transport = element->asap.count ? &element->asap : &element->user;
+	const struct transport *transports[] = { &element->asap, &element->user };
+	struct known **link = find_known(gate, now_ms, element);
+	struct peer owners = { 0 };
+	size_t i, j;
 
-	note(gate, now_ms, element, transport->addresses, transport->count, 0, 0);
+	for (i = 0; i < 2; i++)
+		for (j = 0; j < transports[i]->count && owners.count < (i + 1) * OWNERS / 2; j++)
+			owners.addresses[owners.count++] = transports[i]->addresses[j];
+	if (!may_register(gate, &owners, element))
+		return;
+	if (!link) {
+		note(gate, now_ms, element, owners.addresses, owners.count, 0, 0);
+		return;
+	}
+	if (!is_anothers(gate, now_ms, &owners, element)) {
+		if ((*link)->expires_ms < expires_ms(gate, now_ms, element))
+			(*link)->expires_ms = expires_ms(gate, now_ms, element);
+		return;
+	}
+	if ((*link)->is_told)
+		(*link)->owner_count = 0;
 }
 
 static void learn(struct gate *gate, uint64_t now_ms, const struct message *message)

@@ -341,6 +341,23 @@ def test_attack_harms_nothing_behind_gate(gated: Site, attack: Callable[[Site], 
         gated.until_dropped(*counted)
 
 
+def test_lying_registrar_keeps_no_server_out_behind_gate(gated: Site) -> None:
+    """A registrar says that a server's element is its own, or a neighbour's, and that it ended."""
+    gated.server(0xC, "pool-lies")
+    own = attacks.element(0xC, SERVER, home=PEER_ID, policy=LeastUsed(0.0))
+    stolen = replace(own, asap_transport=Transport(Protocol.SCTP, 5999, (IPv4Address(OTHER_REGISTRAR),)))
+    moved = attacks.element(0xC, NEIGHBOUR, home=PEER_ID, policy=LeastUsed(0.0))
+    lies = [
+        attacks.update(PEER_ID, action, b"pool-lies", lie)
+        for lie in (moved, stolen)
+        for action in (enrp.UpdateAction.ADD, enrp.UpdateAction.DELETE)
+    ]
+    messages = [attacks.presence(PEER_ID, OTHER_REGISTRAR), *lies]
+    assert gated.under(OTHER_REGISTRAR, ENRP, messages, lambda: 0xC not in gated.listed("pool-lies"))
+    until(lambda: gated.addresses("pool-lies") == [SERVER], told=gated.log)
+    assert ("not-its-own", SERVER) not in gated.dropped()
+
+
 # The gate's own limits
 
 

@@ -91,6 +91,17 @@ static size_t update(uint8_t *to, uint8_t action, const char *handle, uint32_t i
 	return length + 12;
 }
 
+/* The same, registered from another address than the element's. */
+static size_t update_from(uint8_t *to, uint8_t action, const char *handle, uint32_t identifier, uint32_t life_ms, uint8_t user, uint8_t asap)
+{
+	const size_t length = update(to, action, handle, identifier, life_ms, user), handle_bytes = (strlen(handle) + 3) / 4 * 4;
+
+	memcpy(to + length, (uint8_t[]){ 0, 4, 0, 16, 0x0f, 0x17, 0, 0, 0, 1, 0, 8, 10, 0, 0, asap }, 16);
+	to[3] += 16;
+	to[16 + 4 + handle_bytes + 3] += 16;
+	return length + 16;
+}
+
 /* A follower's request for the handle table. */
 static size_t table_request(uint8_t *to, uint32_t sender)
 {
@@ -170,6 +181,32 @@ int main(void)
 	MUST(gate_judge(gate, 40000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == NOT_ITS_OWN);
 	MUST(gate_judge(gate, 80000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 3)) == PASSED);
 	gate_forget(gate, third.association);
+	/* A lying registrar: it takes nothing from the host that registered an element here. */
+	MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 6, 5000, 6, 1, 2)) == PASSED);
+	MUST(gate_judge(gate, 90000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 6, 60000, 66)) == PASSED);
+	MUST(gate_judge(gate, 90000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 6, 60000, 3)) == PASSED);
+	MUST(gate_judge(gate, 90000, &first, PPID_ENRP, bytes, update_from(bytes, UPDATE_ADD, "pool", 6, 60000, 2, 1)) == PASSED);
+	MUST(gate_judge(gate, 90000, &first, PPID_ENRP, bytes, update_from(bytes, UPDATE_DELETE, "pool", 6, 60000, 2, 1)) == PASSED);
+	memcpy(bytes, (const uint8_t[]){ 8, 0, 0, 20, 0, 9, 0, 8, 'p', 'o', 'o', 'l', 0, 14, 0, 8, 0, 0, 0, 6 }, 20);
+	MUST(gate_judge(gate, 90000, &second, PPID_ASAP, bytes, 20) == PASSED);
+	MUST(gate_judge(gate, 90000, &third, PPID_ASAP, bytes, 20) == NOT_ITS_OWN);
+	MUST(gate_judge(gate, 91000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 6, 5000, 6, 1, 2)) == PASSED);
+	MUST(gate_judge(gate, 91000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 6, 5000, 6, 1, 3)) == NOT_ITS_OWN);
+	/* It can't say beforehand that an element is of a host that may not register it, or of another than that of its address. */
+	MUST(gate_judge(gate, 91000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 8, 60000, 66)) == PASSED);
+	MUST(gate_judge(gate, 91000, &first, PPID_ENRP, bytes, update_from(bytes, UPDATE_ADD, "pool", 9, 60000, 2, 3)) == PASSED);
+	MUST(gate_judge(gate, 91000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 8, 5000, 6, 1, 2)) == PASSED);
+	gate_forget(gate, second.association);
+	MUST(gate_judge(gate, 91000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 9, 5000, 6, 1, 2)) == PASSED);
+	gate_forget(gate, second.association);
+	/* An element elsewhere: it is its host's, and anybody's if registrars tell of different hosts. */
+	MUST(gate_judge(gate, 91000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 10, 20000, 3)) == PASSED);
+	MUST(gate_judge(gate, 91000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 10, 5000, 6, 1, 2)) == NOT_ITS_OWN);
+	MUST(gate_judge(gate, 91000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_ADD, "pool", 10, 20000, 2)) == PASSED);
+	MUST(gate_judge(gate, 91000, &first, PPID_ENRP, bytes, update(bytes, UPDATE_DELETE, "pool", 10, 20000, 2)) == PASSED);
+	MUST(gate_judge(gate, 91000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 10, 5000, 6, 1, 2)) == PASSED);
+	MUST(gate_judge(gate, 91000, &third, PPID_ASAP, bytes, registration(bytes, "pool", 10, 5000, 6, 1, 3)) == NOT_ITS_OWN);
+	gate_forget(gate, second.association);
 	/* A host that comes and goes with ever new identifiers is remembered for some of them. */
 	before = gate_elements(gate);
 	for (i = 1; i <= 255; i++) {
@@ -221,6 +258,21 @@ int main(void)
 		MUST(gate_judge(gate, 700000, &many, PPID_ASAP, bytes, length) == PASSED);
 		gate_forget(gate, many.association);
 	}
+
+	/* Any number of elements elsewhere: those that are registered here keep their places. */
+	gate_free(gate);
+	gate = gate_new(read_rules("registrar 10.0.0.1\nelement 10.0.0.0/8 handles pool\nend\n", problem));
+	MUST(gate_judge(gate, 800000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 1, 30000, 6, 1, 2)) == PASSED);
+	length = update(bytes, UPDATE_ADD, "pool", 7, 60000, 3);
+	for (i = 0; i < 70000; i++) {
+		bytes[29] = (uint8_t)(1 + (i >> 16)); /* identifier */
+		bytes[30] = (uint8_t)(i >> 8);
+		bytes[31] = (uint8_t)i;
+		MUST(gate_judge(gate, 800000, &first, PPID_ENRP, bytes, length) == PASSED);
+	}
+	MUST(gate_judge(gate, 800000, &second, PPID_ASAP, bytes, registration(bytes, "pool", 2, 30000, 6, 1, 2)) == PASSED);
+	for (i = 1; i <= 2; i++)
+		MUST(gate_judge(gate, 800000, &third, PPID_ASAP, bytes, registration(bytes, "pool", (uint32_t)i, 30000, 6, 1, 3)) == NOT_ITS_OWN);
 
 	/* Counters of any number of hosts. */
 	for (i = 0; i < 5000; i++) {
