@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import pytest
 from pool_user import Code
 from pool_user.belief import identities
-from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
 from tests.pool_user.belief_support import POOL, R1, R3, RULES, Play, pe
@@ -159,6 +159,48 @@ def test_a_stranger_cannot_say_that_another_leaves(play: KeyedPlay) -> None:
     leaving = identifier(ADDRESS, leaving=True)
     play.push(pe(leaving, R1, STRANGER))
     play.push(pe(leaving ^ 0x100, R1, ADDRESS))
+    assert play.members() == sorted([MINE, THEIRS])
+
+
+def test_an_old_word_of_leaving_ends_when_the_home_renews_the_member(play: KeyedPlay) -> None:
+    """A registrar that lies kept it: an identifier comes back after 127 others."""
+    play.follow(0, 1, 2)
+
+    def lie(home: int = R1, *, leaving: bool = True) -> None:
+        element = replace(server(ADDRESS, leaving=leaving), home_registrar=home)
+        play.belief.updated(2, Update(R3, HANDLE, element, False, play.now))
+        play.view()
+
+    lie()
+    assert play.members() == [THEIRS]
+    play.wait(1)
+    play.push(server(ADDRESS))
+    assert play.members() == [THEIRS], "a sidecar that leaves may have renewed a moment ago"
+    play.wait(LEFT_RENEWED_AFTER_S)
+    lie(leaving=False)
+    lie(R3, leaving=False)
+    assert play.members() == [THEIRS], "only its home counts"
+    play.belief.updated(2, Update(R3, HANDLE, server(ADDRESS), True, play.now))
+    play.push(server(ADDRESS))
+    assert play.members() == sorted([MINE, THEIRS])
+    lie()
+    play.wait(60)
+    lie()
+    assert play.members() == sorted([MINE, THEIRS]), "no word under this identifier counts any more"
+    play.push(server(ADDRESS, leaving=True))
+    play.push(server(ADDRESS), gone=True)
+    assert play.members() == [THEIRS]
+    assert play.targets() == set(), "a drain is still told from a removal"
+
+
+def test_an_old_word_of_leaving_ends_when_the_home_lists_the_member_beyond_its_life(play: KeyedPlay) -> None:
+    play.belief.updated(2, Update(R3, HANDLE, server(ADDRESS, leaving=True), False, play.now))
+    play.all_answer(server(ADDRESS), server(OTHER))
+    play.wait(6)
+    play.all_answer(server(ADDRESS), server(OTHER))
+    assert play.members() == [THEIRS]
+    play.wait(LEFT_RENEWED_AFTER_S)
+    play.all_answer(server(ADDRESS), server(OTHER))
     assert play.members() == sorted([MINE, THEIRS])
 
 

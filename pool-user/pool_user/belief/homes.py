@@ -83,6 +83,11 @@ class Homes:
         else:
             known.contested_s = None
 
+    def home_of(self, identifier: int) -> int:
+        """The established home of a member; 0 if it has none."""
+        known = self._homes.get(identifier)
+        return 0 if known is None else known.home
+
     def deleted(self, identifier: int, index: int) -> None:
         """Registrar `index` pushed that the PE is gone. Its listing forgets that with its next answer."""
         known = self._homes.get(identifier)

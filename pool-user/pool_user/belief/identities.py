@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import LEFT_KEPT_S, LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 from rserpool import Guesses, PoolElement, PoolKey, Proven, Transport, prove
@@ -29,7 +29,10 @@ class Identities:
         self._keys: Sequence[PoolKey] = ()
         self._proven: dict[int, tuple[Transport, Proven]] = {}
         self._guesses = Guesses()
-        self._left_s: dict[int, float] = {}
+        self._left: dict[int, tuple[float, int]] = {}
+        """When a member said that it leaves, and its home registrar then."""
+        self._renewed: dict[int, None] = {}
+        """Those whose home renewed them after that."""
 
     def genuine(
         self, element: PoolElement, keys: Sequence[PoolKey], teller: int, now: float
@@ -72,18 +75,39 @@ class Identities:
             self._proven[element.identifier] = transport, proven
         return proven
 
-    def left(self, member: int, now: float) -> bool:
-        """Take in that the member said that it leaves. Return whether that is news."""
-        while self._left_s and now - self._left_s[first := next(iter(self._left_s))] >= LEFT_KEPT_S:
-            del self._left_s[first]
-        is_news = member not in self._left_s
-        self._left_s.setdefault(member, now)
+    def left(self, member: int, home: int, now: float) -> bool:
+        """Take in that the member said that it leaves; `home` is its home registrar, 0 if none is
+        established. Return whether that is news."""
+        while self._left and now - self._left[first := next(iter(self._left))][0] >= LEFT_KEPT_S:
+            del self._left[first]
+        is_news = member not in self._left
+        self._left.setdefault(member, (now, home))
         return is_news
+
+    def renewed(self, element: PoolElement, asked_s: float) -> bool:
+        """Its home registrar listed the element after `asked_s`, which a registration that ended before that
+        does not explain. Return whether its word that it leaves counts for nothing by that.
+
+        A registrar that lies can repeat a word of an earlier stay under the same identifier.
+        """
+        left_s, home = self._left.get(element.identifier, (0.0, 0))
+        if home != element.home_registrar or not home or element.identifier in self._renewed:
+            return False
+        if asked_s <= left_s + LEFT_RENEWED_AFTER_S:
+            return False
+        if len(self._renewed) >= _MOST_PROVEN:
+            del self._renewed[next(iter(self._renewed))]
+        self._renewed[element.identifier] = None
+        return True
 
     def has_left(self, identifier: int, now: float) -> bool:
         """Whether the member said lately that it leaves; it comes back under another identifier."""
-        left_s = self._left_s.get(identifier)
-        return left_s is not None and now - left_s < LEFT_KEPT_S
+        left = self._left.get(identifier)
+        return left is not None and now - left[0] < LEFT_KEPT_S
+
+    def is_withdrawn(self, identifier: int, now: float) -> bool:
+        """Whether that word holds even against registrars that list the member."""
+        return self.has_left(identifier, now) and identifier not in self._renewed
 
 
 Place = tuple[object, ...]

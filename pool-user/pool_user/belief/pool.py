@@ -143,10 +143,18 @@ class PoolBelief:
             return None
         if not proven.is_leaving:
             return element
-        if self._identities.left(proven.member, at_s):
+        if self._identities.left(proven.member, self._homes.home_of(proven.member), at_s):
             self._touched.add(proven.member)
             self.is_dirty = True
         return None
+
+    def _renewed(self, element: PoolElement, index: int, asked_s: float) -> None:
+        """A settled registrar listed the element after `asked_s`."""
+        court = self._judged_by
+        is_home = court is not None and court.homes.get(element.home_registrar) == index
+        if is_home and self._identities.renewed(element, asked_s):
+            self._touched.add(element.identifier)
+            self.is_dirty = True
 
     def take_notices(self) -> list[BeliefEvent]:
         """Take the events beside those that `evaluate()` finds."""
@@ -172,6 +180,9 @@ class PoolBelief:
         taken = tuple(
             one for one in self._genuine(elements, index, answered_at_s) if self._takes(one, answered_at_s)
         )
+        if self.rules.keys and settled:
+            for element in taken:  # a registration that nobody renews has ended after its life
+                self._renewed(element, index, asked_at_s - element.life_ms / 1000)
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
         )
@@ -188,6 +199,8 @@ class PoolBelief:
             if genuine is None:
                 return False
             element = genuine
+            if self.rules.keys and settled:
+                self._renewed(element, index, at_s)
         if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
             return False
@@ -401,7 +414,7 @@ class PoolBelief:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, court, now):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
-            elif decision.is_in and self._identities.has_left(identifier, now):
+            elif decision.is_in and self._identities.is_withdrawn(identifier, now):
                 self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
             elif decision.is_in and (refusal is None or stays):
                 stale = not decision.vouched and not court.settled

@@ -56,6 +56,9 @@ VANISHED_KEPT_S = 30.0
 """How long such a member is shown at most by its own answers alone."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
+LEFT_RENEWED_AFTER_S = 2.0
+"""A member that its home renews so long after that word goes on: the word was an old one. A sidecar that
+leaves ends its registration within this time."""
 OUT_SHOWN_S = 60.0
 """How long a member that left is shown with its reason."""
 MAX_MEMBERS = 1000
