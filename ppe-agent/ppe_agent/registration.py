@@ -174,6 +174,7 @@ class Upkeep:
         self._registered_at_s = 0.0
         self._left_at_s = float("-inf")
         self._doubted_at_s: float | None = None
+        self._unanswered_at_s: float | None = None  # the last attempt, if no registrar answers
         self._was_in = False  # in this stay
         self._last_registrar: RegistrarAddress | None = None
         self._other: PoolElement | None = None  # another member of the pool
@@ -204,6 +205,7 @@ class Upkeep:
             case RegistrationEventKind.REGISTERED:
                 self._registered_at_s = event.at_s
                 self._was_in = True
+                self._unanswered_at_s = None
                 self.problem = None
                 self._logged.clear()
                 if self._last_registrar not in (None, event.registrar):
@@ -214,9 +216,12 @@ class Upkeep:
                 self._log.error("registration_failed", problem=self.problem)
                 return
             case RegistrationEventKind.REJECTED:
+                self._unanswered_at_s = None
                 self._rejected(event)
             case kind if kind in _PROBLEMS:
                 self.problem = _problem(event)
+        if event.kind is RegistrationEventKind.UNANSWERED:
+            self._unanswered_at_s = event.at_s
         self._log_event(event)
         match event.kind:
             case RegistrationEventKind.DEREGISTERED:
@@ -228,9 +233,11 @@ class Upkeep:
                 self._left(event)
             case RegistrationEventKind.STOPPED:
                 self._was_in = False
+                self._unanswered_at_s = None
 
     def _left(self, event: RegistrationEvent) -> None:
         self._was_in = False
+        self._unanswered_at_s = None
         self._left_at_s = event.at_s
         self._log.info("left_pool", confirmed=event.kind is RegistrationEventKind.DEREGISTERED)
 
@@ -261,7 +268,13 @@ class Upkeep:
         home = machine.registrar
         # Only the registrar in charge is sure to have heard of us last: others may show where we were before.
         knows_best = registrar == home and age_s > _COLLISION_AFTER_S
-        if mine is not None and knows_best:
+        # A gate drops the registration of an identifier that another host has: no registrar answers.
+        is_kept_out = (
+            home is None
+            and self._unanswered_at_s is not None
+            and resolution.asked_at_s > self._unanswered_at_s
+        )
+        if mine is not None and (knows_best or is_kept_out):
             theirs = mine.user_transport
             if not is_same_server(theirs, machine.element.user_transport):
                 where = ", ".join(str(address) for address in theirs.addresses)

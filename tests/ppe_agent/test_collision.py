@@ -12,6 +12,7 @@ import pytest
 from daemon_kit.logs import get_logger
 from ppe_agent import registration
 from ppe_agent.registration import Registration, Upkeep, is_same_server
+from rserpool.machine.base import Connect
 from structlog.testing import capture_logs
 from structlog.typing import FilteringBoundLogger
 
@@ -160,6 +161,37 @@ async def test_the_host_that_takes_an_identifier_is_named(pool: PaperPool) -> No
     async with joined() as one:
         one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS)))
         assert one.upkeep.taken_by == "127.0.0.9 port 5060"
+
+
+def listing(element: PoolElement, at_s: float) -> Resolution:
+    return Resolution(b"pool", True, None, (element,), at_s, at_s)
+
+
+def test_identifier_that_another_host_took_meanwhile_is_replaced_when_registrars_are_silent() -> None:
+    """A gate before the registrars drops the registration: the identifier is another host's by now."""
+    machine = PoolElementMachine([REGISTRAR, OTHER], b"pool", ELEMENT, new_identifier=lambda: 101)
+    upkeep = Upkeep(machine, get_logger("test"))
+    taken = replace(ELEMENT, user_transport=THEIRS)
+    machine.start(1000.0)
+    [connect] = [action for action in machine.take_actions() if isinstance(action, Connect)]
+    machine.associated(1, connect.peer, 1000.0)
+    upkeep.check_listed(OTHER, listing(taken, 1000.2), 1000.2)
+    assert machine.element.identifier == ELEMENT.identifier  # an answer may still come
+    machine.take_actions()
+    machine.advance(1001.0)
+    for action in machine.take_actions():
+        if isinstance(action, RegistrationEvent):
+            upkeep.happened(action)
+    for registered in (ELEMENT, replace(taken, identifier=9)):
+        upkeep.check_listed(OTHER, listing(registered, 1001.1), 1001.1)
+    upkeep.check_listed(OTHER, listing(taken, 1000.9), 1001.1)  # asked before
+    assert machine.element.identifier == ELEMENT.identifier
+    with capture_logs() as lines:
+        assert upkeep.check_listed(OTHER, listing(taken, 1001.2), 1001.2) is False
+    assert machine.element.identifier == 101
+    assert upkeep.taken_by == "127.0.0.9 port 5060"
+    [collision] = [line for line in lines if line["event"] == "identifier_collision"]
+    assert collision["also_at"] == "127.0.0.9 port 5060"
 
 
 def test_a_second_sidecar_of_the_server_is_told_of_after_a_while() -> None:
