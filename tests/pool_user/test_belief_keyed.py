@@ -12,7 +12,7 @@ from pool_user.belief import identities
 from pool_user.belief.rules import LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
-from tests.pool_user.belief_support import POOL, R1, R3, RULES, Play, pe
+from tests.pool_user.belief_support import IDENTIFIERS, POOL, R1, R3, RULES, Play, pe
 
 KEY, NEXT = PoolKey(bytes(32)), PoolKey(b"\x01" * 32)
 HANDLE = POOL.encode()
@@ -109,6 +109,57 @@ def test_a_registrar_that_lies_keeps_no_server_out_by_guesses(play: KeyedPlay) -
     assert identifier(ADDRESS, 2) in play.members()
 
 
+def guess(play: KeyedPlay, address: str, port: int = 5060) -> None:
+    """A host claims this address, at each registrar; all registrars tell of it."""
+    for home in IDENTIFIERS:
+        for number in range(64):
+            for index, teller in enumerate(IDENTIFIERS):
+                forged = pe(0x100 + number, home, address, port)
+                play.belief.updated(index, Update(teller, HANDLE, forged, False, play.now))
+    play.wait(0.001)
+
+
+def test_guesses_at_the_place_of_a_server_keep_it_not_out(play: KeyedPlay) -> None:
+    guess(play, ADDRESS)
+    play.push(server(ADDRESS), gone=True)
+    play.push(server(ADDRESS, counter=2))
+    assert identifier(ADDRESS, 2) in play.members()
+
+
+def test_guesses_keep_no_server_out_that_is_remembered_from_before_a_restart(play: KeyedPlay) -> None:
+    after = KeyedPlay()
+    third = replace(
+        play.view().members[0], identifier=identifier("10.0.0.3"), addresses=(ip_address("10.0.0.3"),)
+    )
+    after.belief.remember(POOL, [third], [], after.now, after.now)
+    after.wait(0.001)
+    after.all_answer(server(ADDRESS), server(OTHER))
+    guess(after, "10.0.0.3")
+    after.push(server("10.0.0.3", 2))
+    assert identifier("10.0.0.3", 2) in after.members()
+
+
+def test_a_guess_that_hits_after_the_limit_takes_no_server_out(play: KeyedPlay) -> None:
+    guess(play, ADDRESS)
+    play.push(server(ADDRESS, leaving=True))
+    assert MINE in play.members()
+
+
+def test_guesses_at_a_port_keep_no_server_at_another_port_out(play: KeyedPlay) -> None:
+    guess(play, "10.0.0.3", port=5070)
+    play.push(server("10.0.0.3"))
+    assert identifier("10.0.0.3") in play.members()
+
+
+def test_the_guesses_of_before_do_not_count_when_the_keys_change(play: KeyedPlay) -> None:
+    """The sidecars had the new key first."""
+    for counter in range(1, 65):
+        play.push(server("10.0.0.3", counter, NEXT))
+    play.belief.set_pools({POOL: replace(RULES, keys=(KEY, NEXT))}, play.now)
+    play.push(server("10.0.0.3", 65, NEXT))
+    assert identifier("10.0.0.3", 65, NEXT) in play.members()
+
+
 def test_an_element_of_thousands_of_addresses_costs_no_more_than_one_of_eight(
     play: KeyedPlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +221,7 @@ def test_an_old_word_of_leaving_ends_when_the_home_renews_the_member(play: Keyed
         element = replace(server(ADDRESS, leaving=leaving), home_registrar=home)
         play.belief.updated(2, Update(R3, HANDLE, element, False, play.now))
         play.view()
+        play.wait(0.001)
 
     lie()
     assert play.members() == [THEIRS]

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv6Address
 
 from pool_user.belief.rules import LEFT_KEPT_S, LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
-from rserpool import Guesses, PoolElement, PoolKey, Proven, Transport, prove
+from rserpool import Guesses, PoolElement, PoolKey, Protocol, Proven, Transport, prove
 
 _MOST_PROVEN = 20_000
 _MOST_TRIED = 8
 """Addresses of one element that are tried: an SCTP one may name thousands."""
+
+
+Server = tuple[Protocol, IPv4Address | IPv6Address, int]
 
 
 class Identities:
@@ -28,6 +32,8 @@ class Identities:
         self._handle = handle.encode()
         self._keys: Sequence[PoolKey] = ()
         self._proven: dict[int, tuple[Transport, Proven]] = {}
+        self._servers: dict[Server, None] = {}
+        """The servers that proved something."""
         self._guesses = Guesses()
         self._left: dict[int, tuple[float, int]] = {}
         """When a member said that it leaves, and its home registrar then."""
@@ -40,12 +46,13 @@ class Identities:
         """Return what the identifier proves, and the element with the proven address only.
 
         `teller` is the registrar that tells of the element. None: it proves nothing, or too much of what this
-        registrar tells of that home and address proved nothing. The word of other registrars about the
-        address still counts: a registrar that lies keeps no server out.
+        registrar tells of that home, address and port proved nothing. The word of other registrars still
+        counts, and so does a server that proved something before: guesses keep it not out.
         """
         if keys != self._keys:
             self._keys = keys
             self._proven.clear()
+            self._guesses = Guesses()
         transport = element.user_transport
         known = self._proven.get(element.identifier)
         if known is not None and known[0] == transport:
@@ -62,18 +69,30 @@ class Identities:
         transport = element.user_transport
         if not transport.addresses:
             return None
-        source = teller, element.home_registrar, transport.addresses[0]
-        if self._guesses.is_ignored(source, now):
+        addresses = transport.addresses[:_MOST_TRIED]
+        source = teller, element.home_registrar, addresses[0], transport.port
+        is_ignored = self._guesses.is_ignored(source, now)
+        servers = {(transport.protocol, address, transport.port) for address in addresses}
+        if is_ignored and self._servers.keys().isdisjoint(servers):
             return None
-        tried = replace(transport, addresses=transport.addresses[:_MOST_TRIED])
-        proven = prove(element.identifier, self._handle, tried, self._keys)
+        proven = prove(element.identifier, self._handle, replace(transport, addresses=addresses), self._keys)
         if proven is None:
-            self._guesses.failed(source, element.identifier, now)
-        else:
-            if len(self._proven) >= _MOST_PROVEN:
-                self._proven.clear()
-            self._proven[element.identifier] = transport, proven
+            if not is_ignored:
+                self._guesses.failed(source, element.identifier, now)
+            return None
+        server = transport.protocol, proven.address, transport.port
+        if is_ignored and (proven.is_leaving or server not in self._servers):
+            return None  # who guesses for long enough hits; that shows no stranger, and takes nobody out
+        if len(self._proven) >= _MOST_PROVEN:
+            self._proven.clear()
+            self._servers.clear()
+        self._proven[element.identifier] = transport, proven
+        self._servers[server] = None
         return proven
+
+    def remember(self, member: Member) -> None:
+        """The server of the member proved itself before a restart."""
+        self._servers[member.protocol, member.addresses[0], member.port] = None
 
     def left(self, member: int, home: int, now: float) -> bool:
         """Take in that the member said that it leaves; `home` is its home registrar, 0 if none is

@@ -279,6 +279,8 @@ class PoolBelief:
             if member is None:
                 continue
             self.admission.remember(member.identifier)
+            if self.rules.keys:
+                self._identities.remember(member)
             transport = Transport(member.protocol, member.port, member.addresses)
             element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
             listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)

@@ -38,6 +38,8 @@ UNKNOWN_HOME_LIFE_S = 600.0
 one renews it, so that only a shorter registration life proves that it was registered again."""
 LAST_GOOD_AFTER_S = 5.0
 """How long a member must have been in to be one of the last good ones, where such members are known."""
+LAST_GOOD_REPLACED_AFTER_S = 120.0
+"""Members that were in for so long, or for as long as the last good ones, replace these."""
 ADOPTED_AFTER_S = 1.0
 """How long after a takeover a member counts as vouched for: by then it has answered a keep-alive."""
 RECENT_S = 10.0
