@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.addresses import is_on_this_host
+from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 
 from registrar_config.gate import check_rules
@@ -15,6 +16,8 @@ from registrar_config.inventory import WIREGUARD_INTERFACE, Inventory
 
 INSTALLED_IN: Final = Path("/etc/rspdns")
 """The folder of the rendered files on their hosts."""
+RUNTIME_FOLDERS: Final = Path("/run")
+"""The folder in which each registrar's unit has the one of its control socket."""
 FILTER_UNIT: Final = "rspdns-filter"
 _CHAIN: Final = ("list", "chain", "inet", "rspdns", "input")
 _WITHIN_S: Final = 20
@@ -25,7 +28,9 @@ def registrars_here(inventory: Inventory) -> list[str]:
     return [name for name, settings in inventory.registrars.items() if is_on_this_host(settings.asap.address)]
 
 
-def missing(inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN) -> Iterator[str]:
+def missing(
+    inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN, runtime: Path = RUNTIME_FOLDERS
+) -> Iterator[str]:
     """Yield what does not protect the registrars `names` of this host, and what to do about it."""
     if inventory.filter == "nftables" and (problem := _filter_problem()):
         yield (
@@ -40,7 +45,10 @@ def missing(inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN)
             f"`systemctl enable --now wg-quick@{WIREGUARD_INTERFACE}`"
         )
     for name in names:
-        if problem := _gate_problem(folder, name):
+        problem = _gate_problem(folder, name) or _running_problem(
+            name, runtime / f"rspdns-registrar-{name}" / "control.sock"
+        )
+        if problem:
             yield f"no gate stands before registrar {name} of this host: {problem}"
 
 
@@ -48,7 +56,10 @@ def _filter_problem() -> str:
     nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
     if nft is None:
         return "nft is not installed (Debian: apt-get install nftables)"
-    done = subprocess.run([nft, *_CHAIN], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    try:
+        done = subprocess.run([nft, *_CHAIN], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"`{nft} {' '.join(_CHAIN)}` did not end within {_WITHIN_S} s"
     if "not permitted" in done.stderr:
         return "only root can see it, so run this command as root (--offline: look at the inventory only)"
     # Without /etc/protocols (Debian: netbase) nft names SCTP by its number.
@@ -69,3 +80,16 @@ def _gate_problem(folder: Path, name: str) -> str:
     except FatalError as problem:
         return str(problem)
     return ""
+
+
+def _running_problem(name: str, control: Path) -> str:
+    """Return what the running registrar says of its gate; nothing while it is stopped."""
+    try:
+        if not control.exists():
+            return ""
+        gate = request(control, "status")["gate"]
+    except (ControlError, PermissionError) as problem:
+        return f"it can't be asked whether its gate is loaded: {problem}"
+    if gate is None:
+        return f"it runs without one: it is older than its files; restart rspdns-registrar@{name}"
+    return f"its rules file is wrong, those of before hold: {gate['problem']}" if gate["problem"] else ""

@@ -90,7 +90,7 @@ def sctp_files() -> Mapping[str, str]:
 def check_inventory(inventory: Path, force: bool, offline: bool) -> None:
     """Check the INVENTORY: whether it is right, and whether its registrars bear the servers expected.
 
-    On a registrar's host, as root, also whether the packet filter is loaded and the gate's rules are there.
+    On a registrar's host, as root, also whether packet filter and gate are in force.
 
     Exit status: 0 right, perhaps with warnings; 1 an error.
     """
