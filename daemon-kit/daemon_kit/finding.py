@@ -5,6 +5,8 @@ Decisions read `life`. `words` are for people, and are made here alone, from the
 
 import errno
 import os
+import socket
+import ssl
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -61,26 +63,45 @@ class Finding:
         return f"{words}, but {self.doubt}" if self.doubt else words
 
 
-_NO_WAY_THERE: Final = frozenset(
+_OF_THIS_HOST: Final = frozenset(
     {
-        errno.ECONNABORTED,
-        errno.ECONNRESET,
-        errno.EHOSTDOWN,
-        errno.EHOSTUNREACH,
-        errno.ENETDOWN,
-        errno.ENETUNREACH,
-        errno.EPIPE,
-        errno.ETIMEDOUT,
+        errno.EACCES,
+        errno.EADDRINUSE,
+        errno.EADDRNOTAVAIL,
+        errno.EAFNOSUPPORT,
+        errno.EAGAIN,
+        errno.EINVAL,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOBUFS,
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.ENOMEM,
+        errno.ENOSYS,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EPROTONOSUPPORT,
+        errno.ESOCKTNOSUPPORT,
     }
 )
-"""Errors that stand for the server's silence; all others but a refusal are this host's own."""
+"""Errors that say nothing of the server: this host lacks room, a right, an address, a file or a program.
+
+Each other error counts as the server's silence, those of ICMP as well: no list of them would be complete.
+"""
 
 
 def of_error(error: OSError, said: str = "") -> Finding:
     """The finding that an error of the system means, where the server at `said` was asked."""
-    life = Life.SILENT if error.errno in _NO_WAY_THERE else Life.UNKNOWN
-    if error.errno == errno.ECONNREFUSED:
+    is_numbered = bool(error.errno) and not isinstance(error, socket.gaierror | ssl.SSLError)
+    number = error.errno if is_numbered else None
+    life = Life.SILENT
+    if number == errno.ECONNREFUSED:
         life = Life.REFUSED
-    elif not error.errno or error.strerror != os.strerror(error.errno):  # a library's own words
+    elif number in _OF_THIS_HOST or error.errno != number:
+        life = Life.UNKNOWN
+    is_of_file = error.filename is not None and error.strerror != os.strerror(error.errno or 0)
+    if number is None or is_of_file:
         return Finding(life, ": ".join(filter(None, (said, error.strerror or str(error)))))
-    return Finding(life, said, error=error.errno)
+    return Finding(life, said, error=number)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address
@@ -238,7 +237,7 @@ class StreamAsker:
             connection.close()
             self._connection = self._reader = None
             if self._answer is not None and not self._answer.done():
-                self._answer.set_exception(ConnectionResetError(errno.ECONNRESET, why))
+                self._answer.set_exception(ConnectionResetError(why))
             self._on_closed()
 
     def _take(self, response: Response) -> None:
