@@ -102,7 +102,6 @@ class PpuAgent:
         )
         self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.counts = {"died": 0, "returned": 0, "connections_ended": 0, "flows_moved": 0}
-        self._take(config)
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._views: Mapping[str, PoolView] = {}
         self._were_dead: Mapping[Destination, Departed] = {}
@@ -116,6 +115,7 @@ class PpuAgent:
         repeat = RepeatMechanism(via, self.writer, self._parts.start)
         self._mechanisms: Sequence[Mechanism] = (PaceMechanism(), self._gateway, via, repeat)
         """One may need those before it."""
+        self._take(config)
         self._is_stopping = False
         self._log = get_logger("agent")
         self._reloading = Reloading(self._reload, self._log)
@@ -179,6 +179,8 @@ class PpuAgent:
         self.config = config
         self._policies = [pool.policy for pool in config.pools]
         self.questions.by_pool = {pool.handle: pool.question for pool in config.pools}
+        for mechanism in self._mechanisms:
+            mechanism.take(config)
 
     async def _start_parts(self, config: PpuConfig) -> None:
         """Start what this configuration needs beside nftables; it stays. Raises FatalError."""

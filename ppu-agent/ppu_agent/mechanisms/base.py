@@ -60,7 +60,13 @@ class Mechanism(Protocol):
     """One mechanism. It takes nothing of this host before a configuration asks for it."""
 
     async def configure(self, config: PpuConfig) -> None:
-        """Have what the configuration needs; what an earlier one needed stays. Raises FatalError."""
+        """Have what the configuration needs; what an earlier one needed stays. Raises FatalError.
+
+        Nothing that is there already changes: a mechanism after this one may refuse the configuration.
+        """
+
+    def take(self, config: PpuConfig) -> None:
+        """Decide by this configuration from now on: each mechanism has what it needs."""
 
     def commands(self, situation: Situation) -> Redirections:
         """Do what is right now, and say what nftables has to do; at each change, and once a second."""

@@ -31,6 +31,9 @@ class GatewayMechanism:
             self._running = self._spawn(gateway.run())
             self._gateway = gateway
 
+    def take(self, config: PpuConfig) -> None:
+        """The gateway's keys can't change while the agent runs."""
+
     def commands(self, situation: Situation) -> Redirections:
         """Guard set-up to members, fronts, and members that left."""
         if self._gateway is not None:

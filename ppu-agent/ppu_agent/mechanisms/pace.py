@@ -32,6 +32,9 @@ class PaceMechanism:
             except PaceError as problem:
                 raise FatalError(f"pace: {problem}") from None
 
+    def take(self, config: PpuConfig) -> None:
+        """The policies of each situation say what to pace."""
+
     def commands(self, situation: Situation) -> Redirections:
         """Pace set-up to those that live. If the kernel refuses that it is tried again at the next change."""
         now = paced(situation.policies, situation.views)

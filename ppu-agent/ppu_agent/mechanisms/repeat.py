@@ -38,15 +38,19 @@ class RepeatMechanism:
 
     async def configure(self, config: PpuConfig) -> None:
         """Listen for connections. Raises FatalError."""
-        if self._relay is not None:
-            self._relay.limits = config.relay.limits
-        elif any(pool.via or pool.on_dead.tcp == "repeat" for pool in config.pools):
+        is_needed = any(pool.via or pool.on_dead.tcp == "repeat" for pool in config.pools)
+        if self._relay is None and is_needed:
             self._writer.open_relay()
             relay = Relay(self._choose, self._via.dial, self._is_repeated, config.relay.limits)
             await relay.start()
             self._dead_man = DeadManTimer(STANDSTILL_S)
             self._living = self._spawn(_live(self._dead_man))
             self._relay, self._counts = relay, relay.counts
+
+    def take(self, config: PpuConfig) -> None:
+        """Use these limits."""
+        if self._relay is not None:
+            self._relay.limits = config.relay.limits
 
     def commands(self, situation: Situation) -> Redirections:
         """Relay this host's connections to members, unless suspended, and those to fronts with `via`."""

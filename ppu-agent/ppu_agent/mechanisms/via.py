@@ -33,20 +33,15 @@ class ViaMechanism:
 
     async def configure(self, config: PpuConfig) -> None:
         """Open a socket for each front. Raises FatalError."""
-        self._idle_s = config.relay.idle_s
-        for front in self._fronts.values():
-            front.limits = config.relay.limits
         if not any(pool.via for pool in config.pools):
             return
-        has_v6 = any(network.version == 6 for pool in config.pools for network in pool.accept)
         if self._channels is None:
-            channels = Channels(self._came, ipv6=has_v6)
+            channels = Channels(self._came, ipv6=_has_v6(config))
             try:
                 channels.start()
             except SctpUnavailable as problem:
                 raise FatalError(str(problem)) from None
             self._channels = channels
-        self._channels.has_v6 = has_v6
         for policy in (pool.policy for pool in config.pools):
             if policy.front is not None and policy.via_port is not None:
                 self._begin(Destination(policy.front[0], Protocol.UDP, policy.front[1]), config)
@@ -56,6 +51,14 @@ class ViaMechanism:
             made = DatagramFront(front, self._choose, self._send, self._flow_numbers, config.relay.limits)
             made.start()
             self._fronts[front] = made
+
+    def take(self, config: PpuConfig) -> None:
+        """Use these limits, and IPv6 addresses where a pool has them."""
+        self._idle_s = config.relay.idle_s
+        for front in self._fronts.values():
+            front.limits = config.relay.limits
+        if self._channels is not None and any(pool.via for pool in config.pools):
+            self._channels.has_v6 = _has_v6(config)
 
     def commands(self, situation: Situation) -> Redirections:
         """Redirect the datagrams to fronts that are steered."""
@@ -128,3 +131,7 @@ class ViaMechanism:
             self._channels.tidy(self._idle_s)
             for front in self._fronts.values():
                 front.tidy()
+
+
+def _has_v6(config: PpuConfig) -> bool:
+    return any(network.version == 6 for pool in config.pools for network in pool.accept)
