@@ -1,7 +1,7 @@
 """Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
 
 import pytest
-from pool_user.belief.rules import MAX_MEMBERS, MOVED_AFTER_S
+from pool_user.belief.rules import LAST_GOOD_REPLACED_AFTER_S, MAX_MEMBERS, MOVED_AFTER_S
 
 from rserpool import LeastUsed
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
@@ -62,6 +62,25 @@ def test_member_of_a_moment_does_not_replace_the_last_good_ones() -> None:
     play.answer(0)
     assert play.members() == []
     assert recent(play) == [1, 2]
+
+
+def test_member_of_some_seconds_is_added_to_the_last_good_ones_of_an_hour() -> None:
+    play = playing(1, 2)
+    play.wait(3600)
+    play.answer(0)
+    play.wait(1.1)
+    play.answer(0)
+    for number in range(66, 76):
+        play.wait(20)
+        play.answer(0, pe(number, R1))
+        play.wait(5.1)
+        play.answer(0)
+    assert play.members() == []
+    assert recent(play)[:2] == [1, 2]
+    play.answer(0, pe(9, R1))
+    play.wait(LAST_GOOD_REPLACED_AFTER_S)
+    play.answer(0)
+    assert recent(play) == [9]
 
 
 def test_last_good_ones_of_days_ago_do_not_come_back() -> None:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Set
 from dataclasses import dataclass, replace
 
-from pool_user.belief.rules import BLINK_S, LAST_GOOD_AFTER_S, OUT_SHOWN_S, RECENT_S
+from pool_user.belief.rules import (
+    BLINK_S,
+    LAST_GOOD_AFTER_S,
+    LAST_GOOD_REPLACED_AFTER_S,
+    OUT_SHOWN_S,
+    RECENT_S,
+)
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
 
@@ -40,8 +46,9 @@ class History:
     stay out.
 
     Only members count that their home registrar confirmed. Those that were in for LAST_GOOD_AFTER_S come
-    before all others. A PE that registers for a moment in a pool that is empty replaces nobody: the last good
-    ones stay until the pool had members for LAST_GOOD_AFTER_S.
+    before all others. Servers that register for a moment in a pool that is empty replace nobody: the last
+    good ones stay, and are added to, until the pool became empty of members that were in for as long, or for
+    LAST_GOOD_REPLACED_AFTER_S.
     """
 
     def __init__(self) -> None:
@@ -49,6 +56,8 @@ class History:
         self._out_since_s: dict[int, tuple[Cause, float]] = {}
         self.recent: tuple[Member, ...] = ()
         """The last good ones of the last time that the pool was empty; they matter while it is."""
+        self._recent_was_in_s = float("inf")
+        """How long the longest of these was in; those of before a restart count as in for long."""
         self._in_since_s = float("-inf")
         """Since when the pool has members, or had some at last."""
 
@@ -85,11 +94,21 @@ class History:
         if after and not before:
             self._in_since_s = now
         if before and not after:
-            lately = [one for one in self._left.values() if one.is_confirmed and now - one.left_s <= RECENT_S]
-            good = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
-            if not self.recent or now >= self._in_since_s + LAST_GOOD_AFTER_S:
-                recent = (left.member for left in good or lately)
-                self.recent = tuple(sorted(recent, key=lambda member: member.identifier))
+            self._note_last_good(now)
+
+    def _note_last_good(self, now: float) -> None:
+        """The pool became empty."""
+        lately = [one for one in self._left.values() if one.is_confirmed and now - one.left_s <= RECENT_S]
+        good = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
+        was_in_s = max((left.was_in_s for left in good), default=0.0)
+        found = {left.member.identifier: left.member for left in good or lately}
+        if self.recent and was_in_s < min(self._recent_was_in_s, LAST_GOOD_REPLACED_AFTER_S):
+            kept = {member.identifier: member for member in self.recent}
+            added = found if now >= self._in_since_s + LAST_GOOD_AFTER_S else {}
+            found = dict([*(kept | {one: added[one] for one in added if one not in kept}).items()][:MAX_LEFT])
+        else:
+            self._recent_was_in_s = was_in_s
+        self.recent = tuple(found[identifier] for identifier in sorted(found))
 
     def out(
         self, waiting: Mapping[int, OutMember], members: Mapping[int, Member], now: float
