@@ -545,6 +545,13 @@ def test_the_own_and_the_broadcast_address_of_a_network_are_no_servers(address: 
     assert play.out()[2].startswith("refused: not in the pool's accept networks")
 
 
+def test_the_broadcast_address_of_a_nested_network_is_no_server() -> None:
+    networks = tuple(map(ip_network, ("10.0.0.0/8", "10.1.2.0/24", "fd00::/16", "fd00::/64")))
+    for address in ("10.1.2.0", "10.1.2.255", "10.0.0.0", "fd00::"):
+        assert accepted((ip_address(address),), networks) == ()
+    assert accepted((ip_address("10.1.3.255"),), networks)
+
+
 @pytest.mark.parametrize("network", ["10.0.0.4/31", "10.0.0.4/32", "10.0.0.4/30"])
 def test_the_first_address_of_a_link_of_two_hosts_is_a_server(network: str) -> None:
     own = {"10.0.0.4/30": ()}.get(network, (ip_address("10.0.0.4"),))

@@ -37,8 +37,8 @@ def accepted(
 ) -> tuple[IPv4Address | IPv6Address, ...]:
     """Return the addresses that are in one of the networks, each once, in their order.
 
-    The first and the last address of a network are no server's: its own and the broadcast address, in IPv6
-    anycast addresses (RFC 4291 section 2.6.1, RFC 2526).
+    The first and the last address of any of these networks are no server's: its own and the broadcast
+    address, in IPv6 anycast addresses (RFC 4291 section 2.6.1, RFC 2526).
     """
     if len(addresses) == 1:
         return tuple(addresses) if _is_in(addresses[0], accept) else ()
@@ -46,13 +46,14 @@ def accepted(
 
 
 def _is_in(address: IPv4Address | IPv6Address, networks: Sequence[IPv4Network | IPv6Network]) -> bool:
-    for network in networks:
-        if address.version == network.version and address in network:
-            if network.prefixlen >= network.max_prefixlen - 1:
-                return True
-            if address not in (network.network_address, network.broadcast_address):
-                return True
-    return False
+    containing = [
+        network for network in networks if address.version == network.version and address in network
+    ]
+    return bool(containing) and not any(
+        address in (network.network_address, network.broadcast_address)
+        for network in containing
+        if network.prefixlen < network.max_prefixlen - 1
+    )
 
 
 def why_refused(
