@@ -9,14 +9,19 @@ from daemon_kit.errors import FatalError
 from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.destinations import Destination
+from ppu_agent.kernel import PaceError, Pacing
+from ppu_agent.mechanisms.base import Situation
 from ppu_agent.mechanisms.pace import PaceMechanism
 from ppu_agent.mechanisms.repeat import RepeatMechanism
 from ppu_agent.mechanisms.via import ViaMechanism
 from ppu_agent.relay import Relay
 from ppu_agent.responder import Responder
+from ppu_agent.steering import PoolPolicy
 from ppu_agent.via import Channels, DatagramFront
+from structlog.testing import capture_logs
 
 from rserpool import Protocol
+from tests.ppu_agent.making import POOL, destination, policy, view
 
 FILE = """registrars = ["10.0.0.1"]
 [control]
@@ -69,3 +74,35 @@ async def test_refused_reload_changes_no_limit(tmp_path: Path) -> None:
     await agent._start_parts(config)
     agent._take(config)
     assert used() == [90, 90, 90, True]
+
+
+class PlayedPacer:
+    """Stands in for a kernel that refuses."""
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.members: dict[object, object] = {}
+
+    def set(self, members: dict[object, object]) -> None:
+        self.members = {}
+        if self.problem:
+            raise PaceError(self.problem)
+        self.members = members
+
+    def round_trip_ms(self, address: object, port: int) -> None:
+        return None
+
+
+def test_pacing_that_the_kernel_refused_is_tried_again_and_logged_once_for_each_reason() -> None:
+    pacing = Pacing(500, 2000, learns=False)
+    pools = [PoolPolicy(POOL, policy().on_dead, (Protocol.TCP,), pacing)]
+    mechanism, pacer = PaceMechanism(), PlayedPacer()
+    mechanism._pacer = pacer  # type: ignore[assignment]
+    with capture_logs() as lines:
+        for problem, number in (("", 1), ("full", 2), ("full", 2), ("no right", 2), ("", 1), ("full", 3)):
+            pacer.problem = problem
+            mechanism.commands(Situation(pools, {POOL: view(number)}))
+            endpoints = [] if problem else [(destination(number).address, 5060)]
+            assert list(pacer.members) == endpoints
+            assert [each["endpoint"] for each in mechanism.status()["pace"]] == ["10.0.0.1:5060"]
+    assert [line["problem"] for line in lines] == ["full", "no right", "full"]

@@ -23,6 +23,8 @@ class PaceMechanism:
     def __init__(self) -> None:
         self._pacer: Pacer | None = None
         self._paced: dict[Endpoint, Pacing] = {}
+        self._problem = ""
+        """The reason why the kernel refused it last, and may have taken only a part; logged once."""
 
     async def configure(self, config: PpuConfig) -> None:
         """Load the BPF program. Raises FatalError."""
@@ -36,14 +38,17 @@ class PaceMechanism:
         """The policies of each situation say what to pace."""
 
     def commands(self, situation: Situation) -> Redirections:
-        """Pace set-up to those that live. If the kernel refuses that it is tried again at the next change."""
+        """Pace set-up to those that live. If the kernel refuses that, it is tried again the next time."""
         now = paced(situation.policies, situation.views)
-        if self._pacer is not None and now != self._paced:
-            self._paced = now
+        if self._pacer is not None and (self._problem or now != self._paced):
             try:
                 self._pacer.set(now)
             except PaceError as problem:
-                get_logger("agent").warning("not_paced", problem=str(problem))
+                if str(problem) != self._problem:
+                    get_logger("agent").warning("not_paced", problem=str(problem))
+                self._problem = str(problem)
+            else:
+                self._paced, self._problem = now, ""
         return NOTHING
 
     def died(self, server: Departed) -> None:
