@@ -905,23 +905,6 @@ class PoolElementClient:
         self._machine.retry(time.monotonic())
         self._driver.run()
 
-    def leave_registrar(self, reason: str) -> None:
-        """Register at another registrar: what the one in charge says is not what the others say.
-
-        It is not chosen, and may not take over, for 10 s; for longer each time, up to a minute.
-        """
-        self._machine.leave_registrar(reason, time.monotonic())
-        self._driver.run()
-
-    def heed_silence(self, is_heeded: bool) -> None:
-        """Whether to renew the registration at once when the registrar's keep-alives stop.
-
-        For pools so large that a look-up does not tell whether the element is listed.
-        """
-        if is_heeded != self._machine.silence.is_heeded:
-            self._machine.silence.is_heeded = is_heeded
-            self._driver.run()
-
     async def deregister(self, timeout_ms: int = 500) -> bool:
         """Leave the pool; return True when the registrar confirmed it."""
         self._machine.deregister(time.monotonic(), timeout_ms / 1000)
