@@ -16,8 +16,7 @@ import dns.rrset
 import dns.zone
 import pytest
 from click.testing import CliRunner
-from registrar_config import size
-from registrar_config.gate import check_rules
+from registrar_config import check_rules, size
 from rspdns_lab.bench import fast_path, programs, questions, run
 from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
