@@ -297,7 +297,7 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     def written() -> set[int]:
         """The servers that a killed backend leaves behind: it writes once in 2 s."""
         servers = json.loads(roster.read_text())["pools"]["sip-udp"]
-        return {one["port"] for one in servers if one["found"]}
+        return {server["port"] for server in servers if server["cause"]["finding"]}
 
     until(lambda: written() >= {killed, drained})
     kill(chain.backend.process)
