@@ -224,6 +224,30 @@ async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
         await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
 
 
+async def test_questions_about_a_change_are_made_after_its_views_were_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]))
+        await scene.until(lambda: scene.members == [1])
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.05)
+        sessions, order = scene.pool_user.sessions, list[str]()
+        follow_up = sessions.follow_up
+
+        def noted(questions: Any, now: float) -> bool:
+            order.append("questions")
+            return follow_up(questions, now)
+
+        monkeypatch.setattr(sessions, "follow_up", noted)
+        monkeypatch.setattr(scene.pool_user, "_on_change", lambda views: order.append("views"))
+        now = asyncio.get_running_loop().time()
+        elements = (pe(1, HOMES[0]), pe(2, HOMES[0]))
+        scene.tell(0, Resolution(POOL.encode(), True, None, elements, now, now))
+        await scene.until(lambda: len(order) >= 2)
+        assert order[:2] == ["views", "questions"]
+
+
 async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment() -> None:
     async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
