@@ -22,8 +22,8 @@ CAPTION: Final = (
     f"began {SETTLED_S:g} s later or after that."
 )
 TEXT: Final = (
-    "Weights say what the servers that can take calls are due: by their loads under rspdns, which has an "
-    "overloaded one wait as a spare; the same each elsewhere, where no load is known."
+    "Weights say the share of each server that can take calls. Under rspdns it follows the load, and an "
+    "overloaded server waits as a spare. Elsewhere no load is known: all shares are equal."
 )
 _HEAD: Final = (
     "DNS served by",
