@@ -159,7 +159,7 @@ class BeliefMachine(RuleBasedStateMachine):
         view = self.world.play.view()
         pool = copy.deepcopy(belief._pools[POOL])
         pool._judged_by = None
-        pool.evaluate(belief._court, belief._stale_since_s or now, now)
+        pool.evaluate(belief._registrars, belief._stale_since_s or now, now)
         # If two homes are both right, the one that is named may depend on when all were judged last.
         assert [one.identifier for one in pool.view.members] == [one.identifier for one in view.members]
         assert {one.identifier for one in pool.view.out} == {one.identifier for one in view.out}

@@ -30,7 +30,7 @@ from enum import Enum
 
 from pool_user.belief.listing import Claim, Listing
 from pool_user.cause import Cause, Code
-from pool_user.registrars.standing import Court
+from pool_user.registrars.standing import SettledRegistrars
 from rserpool import PoolElement
 
 
@@ -64,27 +64,27 @@ def judge(
     index: int,
     claim: Claim,
     listings: Mapping[int, Listing],
-    court: Court,
+    registrars: SettledRegistrars,
     followed: frozenset[int] = frozenset(),
 ) -> Judgement:
     """Decide on the claim that the registrar at `index` makes, as the text of this module says."""
-    home = court.homes.get(claim.element.home_registrar)
+    home = registrars.homes.get(claim.element.home_registrar)
     if home is not None:
-        return _judge_by_home(home, index, claim, listings, court, followed)
-    was_news = claim.overruled is Code.UNCONFIRMED and index in court.settled
+        return _judge_by_home(home, index, claim, listings, registrars, followed)
+    was_news = claim.overruled is Code.UNCONFIRMED and index in registrars.settled
     if claim.overruled is not None and not was_news:
         return Judgement(Verdict.DENIED, claim.overruled)
-    if index in court.answering and not claim.remembered:
+    if index in registrars.answering and not claim.remembered:
         return VOUCHED
-    last_s = max(listings[index].last_made_s(claim), court.since_s)
+    last_s = max(listings[index].last_made_s(claim), registrars.since_s)
     identifier = claim.element.identifier
     awaited = tuple(
         settled
-        for settled in court.settled
+        for settled in registrars.settled
         if settled not in listings
         or not (listings[settled].absent_since(identifier, last_s) or listings[settled].present(identifier))
     )
-    if awaited or not court.settled:
+    if awaited or not registrars.settled:
         asked = tuple(settled for settled in awaited if not _is_full(listings.get(settled)))
         return Judgement(Verdict.PENDING, awaited=asked)
     return Judgement(Verdict.DENIED, Code.UNLISTED)
@@ -95,7 +95,7 @@ def _judge_by_home(
     index: int,
     claim: Claim,
     listings: Mapping[int, Listing],
-    court: Court,
+    registrars: SettledRegistrars,
     followed: frozenset[int],
 ) -> Judgement:
     identifier = claim.element.identifier
@@ -104,7 +104,7 @@ def _judge_by_home(
     if own is not None:
         if home == index or home in followed:
             return VOUCHED
-        return judge(home, own, listings, court, followed | {index})
+        return judge(home, own, listings, registrars, followed | {index})
     if listing is not None and (
         listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
     ):
@@ -153,20 +153,23 @@ class Decision:
 
 
 def decide(
-    listings: Mapping[int, Listing], court: Court, members: Container[int], identifiers: Iterable[int]
+    listings: Mapping[int, Listing],
+    registrars: SettledRegistrars,
+    members: Container[int],
+    identifiers: Iterable[int],
 ) -> dict[int, Decision]:
     """Judge every claim about these PEs; `members` are in so far. Denied claims are forgotten, or overruled
     where their registrar goes on making them. A PE that nobody claims has no decision."""
     judged: dict[int, _Judged] = {}
     for identifier in identifiers:
         of_one = [
-            (index, claim, _news(judge(index, claim, listings, court), identifier in members))
+            (index, claim, _news(judge(index, claim, listings, registrars), identifier in members))
             for index, listing in listings.items()
             if (claim := listing.claims.get(identifier)) is not None
         ]
         if of_one:
             judged[identifier] = of_one
-    decisions = {identifier: _decision(of_one, listings, court) for identifier, of_one in judged.items()}
+    decisions = {identifier: _decision(of_one, listings, registrars) for identifier, of_one in judged.items()}
     for of_one in judged.values():
         _carry_out(of_one, listings)
     return decisions
@@ -181,11 +184,11 @@ def _news(judgement: Judgement, is_in: bool) -> Judgement:
     return Judgement(Verdict.DENIED, Code.UNCONFIRMED, judgement.awaited)
 
 
-def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) -> Decision:
+def _decision(judged: _Judged, listings: Mapping[int, Listing], registrars: SettledRegistrars) -> Decision:
     def rank(item: tuple[int, Claim, Judgement]) -> tuple[bool, bool, bool, float, int]:
         index, claim, judgement = item
-        is_listed = not claim.remembered and index in court.answering
-        is_own = is_listed and court.homes.get(claim.element.home_registrar) == index
+        is_listed = not claim.remembered and index in registrars.answering
+        is_own = is_listed and registrars.homes.get(claim.element.home_registrar) == index
         last_s = listings[index].last_made_s(claim)
         return judgement.verdict is not Verdict.DENIED, is_own, is_listed, last_s, index
 
@@ -199,7 +202,7 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], court: Court) ->
         is_listed=any(not claim.remembered for _, claim, _ in judged),
         awaited=frozenset(index for _, _, judgement in judged for index in judgement.awaited),
         is_confirmed=best[2].verdict is not Verdict.DENIED
-        and court.homes.get(best[1].element.home_registrar) == best[0]
+        and registrars.homes.get(best[1].element.home_registrar) == best[0]
         and not best[1].remembered,
         is_open=any(
             judgement.verdict is not Verdict.VOUCHED or claim.element != best[1].element

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pool_user.belief.identities import Place, place_of
 from pool_user.belief.listing import Listing
 from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S, RESTLESS_S, RESTLESS_WITHIN_S
-from pool_user.registrars.standing import Court
+from pool_user.registrars.standing import SettledRegistrars
 from pool_user.views import Member
 
 
@@ -63,12 +63,14 @@ class Homes:
         known = self._homes.get(identifier)
         return known is not None and known.contested_s is None
 
-    def confirm(self, member: Member, listings: Mapping[int, Listing], court: Court, now: float) -> None:
+    def confirm(
+        self, member: Member, listings: Mapping[int, Listing], registrars: SettledRegistrars, now: float
+    ) -> None:
         """Its home registrar, which is settled, lists the member as its own."""
         identifier, home = member.identifier, member.home_registrar
         self._note_return(place_of(member), now)
         known = self._homes.get(identifier)
-        former = None if known is None or known.has_let_go else court.homes.get(known.home)
+        former = None if known is None or known.has_let_go else registrars.homes.get(known.home)
         if (
             known is None
             or known.home == home
@@ -107,7 +109,7 @@ class Homes:
         self,
         leaving: Mapping[int, Member],
         listings: Mapping[int, Listing],
-        court: Court,
+        registrars: SettledRegistrars,
         followed: Collection[int],
         now: float,
     ) -> set[int]:
@@ -117,10 +119,10 @@ class Homes:
             known = self._homes.get(identifier)
             if known is None or known.has_let_go:
                 continue
-            if self._is_first_hand(identifier, known, listings, court, now):
+            if self._is_first_hand(identifier, known, listings, registrars, now):
                 known.has_let_go = True
                 continue
-            if self._is_polled_word(identifier, known, listings, court, followed, now):
+            if self._is_polled_word(identifier, known, listings, registrars, followed, now):
                 place = place_of(member)
                 if place not in self._restless_s:
                     known.has_let_go = True
@@ -134,11 +136,16 @@ class Homes:
         return held
 
     def _is_first_hand(
-        self, identifier: int, known: _Home, listings: Mapping[int, Listing], court: Court, now: float
+        self,
+        identifier: int,
+        known: _Home,
+        listings: Mapping[int, Listing],
+        registrars: SettledRegistrars,
+        now: float,
     ) -> bool:
         """Whether the home pushed itself that the member is gone, or has no say any more."""
         home = known.next_home if self._has_moved(known, now) else known.home
-        index = court.homes.get(home)
+        index = registrars.homes.get(home)
         listing = None if index is None else listings.get(index)
         if listing is None:
             return True
@@ -149,13 +156,13 @@ class Homes:
         identifier: int,
         known: _Home,
         listings: Mapping[int, Listing],
-        court: Court,
+        registrars: SettledRegistrars,
         followed: Collection[int],
         now: float,
     ) -> bool:
         """Whether the home, which pushes nothing, answered without the member."""
         has_moved = self._has_moved(known, now)
-        index = court.homes.get(known.next_home if has_moved else known.home)
+        index = registrars.homes.get(known.next_home if has_moved else known.home)
         listing = None if index is None else listings.get(index)
         is_moving = known.next_home != 0 and not has_moved
         if listing is None or is_moving or index in followed:

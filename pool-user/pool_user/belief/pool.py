@@ -17,7 +17,7 @@ from pool_user.belief.moves import Moves
 from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.cause import Cause, Code
-from pool_user.registrars.standing import Court
+from pool_user.registrars.standing import SettledRegistrars
 from pool_user.views import BeliefEvent, Member, OutMember, PoolView
 from rserpool import PoolElement, Transport, Update, prove
 
@@ -43,7 +43,7 @@ class PoolBelief:
         self._listings: dict[int, Listing] = {}
         self._touched: set[int] = set()
         """PEs of which something was said since the last evaluation."""
-        self._judged_by: Court | None = None
+        self._judged_by: SettledRegistrars | None = None
         """The standings by which all PEs were judged; None when all are to be judged anew."""
         self._decisions: dict[int, Decision] = {}
         self._open: set[int] = set()
@@ -150,8 +150,8 @@ class PoolBelief:
 
     def _renewed(self, element: PoolElement, index: int, asked_s: float) -> None:
         """A settled registrar listed the element after `asked_s`."""
-        court = self._judged_by
-        is_home = court is not None and court.homes.get(element.home_registrar) == index
+        registrars = self._judged_by
+        is_home = registrars is not None and registrars.homes.get(element.home_registrar) == index
         if is_home and self._identities.renewed(element, asked_s):
             self._touched.add(element.identifier)
             self.is_dirty = True
@@ -320,7 +320,7 @@ class PoolBelief:
         return tuple(found[identifier] for identifier in sorted(found))
 
     def evaluate(
-        self, court: Court, stale_since_s: float, now: float, followed: Collection[int] = ()
+        self, registrars: SettledRegistrars, stale_since_s: float, now: float, followed: Collection[int] = ()
     ) -> list[BeliefEvent]:
         """Form the view anew and return what happened. Each step takes what the one before it found.
 
@@ -329,18 +329,18 @@ class PoolBelief:
         """
         self.is_dirty = False
         self._now = now
-        judged = self._judge(court, now)
-        self._admit(judged, court, now)
+        judged = self._judge(registrars, now)
+        self._admit(judged, registrars, now)
         if doubled := self._moves.doubled(self._places):
-            self._admit(doubled, court, now)
+            self._admit(doubled, registrars, now)
         members, out = dict(self._wanted), dict(self._out)
-        self._contest(members, court, followed, now)
-        events = self._hold_back(members, court, now)
+        self._contest(members, registrars, followed, now)
+        events = self._hold_back(members, registrars, now)
         self._drop_surplus(members, out)
         if self.rules.keys:
             events += self._keep_vanished(members, out, now)
-        stale_s = self._stale(court, stale_since_s, now)
-        suspected = self._suspects(members, court, judged, stale_s, now)
+        stale_s = self._stale(registrars, stale_since_s, now)
+        suspected = self._suspects(members, registrars, judged, stale_s, now)
         before, self._members = self._members, dict(members)
         unreachable = self._reachability.drop(
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
@@ -374,17 +374,17 @@ class PoolBelief:
             self.view.members if members == self._shown else tuple(map(members.__getitem__, sorted(members)))
         )
 
-    def _judge(self, court: Court, now: float) -> set[int]:
-        """Decide on every PE of which something was said, or on all where they have another court. Return
-        which these are."""
-        if court is not self._judged_by:
+    def _judge(self, registrars: SettledRegistrars, now: float) -> set[int]:
+        """Decide on every PE of which something was said, or on all when the word of other registrars counts.
+        Return which these are."""
+        if registrars is not self._judged_by:
             judged = set(self._decisions).union(*(listing.claims for listing in self._listings.values()))
         else:
             expired = {identifier for identifier, at_s in self._expires_s.items() if at_s <= now}
             judged = self._touched | self._open | expired | self._moves.due(now)
-        self._judged_by = court
+        self._judged_by = registrars
         self._touched.clear()
-        decisions = decide(self._listings, court, self._members, judged)
+        decisions = decide(self._listings, registrars, self._members, judged)
         for identifier in judged:
             decision = decisions.get(identifier)
             if decision is None:
@@ -396,7 +396,7 @@ class PoolBelief:
                 self.admission.release(identifier)
         return judged
 
-    def _admit(self, judged: Iterable[int], court: Court, now: float) -> None:
+    def _admit(self, judged: Iterable[int], registrars: SettledRegistrars, now: float) -> None:
         """Put each of the `judged` among those that are in by the word of the registrars and by `accept`, or
         that are known beside them."""
         for identifier in judged:
@@ -414,15 +414,15 @@ class PoolBelief:
             stays = decision.is_in and refusal is not None and self._stays(element, now)
             if refusal is not None and decision.is_listed and not stays:
                 self._out[identifier] = _out(element, refusal)
-            elif self._has_expired(decision, court, now):
+            elif self._has_expired(decision, registrars, now):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
             elif decision.is_in and self._identities.is_withdrawn(identifier, now):
                 self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
             elif decision.is_in and (refusal is None or stays):
-                stale = not decision.vouched and not court.settled
+                stale = not decision.vouched and not registrars.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
                 if decision.is_confirmed:
-                    self._homes.confirm(member, self._listings, court, now)
+                    self._homes.confirm(member, self._listings, registrars, now)
                 if self.rules.keys:
                     self._moves.forget(identifier)
                 else:
@@ -452,12 +452,12 @@ class PoolBelief:
         other = self._member(element, False, now)
         return place_of(self._moves.placed(other, before, now)) == place_of(before)
 
-    def _has_expired(self, decision: Decision, court: Court, now: float) -> bool:
+    def _has_expired(self, decision: Decision, registrars: SettledRegistrars, now: float) -> bool:
         """Whether a PE whose home was never settled registered for longer than what counts of that."""
         element = decision.element
         identifier = element.identifier
-        is_homeless = element.home_registrar not in court.homes and identifier not in self._homes
-        if not is_homeless or not court.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
+        is_homeless = element.home_registrar not in registrars.homes and identifier not in self._homes
+        if not is_homeless or not registrars.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
             self._expires_s.pop(identifier, None)
             return False
         return now >= self._expires_s.setdefault(identifier, now + UNKNOWN_HOME_LIFE_S)
@@ -498,14 +498,14 @@ class PoolBelief:
     def _suspects(
         self,
         members: Mapping[int, Member],
-        court: Court,
+        registrars: SettledRegistrars,
         judged: Collection[int],
         stale_s: float | None,
         now: float,
     ) -> tuple[int, ...]:
         """The members whose home registrar is lost. When the probe has no say about anybody, what it found is
         forgotten."""
-        self._orphans.update(members, court.homes, self._reachability.unreachable, judged, now)
+        self._orphans.update(members, registrars.homes, self._reachability.unreachable, judged, now)
         orphans = self._orphans.suspects(self._reachability.unreachable)
         suspected = tuple(sorted({*orphans, *self._homes.contested}))
         if not suspected and not self._is_probed(stale_s):
@@ -543,11 +543,11 @@ class PoolBelief:
         )
 
     def _contest(
-        self, members: dict[int, Member], court: Court, followed: Collection[int], now: float
+        self, members: dict[int, Member], registrars: SettledRegistrars, followed: Collection[int], now: float
     ) -> None:
         """Keep members in for a while that others than their home registrars took out."""
         leaving = {identifier: self._members[identifier] for identifier in self._leaving(members)}
-        for identifier in self._homes.hold(leaving, self._listings, court, followed, now):
+        for identifier in self._homes.hold(leaving, self._listings, registrars, followed, now):
             members[identifier] = self._members[identifier]
 
     def _leaving(self, members: Mapping[int, Member]) -> set[int]:
@@ -555,18 +555,20 @@ class PoolBelief:
         gone = self._members.keys() - members.keys()
         return {one for one in gone if self._may_be_held(self._members[one])}
 
-    def _hold_back(self, members: dict[int, Member], court: Court, now: float) -> list[BeliefEvent]:
+    def _hold_back(
+        self, members: dict[int, Member], registrars: SettledRegistrars, now: float
+    ) -> list[BeliefEvent]:
         """Keep a crowd in while it is questioned, and find out who has to be asked."""
 
         def unheard(identifier: int, since_s: float) -> set[int]:
             return {
                 index
-                for index in court.asked
+                for index in registrars.asked
                 if index not in self._listings or not self._listings[index].absent_since(identifier, since_s)
             }
 
         def confirmed(identifier: int, since_s: float) -> bool:
-            return bool(court.settled) and not unheard(identifier, since_s)
+            return bool(registrars.settled) and not unheard(identifier, since_s)
 
         staying = self._members.keys() & members.keys()
         leaving = {
@@ -610,9 +612,9 @@ class PoolBelief:
             return None
         return replace(member, addresses=accepted(transport.addresses, self.rules.accept))
 
-    def _stale(self, court: Court, stale_since_s: float, now: float) -> float | None:
+    def _stale(self, registrars: SettledRegistrars, stale_since_s: float, now: float) -> float | None:
         """Since when no registrar can vouch for the pool; None while one can."""
-        if court.settled:
+        if registrars.settled:
             self._stale_since_s = None
             self._vouched_s = float("-inf")
             return None

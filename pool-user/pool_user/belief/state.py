@@ -15,7 +15,7 @@ from pool_user.belief.rules import (
 )
 from pool_user.cause import Code
 from pool_user.registrars.session import Question, RegistrarSessions
-from pool_user.registrars.standing import Court, RegistrarView
+from pool_user.registrars.standing import RegistrarView, SettledRegistrars
 from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
@@ -97,7 +97,7 @@ class Belief:
             # A registrar cuts longer answers off. Its pushes and its handle table tell which members left
             # such a pool.
             is_full=len(elements) >= MOST_RESOLVED,
-            settled=registrar in self._court.settled,
+            settled=registrar in self._registrars.settled,
         )
         if changed:
             self.sessions.note_changed(registrar, (handle,))
@@ -117,7 +117,7 @@ class Belief:
         self.advance(update.at_s)
         if not self.sessions[registrar].life.has_spoken(update.sender):
             return False
-        changed = pool.updated(registrar, update, settled=registrar in self._court.settled)
+        changed = pool.updated(registrar, update, settled=registrar in self._registrars.settled)
         if changed:
             self.sessions.note_changed(registrar, (handle,))
         self._note_told(handle, pool)
@@ -132,7 +132,7 @@ class Belief:
         life = self.sessions[registrar].life
         if not life.has_spoken(table.sender) or not life.is_of(table.asked_at_s):
             return []
-        settled = registrar in self._court.settled
+        settled = registrar in self._registrars.settled
         listed = {pool_name(handle): elements for handle, elements in table.pools.items()}
         changed = []
         for handle, pool in self._pools.items():
@@ -212,17 +212,17 @@ class Belief:
         self._now = max(now, self._now)
         if self._stale_since_s is None:
             self._stale_since_s = now
-        if not self._court.settled and now >= self._renew_s:
+        if not self._registrars.settled and now >= self._renew_s:
             self._renew_s = now - now % RENEW_STALE_S + RENEW_STALE_S
             self._concerned |= self._pools.keys()
-        had_settled = bool(self._court.settled)
+        had_settled = bool(self._registrars.settled)
         settled_anew = self.sessions.update(now)
         if settled_anew is None:
             return
         for index in settled_anew:
             for pool in self._pools.values():
                 pool.settled(index)
-        if had_settled and not self._court.settled:
+        if had_settled and not self._registrars.settled:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
 
@@ -273,7 +273,7 @@ class Belief:
         """The members to be probed, those found unreachable too: of verified pools always, of the others
         while no settled registrar answers, or while the home registrar of one of them is lost."""
         self._keep_up(now)
-        stale = not self._court.settled
+        stale = not self._registrars.settled
         pools = [
             (handle, pool)
             for handle, pool in self._pools.items()
@@ -285,7 +285,7 @@ class Belief:
     def next_deadline_s(self) -> float | None:
         """When time alone may change a view."""
         times = [self.sessions.standing_deadline_s(self._now), *self._timers_s.values()]
-        if not self._court.settled:
+        if not self._registrars.settled:
             times.append(self._renew_s)
         return min((time_s for time_s in times if time_s is not None), default=None)
 
@@ -308,9 +308,9 @@ class Belief:
     # Within
 
     @property
-    def _court(self) -> Court:
+    def _registrars(self) -> SettledRegistrars:
         """The registrars whose word counts now."""
-        return self.sessions.court
+        return self.sessions.settled_registrars
 
     def _keep_up(self, now: float) -> None:
         """Have the views of `now`, unless somebody is catching up with them in small steps."""
@@ -329,7 +329,7 @@ class Belief:
     def _evaluate(self, pool: PoolBelief, now: float) -> None:
         stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
         followed = {session.index for session in self.sessions if session.is_followed}
-        self._events.extend(pool.evaluate(self._court, stale_since_s, now, followed))
+        self._events.extend(pool.evaluate(self._registrars, stale_since_s, now, followed))
         (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
         deadline_s = pool.next_deadline_s
         if deadline_s is None:

@@ -7,7 +7,7 @@ standing comes about is told in `standing`, when it is asked about which pool in
 A registrar is followed from the moment in which it is settled: one that is starting must not hear of us first
 (`rserpool.follower` says why). `RegistrarSessions` decides what concerns several:
 
-- No two registrars have the same identifier. `Court` says whose word counts.
+- No two registrars have the same identifier. `SettledRegistrars` says whose word counts.
 
 - The first handle table is taken from one registrar alone: those of the others tell little more, and side by
   side all come late.
@@ -25,12 +25,12 @@ from enum import Enum
 from pool_user.cause import Cause, Code
 from pool_user.registrars.polling import HotPools, Intervals, Round
 from pool_user.registrars.standing import (
-    Court,
     RegistrarLife,
     RegistrarView,
+    SettledRegistrars,
     Standing,
-    court_of,
     identify_all,
+    settled_registrars,
 )
 from pool_user.views import BeliefEvent
 from rserpool import PoolElement, sentinel_handle
@@ -319,12 +319,12 @@ class RegistrarSession:
 class RegistrarSessions:
     """The sessions with the registrars at these `addresses`, by index.
 
-    `update()` brings their standings up to a time, and makes `court` anew when one has changed. `tell` takes
-    what happened.
+    `update()` brings their standings up to a time, and makes `settled_registrars` anew when one has changed.
+    `tell` takes what happened.
     """
 
     def __init__(self, addresses: Sequence[str], tell: Callable[[BeliefEvent], None]) -> None:
-        self.court = Court()
+        self.settled_registrars = SettledRegistrars()
         self.is_leaving = False
         """Whether nobody is to be followed any more."""
         self._sessions = [
@@ -368,7 +368,7 @@ class RegistrarSessions:
         for session in changed:
             identifier = f", identifier {session.identifier:08x}" if session.identifier is not None else ""
             self._tell_of(session, "registrar", now, Code.STANDING, session.standing.value + identifier)
-        self.court = court_of(
+        self.settled_registrars = settled_registrars(
             [(session.standing, session.identifier) for session in self._sessions],
             now,
             [session.index for session in self._sessions if now < session.settled_s + ASKED_FOR_S],

@@ -1,7 +1,7 @@
 """How far a registrar is believed: does it answer, is it settled, what is its identifier (rule 1). Sans-IO.
 
-`RegistrarLife` is about one registrar; `identify_all` gives no two the same identifier; `Court` says whose
-word counts.
+`RegistrarLife` is about one registrar; `identify_all` gives no two the same identifier; `SettledRegistrars`
+says whose word counts.
 
 A registrar is **settled** while it answers and lists its own sentinel, the PE in the pool
 `rspdns-sentinel-N`. The sentinel's home is the registrar's identifier, which no reply carries otherwise.
@@ -327,7 +327,7 @@ def identify_all(registrars: Sequence[RegistrarLife], now: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Court:
+class SettledRegistrars:
     """The registrars whose word counts, and for what.
 
     `answering` (by index) are believed for presence, `settled` (by index) for absence too. `homes` are the
@@ -345,14 +345,14 @@ class Court:
     since_s: float = float("-inf")
 
 
-def court_of(
+def settled_registrars(
     standings: Sequence[tuple[Standing, int | None]], now: float, lately: Collection[int] = ()
-) -> Court:
+) -> SettledRegistrars:
     """The registrars whose word counts from `now` on, by their standings and identifiers, in order. `lately`
     are those that were settled a moment ago, by index."""
     settled = {index for index, (standing, _) in enumerate(standings) if standing is Standing.SETTLED}
     answering = frozenset(index for index, (standing, _) in enumerate(standings) if standing.answers)
-    return Court(
+    return SettledRegistrars(
         answering=answering,
         settled=frozenset(settled),
         asked=frozenset(settled | (answering & set(lately))),
