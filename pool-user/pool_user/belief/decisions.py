@@ -24,11 +24,11 @@ registrar makes it anew, after having dropped it or with another home.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from pool_user.belief.listing import Claim, Listing
+from pool_user.belief.listing import Claim, Listings, RegistrarListing
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
 from rserpool import PoolElement
@@ -63,7 +63,7 @@ VOUCHED = Judgement(Verdict.VOUCHED)
 def judge(
     index: int,
     claim: Claim,
-    listings: Mapping[int, Listing],
+    listings: Listings,
     registrars: SettledRegistrars,
     followed: frozenset[int] = frozenset(),
 ) -> Judgement:
@@ -94,7 +94,7 @@ def _judge_by_home(
     home: int,
     index: int,
     claim: Claim,
-    listings: Mapping[int, Listing],
+    listings: Listings,
     registrars: SettledRegistrars,
     followed: frozenset[int],
 ) -> Judgement:
@@ -118,7 +118,7 @@ def _judge_by_home(
     return Judgement(Verdict.NEWS if is_news else Verdict.PENDING, awaited=awaited)
 
 
-def _is_full(listing: Listing | None) -> bool:
+def _is_full(listing: RegistrarListing | None) -> bool:
     return listing is not None and listing.is_full
 
 
@@ -153,7 +153,7 @@ class Decision:
 
 
 def decide(
-    listings: Mapping[int, Listing],
+    listings: Listings,
     registrars: SettledRegistrars,
     members: Container[int],
     identifiers: Iterable[int],
@@ -184,7 +184,7 @@ def _news(judgement: Judgement, is_in: bool) -> Judgement:
     return Judgement(Verdict.DENIED, Code.UNCONFIRMED, judgement.awaited)
 
 
-def _decision(judged: _Judged, listings: Mapping[int, Listing], registrars: SettledRegistrars) -> Decision:
+def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars) -> Decision:
     def rank(item: tuple[int, Claim, Judgement]) -> tuple[bool, bool, bool, float, int]:
         index, claim, judgement = item
         is_listed = not claim.remembered and index in registrars.answering
@@ -211,7 +211,7 @@ def _decision(judged: _Judged, listings: Mapping[int, Listing], registrars: Sett
     )
 
 
-def _carry_out(judged: _Judged, listings: Mapping[int, Listing]) -> None:
+def _carry_out(judged: _Judged, listings: Listings) -> None:
     for index, claim, judgement in judged:
         claim.overruled = judgement.overruled
         if claim.remembered and judgement.verdict is Verdict.DENIED:

@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from pool_user.belief.identities import Place, place_of
-from pool_user.belief.listing import Listing
+from pool_user.belief.listing import Listings
 from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S, RESTLESS_S, RESTLESS_WITHIN_S
 from pool_user.registrars.standing import SettledRegistrars
 from pool_user.views import Member
@@ -64,7 +64,11 @@ class Homes:
         return known is not None and known.contested_s is None
 
     def confirm(
-        self, member: Member, listings: Mapping[int, Listing], registrars: SettledRegistrars, now: float
+        self,
+        member: Member,
+        listings: Listings,
+        registrars: SettledRegistrars,
+        now: float,
     ) -> None:
         """Its home registrar, which is settled, lists the member as its own."""
         identifier, home = member.identifier, member.home_registrar
@@ -108,7 +112,7 @@ class Homes:
     def hold(
         self,
         leaving: Mapping[int, Member],
-        listings: Mapping[int, Listing],
+        listings: Listings,
         registrars: SettledRegistrars,
         followed: Collection[int],
         now: float,
@@ -139,7 +143,7 @@ class Homes:
         self,
         identifier: int,
         known: _Home,
-        listings: Mapping[int, Listing],
+        listings: Listings,
         registrars: SettledRegistrars,
         now: float,
     ) -> bool:
@@ -155,7 +159,7 @@ class Homes:
         self,
         identifier: int,
         known: _Home,
-        listings: Mapping[int, Listing],
+        listings: Listings,
         registrars: SettledRegistrars,
         followed: Collection[int],
         now: float,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pool_user.cause import Code
@@ -39,7 +39,7 @@ class Deletion:
 
 
 @dataclass(slots=True)
-class Listing:
+class RegistrarListing:
     """The word of one registrar about the pool.
 
     `asked_at_s` and `was_settled` are of its last whole answer: so was the registrar when it answered, and
@@ -241,3 +241,7 @@ class Listing:
     def last_made_s(self, claim: Claim) -> float:
         """When the claim was made last."""
         return claim.last_s if claim.remembered else max(claim.last_s, self.answered_at_s)
+
+
+Listings = Mapping[int, RegistrarListing]
+"""By the index of the registrar, or MEMORY."""

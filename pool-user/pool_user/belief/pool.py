@@ -12,7 +12,7 @@ from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
 from pool_user.belief.identities import Identities, Places, Vanished, place_of
-from pool_user.belief.listing import MEMORY, Claim, Listing
+from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
 from pool_user.belief.moves import Moves
 from pool_user.belief.reachability import Orphans, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
@@ -40,7 +40,7 @@ class PoolBelief:
         self.awaited: frozenset[int] = frozenset()
         self.is_dirty = False
         self._rules = rules
-        self._listings: dict[int, Listing] = {}
+        self._listings: dict[int, RegistrarListing] = {}
         self._touched: set[int] = set()
         """PEs of which something was said since the last evaluation."""
         self._judged_by: SettledRegistrars | None = None
@@ -91,10 +91,10 @@ class PoolBelief:
         """How many PEs are known."""
         return len(self.admission)
 
-    def _listing(self, index: int) -> Listing:
+    def _listing(self, index: int) -> RegistrarListing:
         listing = self._listings.get(index)
         if listing is None:
-            listing = self._listings[index] = Listing(self._touched)
+            listing = self._listings[index] = RegistrarListing(self._touched)
         return listing
 
     def _takes(self, element: PoolElement, at_s: float) -> bool:
@@ -171,8 +171,8 @@ class PoolBelief:
         is_full: bool,
         settled: bool,
     ) -> bool:
-        """Take an answer, as `Listing.update()` does. Return True when it changes who is listed, or with
-        which home."""
+        """Take an answer, as `RegistrarListing.update()` does. Return True when it changes who is listed, or
+        with which home."""
         listing = self._listing(index)
         if asked_at_s < listing.asked_at_s:
             return False
