@@ -12,8 +12,8 @@ from pool_user import (
     Cause,
     Code,
     Member,
-    Plan,
     PoolProbing,
+    ProbePlan,
     listen_for_life,
 )
 
@@ -32,7 +32,7 @@ class Examiner:
         pools: Mapping[str, PoolProbing],
         on_event: Callable[[Sequence[BeliefEvent]], None],
         *,
-        method: Callable[[Member, Plan], Awaitable[Finding]] = listen_for_life,
+        method: Callable[[Member, ProbePlan], Awaitable[Finding]] = listen_for_life,
     ) -> None:
         self.pools = pools
         """How the members of each pool handle are probed; may be set anew."""
@@ -62,7 +62,7 @@ class Examiner:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _look_at(self, handle: str, member: Member, plan: Plan) -> None:
+    async def _look_at(self, handle: str, member: Member, plan: ProbePlan) -> None:
         finding = await self._method(member, plan)
         if not self._keeper.roster.is_absent(handle, member):
             return  # it is in again

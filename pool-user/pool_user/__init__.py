@@ -28,7 +28,7 @@ from pool_user.configuration import (
 from pool_user.memory import LastKnownGood
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Plan, PoolProbing
+from pool_user.probe.probing import PoolProbing, ProbePlan
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.standing import RegistrarView, Standing
 from pool_user.user import PoolUser
@@ -52,11 +52,11 @@ __all__ = [
     "Member",
     "Network",
     "OutMember",
-    "Plan",
     "PoolProbing",
     "PoolRules",
     "PoolUser",
     "PoolView",
+    "ProbePlan",
     "Prober",
     "RegistrarTexts",
     "RegistrarView",

@@ -18,9 +18,9 @@ from pool_user import (
     Handle,
     KeyFile,
     Network,
-    Plan,
     PoolProbing,
     PoolRules,
+    ProbePlan,
     RegistrarTexts,
     RemoteAgents,
 )
@@ -155,9 +155,9 @@ class PoolConfig(StrictModel):
         )
 
     @property
-    def question(self) -> Plan:
+    def question(self) -> ProbePlan:
         """How a member that left is asked."""
-        return Plan(self.probe, timeout_s=PROBE_TIMEOUT_MS / 1000, mark=PROBE_MARK, is_sip=self.sip)
+        return ProbePlan(self.probe, timeout_s=PROBE_TIMEOUT_MS / 1000, mark=PROBE_MARK, is_sip=self.sip)
 
 
 class ControlConfig(StrictModel):

@@ -15,7 +15,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pool_user import Member, Plan, PoolView
+from pool_user import Member, PoolView, ProbePlan
 
 from ppu_agent.destinations import Destination, destinations_of
 
@@ -34,7 +34,7 @@ MOST_KEPT = 1000
 JITTER = 0.1
 """Intervals differ by up to this part, so that many clients' agents don't ask at the same moment."""
 
-Asked = tuple[Destination, Plan]
+Asked = tuple[Destination, ProbePlan]
 """A destination, and the question that its pool asks."""
 
 
@@ -62,7 +62,7 @@ class MemberAnswers:
     def __len__(self) -> int:
         return len(self._records)
 
-    def follow(self, views: Mapping[str, PoolView], questions: Mapping[str, Plan], now: float) -> None:
+    def follow(self, views: Mapping[str, PoolView], questions: Mapping[str, ProbePlan], now: float) -> None:
         """Take the members of all pools, and the question of each pool handle."""
         listed = {
             (destination, questions[handle]): (handle, member)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from daemon_kit.finding import Finding, Life
-from pool_user import Member, Plan, PoolView, listen_for_life
+from pool_user import Member, PoolView, ProbePlan, listen_for_life
 
 from ppu_agent.deaths import Deaths, Departed
 from ppu_agent.destinations import Destination, Endpoint, destinations_of
@@ -36,7 +36,7 @@ class Witness(NamedTuple):
     """A server that answered its pool's question at that time: this host reaches servers of the pool."""
 
     endpoint: Endpoint
-    question: Plan
+    question: ProbePlan
     at_s: float
 
 
@@ -46,7 +46,7 @@ class ServerQuestions:
     def __init__(self, on_news: Callable[[float], None]) -> None:
         self.answers = MemberAnswers()
         self.deaths = Deaths(self._was_heard)
-        self.by_pool: Mapping[str, Plan] = {}
+        self.by_pool: Mapping[str, ProbePlan] = {}
         """The question that servers of each pool are asked, by handle."""
         self._on_news = on_news
         self._views: Mapping[str, PoolView] = {}
@@ -185,7 +185,7 @@ class ServerQuestions:
             return False
         return witness.at_s >= since_s and witness.endpoint != departed.destination.endpoint
 
-    def _living_asked(self, handle: str, question: Plan) -> asyncio.Task[None]:
+    def _living_asked(self, handle: str, question: ProbePlan) -> asyncio.Task[None]:
         """Have some members of a pool asked the question that its departed are asked; once at a time.
 
         It is not broken off when the departed has said enough: a member would find its connection reset.
@@ -196,7 +196,7 @@ class ServerQuestions:
             task.add_done_callback(lambda _: self._beside.pop(handle))
         return task
 
-    async def _ask_living(self, handle: str, question: Plan) -> None:
+    async def _ask_living(self, handle: str, question: ProbePlan) -> None:
         members = self._views.get(handle, PoolView(handle)).members
         some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
         findings = await asyncio.gather(*(listen_for_life(member, question) for member in some))

@@ -5,7 +5,7 @@ import dns.name
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_user import Plan
+from pool_user import ProbePlan
 from rspdns.answers.snapshot import ZoneNumbers, zone_id
 from rspdns.names import normal, to_text
 from rspdns.zones.zone import PoolNames, probing_by_handle
@@ -93,22 +93,22 @@ def test_a_domain_id_that_is_no_number_is_of_no_zone() -> None:
 @pytest.mark.parametrize(
     ("service", "keys", "expected"),
     [
-        ("_sip._udp", "", Plan("sip-options")),
-        ("_sip._tcp", "", Plan("connect")),
-        ("_sips._tcp", "", Plan("connect")),
-        ("_sip._sctp", "", Plan("connect")),
-        ("_other._udp", "", Plan("connect")),
-        ("_sip._udp", 'verify = "sip-options"', Plan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
-        ("_sip._tcp", 'verify = "sip-options"', Plan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
+        ("_sip._udp", "", ProbePlan("sip-options")),
+        ("_sip._tcp", "", ProbePlan("connect")),
+        ("_sips._tcp", "", ProbePlan("connect")),
+        ("_sip._sctp", "", ProbePlan("connect")),
+        ("_other._udp", "", ProbePlan("connect")),
+        ("_sip._udp", 'verify = "sip-options"', ProbePlan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
+        ("_sip._tcp", 'verify = "sip-options"', ProbePlan("sip-options", 0.1, 0.3, 1, 2, verified=True)),
         (
             "_sips._tcp",
             'verify = "tcp"\nverify_interval_ms = 1000\nverify_timeout_ms = 600\n'
             "verify_fall = 3\nverify_rise = 4\nreport_unreachable = true",
-            Plan("tcp", 1.0, 0.6, 3, 4, verified=True, report=True),
+            ProbePlan("tcp", 1.0, 0.6, 3, 4, verified=True, report=True),
         ),
     ],
 )
-def test_the_plan_follows_from_service_and_verify(service: str, keys: str, expected: Plan) -> None:
+def test_the_plan_follows_from_service_and_verify(service: str, keys: str, expected: ProbePlan) -> None:
     pool = UDP.replace("_sip._udp", service) + keys
     assert probing_by_handle([zone(pool)])["sip-udp"].plan == expected
 

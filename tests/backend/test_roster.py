@@ -10,7 +10,7 @@ import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.finding import Finding, Life
-from pool_user import BeliefEvent, Cause, Code, Member, OutMember, Plan, PoolProbing
+from pool_user import BeliefEvent, Cause, Code, Member, OutMember, PoolProbing, ProbePlan
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
@@ -237,11 +237,11 @@ async def test_a_server_that_left_is_looked_at_once(
     probed: list[Member] = []
     events: list[BeliefEvent] = []
 
-    async def method(one: Member, plan: Plan) -> Finding:
+    async def method(one: Member, plan: ProbePlan) -> Finding:
         probed.append(one)
         return finding
 
-    pools = {HANDLE: PoolProbing(Plan("sip-options"), HANDLE)}
+    pools = {HANDLE: PoolProbing(ProbePlan("sip-options"), HANDLE)}
     examiner = Examiner(keeper, pools, lambda more: events.extend(more), method=method)
     left = [BeliefEvent(NOW, "left", HANDLE, 2, BY_HOME, member(2))]
     keeper.happened(left)
@@ -261,12 +261,12 @@ async def test_a_server_that_left_is_looked_at_once(
 async def test_a_crowd_is_not_looked_at_all_at_once(tmp_path: Path) -> None:
     keeper, probed = RosterKeeper(tmp_path, [zone()]), []
 
-    async def method(one: Member, plan: Plan) -> Finding:
+    async def method(one: Member, plan: ProbePlan) -> Finding:
         probed.append(one)
         await asyncio.sleep(3600)
         return Finding(Life.ALIVE)
 
-    examiner = Examiner(keeper, {HANDLE: PoolProbing(Plan(), HANDLE)}, lambda more: None, method=method)
+    examiner = Examiner(keeper, {HANDLE: PoolProbing(ProbePlan(), HANDLE)}, lambda more: None, method=method)
     examiner.happened([BeliefEvent(NOW, "left", HANDLE, n, BY_HOME, member(n)) for n in range(1, 101)])
     await asyncio.sleep(0.01)
     assert len(probed) == AT_ONCE

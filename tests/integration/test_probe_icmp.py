@@ -5,7 +5,7 @@ import sys
 from ipaddress import ip_address
 
 import uvloop
-from pool_user import Member, Plan
+from pool_user import Member, ProbePlan
 from pool_user.probe.methods import listen_for_life
 
 from rserpool import Protocol, RoundRobin
@@ -18,7 +18,7 @@ RULES = "".join(f"tcp dport {port} reject with icmp type {kind}; " for port, kin
 async def probe() -> None:
     for port in REJECTED:
         member = Member(1, 1, (ip_address("127.0.0.1"),), port, Protocol.TCP, RoundRobin(), 0.0)
-        finding = await listen_for_life(member, Plan("tcp", timeout_s=2))
+        finding = await listen_for_life(member, ProbePlan("tcp", timeout_s=2))
         print(f"{finding.life}: {finding.words}")
 
 

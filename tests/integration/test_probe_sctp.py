@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 import uvloop
-from pool_user import Member, Plan
+from pool_user import Member, ProbePlan
 from pool_user.probe.methods import listen_for_life
 
 from rserpool import Protocol, RoundRobin
@@ -22,7 +22,9 @@ async def probe_a_listener_and_a_closed_port() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP) as server:
         server.bind(("127.0.0.1", 5060))
         server.listen(5)
-        findings = [await listen_for_life(member(port), Plan(timeout_s=2)) for port in (5060, 5061, 5060)]
+        findings = [
+            await listen_for_life(member(port), ProbePlan(timeout_s=2)) for port in (5060, 5061, 5060)
+        ]
     print(" ".join(finding.life for finding in findings))
 
 

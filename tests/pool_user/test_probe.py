@@ -12,17 +12,17 @@ from daemon_kit.finding import Finding, Life
 from pool_user.belief import Belief, PoolRules
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
-from pool_user.probe.probing import Plan, PoolProbing
+from pool_user.probe.probing import PoolProbing, ProbePlan
 from pool_user.views import Member, PoolView
 
 from rserpool import Protocol, RoundRobin
 from tests.support.waiting import until_async
 
-CONNECT = Plan("connect", timeout_s=0.5)
+CONNECT = ProbePlan("connect", timeout_s=0.5)
 
 
-def options(timeout_s: float = 0.5) -> Plan:
-    return Plan("sip-options", timeout_s=timeout_s)
+def options(timeout_s: float = 0.5) -> ProbePlan:
+    return ProbePlan("sip-options", timeout_s=timeout_s)
 
 
 def member(port: int, protocol: Protocol, identifier: int = 1, *addresses: str) -> Member:
@@ -30,7 +30,7 @@ def member(port: int, protocol: Protocol, identifier: int = 1, *addresses: str) 
     return Member(identifier, 1, found, port, protocol, RoundRobin(), 0.0)
 
 
-async def life_of(member: Member, plan: Plan) -> Life:
+async def life_of(member: Member, plan: ProbePlan) -> Life:
     return (await listen_for_life(member, plan)).life
 
 
@@ -152,12 +152,14 @@ async def test_sip_options_are_asked_over_tcp_too() -> None:
             uri = f"sip:127.0.0.1:{port};transport=tcp"
             assert asked[-1].startswith(f"OPTIONS {uri} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
             assert b"\r\nMax-Forwards: 0\r\n" in asked[-1]
-        assert await life_of(one, Plan("tcp")) is Life.ALIVE, "it accepts"
+        assert await life_of(one, ProbePlan("tcp")) is Life.ALIVE, "it accepts"
     assert await life_of(one, options(30)) is Life.REFUSED
 
 
-@pytest.mark.parametrize("plan", [Plan("auto", is_sip=True), Plan("auto", is_sip=False), Plan("auto")])
-async def test_hung_server_that_speaks_sip_over_tcp_is_asked_more_than_to_connect(plan: Plan) -> None:
+@pytest.mark.parametrize(
+    "plan", [ProbePlan("auto", is_sip=True), ProbePlan("auto", is_sip=False), ProbePlan("auto")]
+)
+async def test_hung_server_that_speaks_sip_over_tcp_is_asked_more_than_to_connect(plan: ProbePlan) -> None:
     """The kernel accepts connections for a server that hangs."""
     with socket.create_server(("127.0.0.1", 0)) as hung:
         port = hung.getsockname()[1]
@@ -220,11 +222,11 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
         def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
             self.fell.set()
 
-    async def method(member: Member, plan: Plan) -> Finding:
+    async def method(member: Member, plan: ProbePlan) -> Finding:
         return Finding(Life.ALIVE if member.identifier == 2 else Life.SILENT)
 
     believer = Believer()
-    plan = Plan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)
+    plan = ProbePlan("sip-options", interval_s=3600, timeout_s=0.001, fall=8)
     prober = Prober(
         cast("Belief", believer), {"pool": PoolProbing(plan, "pool")}, lambda: None, method=method
     )
@@ -238,7 +240,7 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
     belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("127.0.0.0/8"),))})
     now = asyncio.get_running_loop().time()
     told = asyncio.Event()
-    prober = Prober(belief, {"pool": PoolProbing(Plan("sip-options"), "pool")}, told.set)
+    prober = Prober(belief, {"pool": PoolProbing(ProbePlan("sip-options"), "pool")}, told.set)
 
     def members_are(identifiers: list[int]) -> bool:
         view = belief.views(asyncio.get_running_loop().time())["pool"]

@@ -11,8 +11,8 @@ from pool_user.probe.probing import (
     MAX_PROBES_PER_S,
     MAX_UNDER_WAY,
     REMEMBERED_S,
-    Plan,
     ProbeBook,
+    ProbePlan,
     Target,
 )
 from pool_user.views import Member
@@ -21,12 +21,12 @@ from rserpool import Protocol, RoundRobin
 
 ALIVE, FAILED, UNKNOWN = Life.ALIVE, Life.SILENT, Life.UNKNOWN
 TRIP_S = 0.001
-VERIFIED = Plan("tcp", 0.1, 0.3, fall=1, rise=2, verified=True)
-STALE = Plan("connect")
+VERIFIED = ProbePlan("tcp", 0.1, 0.3, fall=1, rise=2, verified=True)
+STALE = ProbePlan("connect")
 
 
 def target(
-    number: int, port: int = 5060, plan: Plan = STALE, handle: str = "pool", group: str = ""
+    number: int, port: int = 5060, plan: ProbePlan = STALE, handle: str = "pool", group: str = ""
 ) -> Target:
     addresses = (ip_address(0x0A000000 + number),)
     return Target(handle, Member(number, 1, addresses, port, Protocol.TCP, RoundRobin(), 0.0), plan, group)
@@ -72,7 +72,7 @@ class World:
             self.fell_s[number] = self.now
 
 
-def play(results: list[Life], plan: Plan) -> list[bool | None]:
+def play(results: list[Life], plan: ProbePlan) -> list[bool | None]:
     """The book's verdicts after each result of one target, beside another that always answers."""
     book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
     book.set_targets([one, other], 0.0)
@@ -96,7 +96,7 @@ def play(results: list[Life], plan: Plan) -> list[bool | None]:
 
 
 def test_failures_in_a_row_are_a_fall_and_successes_a_rise() -> None:
-    plan = Plan(interval_s=0.1, timeout_s=0.3, fall=2, rise=2)
+    plan = ProbePlan(interval_s=0.1, timeout_s=0.3, fall=2, rise=2)
     results = [ALIVE, FAILED, ALIVE, FAILED, FAILED, FAILED, ALIVE, FAILED, ALIVE, ALIVE, ALIVE]
     assert play(results, plan) == [None, None, None, None, False, None, None, None, None, True, None]
     once = replace(plan, fall=1, rise=3)
@@ -104,7 +104,7 @@ def test_failures_in_a_row_are_a_fall_and_successes_a_rise() -> None:
 
 
 def test_unknown_says_nothing_and_breaks_a_streak() -> None:
-    plan = Plan(interval_s=0.1, timeout_s=0.3, fall=2)
+    plan = ProbePlan(interval_s=0.1, timeout_s=0.3, fall=2)
     assert play([FAILED, UNKNOWN, FAILED, UNKNOWN, UNKNOWN], plan) == [None] * 5
 
 
@@ -198,7 +198,7 @@ def test_a_member_is_probed_once_an_interval_with_jitter() -> None:
 
 def test_first_probes_are_spread() -> None:
     book = ProbeBook(draw=random.Random(3))
-    book.set_targets([target(number, plan=Plan(interval_s=1.0)) for number in range(40)], 0.0)
+    book.set_targets([target(number, plan=ProbePlan(interval_s=1.0)) for number in range(40)], 0.0)
     counts = [len(book.due(step / 10)) for step in range(11)]
     assert sum(counts) == 40
     assert max(counts) <= 12

@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from pool_user import Plan, PoolView
+from pool_user import PoolView, ProbePlan
 from ppu_agent.member_answers import (
     ASK_EVERY_S,
     BURST_S,
@@ -17,7 +17,7 @@ from ppu_agent.member_answers import (
 
 from tests.ppu_agent.making import POOL, destination, member, view
 
-QUESTION = Plan("auto")
+QUESTION = ProbePlan("auto")
 QUESTIONS = {POOL: QUESTION}
 
 
@@ -27,7 +27,7 @@ def following(*numbers: int) -> MemberAnswers:
     return answers
 
 
-def asked(number: int, question: Plan = QUESTION) -> Asked:
+def asked(number: int, question: ProbePlan = QUESTION) -> Asked:
     return destination(number), question
 
 
@@ -66,7 +66,7 @@ def test_answer_counts_for_a_member_that_left_within_minutes_and_for_the_same_qu
     answers.follow({POOL: view()}, QUESTIONS, 20.0)
     assert answers.was_heard(asked(1), 10.0 + HOLDS_S)
     assert not answers.was_heard(asked(1), 10.1 + HOLDS_S)
-    assert not answers.was_heard(asked(1, Plan("tcp")), 20.0)
+    assert not answers.was_heard(asked(1, ProbePlan("tcp")), 20.0)
     assert not answers.was_heard(asked(2), 20.0)
     answers.follow({POOL: view(1)}, QUESTIONS, 30.0)
     assert answers.was_heard(asked(1), 30.0), "it is back, and was not asked again yet"

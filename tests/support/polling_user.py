@@ -15,7 +15,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 import uvloop
-from pool_user import Belief, Intervals, Plan, PoolProbing, PoolRules, PoolUser, PoolView, Prober
+from pool_user import Belief, Intervals, PoolProbing, PoolRules, PoolUser, PoolView, ProbePlan, Prober
 
 from rserpool import RegistrarAddress
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -89,7 +89,7 @@ async def main(handle: str, network: str, *addresses: str) -> None:
         timeout_ms=300,
         on_events=lambda events: None,
     )
-    prober = Prober(belief, {handle: PoolProbing(Plan("sip-options"), handle)}, user.look)
+    prober = Prober(belief, {handle: PoolProbing(ProbePlan("sip-options"), handle)}, user.look)
     user.start()
     probing = asyncio.create_task(prober.run())
     while not probing.done():

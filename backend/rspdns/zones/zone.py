@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pool_user import Plan, PoolProbing
+from pool_user import PoolProbing, ProbePlan
 
 from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record
@@ -212,12 +212,12 @@ def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:
     }
 
 
-def plan_of(pool: PoolConfig) -> Plan:
+def plan_of(pool: PoolConfig) -> ProbePlan:
     """The plan for one pool: as `verify` says, or for when its registrars are lost."""
     if pool.verify is None:
         is_sip = pool.service in ("_sip._udp", "_sips._udp")
-        return Plan("sip-options" if is_sip else "connect")
-    return Plan(
+        return ProbePlan("sip-options" if is_sip else "connect")
+    return ProbePlan(
         pool.verify,
         pool.verify_interval_ms / 1000,
         pool.verify_timeout_ms / 1000,

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from daemon_kit.finding import Finding, Life, of_error
 from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 
-from pool_user.probe.probing import ATTEMPTS, Plan
+from pool_user.probe.probing import ATTEMPTS, ProbePlan
 from pool_user.views import Member
 from rserpool import Protocol
 
@@ -24,7 +24,7 @@ MAX_ADDRESSES = 2
 MAX_REPLY_BYTES = 8192
 
 
-async def listen_for_life(member: Member, plan: Plan) -> Finding:
+async def listen_for_life(member: Member, plan: ProbePlan) -> Finding:
     """Probe a member as its plan says.
 
     "tcp": by connecting to its port. "sip-options": by OPTIONS over its own transport, UDP or TCP (over
@@ -44,7 +44,7 @@ async def listen_for_life(member: Member, plan: Plan) -> Finding:
     return doubt or failure or Finding(Life.UNKNOWN)
 
 
-async def _probe_address(member: Member, address: IPv4Address | IPv6Address, plan: Plan) -> Finding:
+async def _probe_address(member: Member, address: IPv4Address | IPv6Address, plan: ProbePlan) -> Finding:
     target = (str(address), member.port)
     match plan.method, member.protocol:
         case "tcp", _:
@@ -60,7 +60,9 @@ async def _probe_address(member: Member, address: IPv4Address | IPv6Address, pla
             return Finding(Life.UNKNOWN, "a service over UDP other than SIP can't be probed")
 
 
-async def _attempts(target: tuple[str, int], protocol: int, plan: Plan, *, asks: bool = False) -> Finding:
+async def _attempts(
+    target: tuple[str, int], protocol: int, plan: ProbePlan, *, asks: bool = False
+) -> Finding:
     """Connect, and again while nothing is heard: the system repeats a lost SYN after 1 s only."""
     tasks: set[asyncio.Task[Finding]] = set()
     end_s = asyncio.get_running_loop().time() + plan.timeout_s
@@ -152,7 +154,7 @@ def _marked(connection: socket.socket, mark: int) -> socket.socket:
     return connection
 
 
-async def _options(target: tuple[str, int], plan: Plan) -> Finding:
+async def _options(target: tuple[str, int], plan: ProbePlan) -> Finding:
     """Send OPTIONS (RFC 3261, section 11) over UDP, repeated while nothing is heard."""
     family = socket.AF_INET6 if ":" in target[0] else socket.AF_INET
     try:

@@ -15,9 +15,9 @@ from pool_user.belief import Belief
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.probing import (
     MAX_PROBES_PER_S,
-    Plan,
     PoolProbing,
     ProbeBook,
+    ProbePlan,
     ReachChange,
     Target,
 )
@@ -49,7 +49,7 @@ class Prober:
         report: Callable[[str, Member], None] = lambda handle, member: None,
         name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
         max_per_s: float = MAX_PROBES_PER_S,
-        method: Callable[[Member, Plan], Awaitable[Finding]] = listen_for_life,
+        method: Callable[[Member, ProbePlan], Awaitable[Finding]] = listen_for_life,
     ) -> None:
         self._belief = belief
         self._pools = pools

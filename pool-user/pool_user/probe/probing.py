@@ -45,7 +45,7 @@ Method = Literal["tcp", "sip-options", "connect", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProbePlan:
     """How the members of one pool are probed.
 
     `method` "connect" is TCP or SCTP by connecting, as the member's transport says; "auto" is SIP OPTIONS
@@ -76,7 +76,7 @@ class Plan:
 class PoolProbing:
     """The plan for one handle's members, and the pool they are witnesses for each other in."""
 
-    plan: Plan
+    plan: ProbePlan
     group: str
 
 
@@ -90,7 +90,7 @@ class Target:
 
     handle: str
     member: Member
-    plan: Plan = Plan()
+    plan: ProbePlan = ProbePlan()
     group: str = ""
     is_suspected: bool = False
     is_vanished: bool = False
