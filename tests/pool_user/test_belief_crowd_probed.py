@@ -6,7 +6,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 
 from daemon_kit.finding import Life
-from pool_user.probe.probing import ProbeBook, Target
+from pool_user.probe.probing import ProbeBook, ProbeTarget
 
 from rserpool import PoolElement, PoolKey, Protocol, Update
 from tests.pool_user.belief_support import IDENTIFIERS, POOL, R1, RULES, Play, pe
@@ -44,7 +44,7 @@ class Probed(Play):
         view, wanted = self.view(), self.belief.probe_targets(self.now).get(POOL, ())
         doubted = {*view.vanished, *view.moving}
         targets = [
-            Target(POOL, member, is_suspected=True, is_vanished=member.identifier in doubted)
+            ProbeTarget(POOL, member, is_suspected=True, is_vanished=member.identifier in doubted)
             for member in wanted
         ]
         self.book.set_targets(targets, self.now)

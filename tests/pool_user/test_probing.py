@@ -13,7 +13,7 @@ from pool_user.probe.probing import (
     REMEMBERED_S,
     ProbeBook,
     ProbePlan,
-    Target,
+    ProbeTarget,
 )
 from pool_user.views import Member
 
@@ -27,15 +27,17 @@ STALE = ProbePlan("connect")
 
 def target(
     number: int, port: int = 5060, plan: ProbePlan = STALE, handle: str = "pool", group: str = ""
-) -> Target:
+) -> ProbeTarget:
     addresses = (ip_address(0x0A000000 + number),)
-    return Target(handle, Member(number, 1, addresses, port, Protocol.TCP, RoundRobin(), 0.0), plan, group)
+    return ProbeTarget(
+        handle, Member(number, 1, addresses, port, Protocol.TCP, RoundRobin(), 0.0), plan, group
+    )
 
 
 class World:
     """Targets that answer or not, probed as the book says; time passes in steps of 10 ms."""
 
-    def __init__(self, *targets: Target) -> None:
+    def __init__(self, *targets: ProbeTarget) -> None:
         self.book = ProbeBook(draw=random.Random(5))
         self.targets = list(targets)
         self.dead: set[int] = set()
@@ -44,10 +46,10 @@ class World:
         self.out: set[int] = set()
         self.probes: Counter[int] = Counter()
         self.fell_s: dict[int, float] = {}
-        self._under_way: list[tuple[float, Target, Life]] = []
+        self._under_way: list[tuple[float, ProbeTarget, Life]] = []
         self.set(*targets)
 
-    def set(self, *targets: Target) -> None:
+    def set(self, *targets: ProbeTarget) -> None:
         self._take(self.book.set_targets(targets, self.now))
 
     def run(self, seconds: float) -> None:
@@ -78,7 +80,7 @@ def play(results: list[Life], plan: ProbePlan) -> list[bool | None]:
     book.set_targets([one, other], 0.0)
     said, now = [], 0.0
     for result in results:
-        due: list[Target] = []
+        due: list[ProbeTarget] = []
         while one not in due:
             now += 0.05
             due = book.due(now)

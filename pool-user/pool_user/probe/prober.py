@@ -18,8 +18,8 @@ from pool_user.probe.probing import (
     PoolProbing,
     ProbeBook,
     ProbePlan,
+    ProbeTarget,
     ReachChange,
-    Target,
 )
 from pool_user.views import Member
 from rserpool import REPORTS_THAT_REMOVE
@@ -123,7 +123,7 @@ class Prober:
         wanted = self._belief.probe_targets(now)
         doubted = {handle: {*views[handle].vanished, *views[handle].moving} for handle in wanted}
         targets = [
-            Target(
+            ProbeTarget(
                 handle,
                 member,
                 self._pools[handle].plan,
@@ -140,7 +140,7 @@ class Prober:
             present = {(target.handle, target.member.identifier) for target in targets}
             self._failed = {key: finding for key, finding in self._failed.items() if key in present}
 
-    async def _probe(self, target: Target) -> None:
+    async def _probe(self, target: ProbeTarget) -> None:
         life, key = Life.UNKNOWN, (target.handle, target.member.identifier)
         try:
             finding = await self._method(target.member, target.plan)
@@ -153,7 +153,7 @@ class Prober:
             self._found(self._book.result(target, life, time.monotonic()))
             self._wake.set()
 
-    def _called(self, target: Target) -> dict[str, str]:
+    def _called(self, target: ProbeTarget) -> dict[str, str]:
         """How the log names a member."""
         member, name = target.member, self._name_of(target.handle, target.member)
         words = {"identifier": f"{member.identifier:08x}", "address": f"{member.addresses[0]}"}

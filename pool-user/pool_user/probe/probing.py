@@ -81,7 +81,7 @@ class PoolProbing:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ProbeTarget:
     """One member of one pool; with another address, port or plan it is another target.
 
     `group` is the pool it belongs to, where several handles shard one; its handle if not given. A
@@ -116,14 +116,14 @@ class Target:
 class ReachChange:
     """A target fell, or rose again; `forgotten`: it counts as reachable since it is no target any more."""
 
-    target: Target
+    target: ProbeTarget
     reachable: bool
     forgotten: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Record:
-    target: Target
+    target: ProbeTarget
     group: _Group
     due_s: float
     reachable: bool = True
@@ -175,7 +175,7 @@ class ProbeBook:
         entries stay in until their time comes."""
         self._count = 0
 
-    def set_targets(self, targets: Iterable[Target], now: float) -> list[ReachChange]:
+    def set_targets(self, targets: Iterable[ProbeTarget], now: float) -> list[ReachChange]:
         """Take who is to be probed from now on.
 
         Return what does not hold any longer: unreachable members that were gone for too long are forgotten.
@@ -206,7 +206,7 @@ class ProbeBook:
                     changes.append(ReachChange(target, True, forgotten=True))
         return changes
 
-    def due(self, now: float) -> list[Target]:
+    def due(self, now: float) -> list[ProbeTarget]:
         """Return who is to be probed now; each must be told of by `result()` once."""
         room = self._room(now)
         urgent, others = self._queues
@@ -223,7 +223,7 @@ class ProbeBook:
             return float("inf")
         return max(due_s, self._allowed_at_s + 1 / self.max_per_s)
 
-    def result(self, target: Target, life: Life, now: float) -> list[ReachChange]:
+    def result(self, target: ProbeTarget, life: Life, now: float) -> list[ReachChange]:
         """Take what a probe found. Return who fell or rose by it: a witness can let others fall."""
         record = self._records.get(target.key)
         if record is None or not record.under_way:
@@ -279,7 +279,7 @@ class ProbeBook:
         for one in heapq.nsmallest(WITNESSES, others, key=lambda one: one.answered_s):
             self._queue(one, min(one.due_s, due_s), urgent=True)
 
-    def _add(self, key: tuple[object, ...], target: Target, now: float) -> None:
+    def _add(self, key: tuple[object, ...], target: ProbeTarget, now: float) -> None:
         group = self._groups.setdefault(target.group or target.handle, _Group())
         record = _Record(target, group, now, reachable=not target.is_vanished)
         self._records[key] = group.records[key] = record
