@@ -17,7 +17,7 @@ from daemon_kit.logs import get_logger
 
 from pool_user.belief import AT_ONCE, Belief, pool_name
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
-from pool_user.registrars.session import Action, Ask, Follow, Input, RegistrarSession
+from pool_user.registrars.session import Action, Ask, Follow, RegistrarSession, SessionInput
 from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import (
     DeadlineTimer,
@@ -183,7 +183,7 @@ class PoolUser:
             case Update():
                 self.belief.updated(index, event)
             case Joined():
-                session.move(Input.JOINED)
+                session.move(SessionInput.JOINED)
             case Table():
                 self.belief.table(index, event)
                 if session.table():

@@ -15,8 +15,8 @@ from pool_user.registrars.polling import Intervals
 from pool_user.registrars.session import (
     ASK_FOLLOWED_AFTER_S,
     MOST_ASKED_AT_ONCE,
-    Input,
     RegistrarSession,
+    SessionInput,
 )
 from pool_user.user import PoolUser, merged
 from pool_user.views import PoolView
@@ -254,7 +254,7 @@ async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment(
         await scene.until(lambda: scene.members == [1, 2])
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
-        for what in (Input.FOLLOW, Input.TABLE):
+        for what in (SessionInput.FOLLOW, SessionInput.TABLE):
             scene.pool_user.sessions[1].move(what)
         scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()

@@ -10,9 +10,9 @@ from pool_user.registrars.session import (
     TRANSITIONS,
     Ask,
     Follow,
-    Input,
     RegistrarSession,
     RegistrarSessions,
+    SessionInput,
     SessionState,
 )
 from pool_user.registrars.standing import Standing
@@ -46,7 +46,7 @@ def test_the_others_wait_for_the_first_handle_table() -> None:
     scene = Scene()
     assert scene.look(0.0) == [CALLED, HELD, HELD]
     assert [session.take_actions() for session in scene.sessions] == [[Follow()], [], []]
-    scene.sessions[0].move(Input.JOINED)
+    scene.sessions[0].move(SessionInput.JOINED)
     assert scene.look(1.0) == [TELLING, HELD, HELD]
     assert all(one.is_about_to_tell for one in scene.sessions), "they are not asked one by one meanwhile"
     scene.sessions[0].table()
@@ -61,7 +61,7 @@ def test_the_others_do_not_wait_for_the_first_handle_table_for_long(
     scene = Scene()
     scene.look(0.0)
     if state is TELLING:
-        scene.sessions[0].move(Input.JOINED)
+        scene.sessions[0].move(SessionInput.JOINED)
     assert scene.look(at_most_s - 0.01) == [state, HELD, HELD]
     assert scene.look(at_most_s) == [state, CALLED, CALLED]
 
@@ -160,9 +160,9 @@ def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered()
 
 
 @pytest.mark.parametrize("state", SessionState)
-@pytest.mark.parametrize("what", Input)
+@pytest.mark.parametrize("what", SessionInput)
 def test_an_input_that_the_session_table_does_not_hold_changes_nothing(
-    state: SessionState, what: Input
+    state: SessionState, what: SessionInput
 ) -> None:
     session = session_of_one()
     session.state = state

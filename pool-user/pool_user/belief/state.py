@@ -14,7 +14,7 @@ from pool_user.belief.rules import (
     pool_name,
 )
 from pool_user.cause import Code
-from pool_user.registrars.session import Question, RegistrarSessions
+from pool_user.registrars.session import RegistrarQuestion, RegistrarSessions
 from pool_user.registrars.standing import RegistrarView, SettledRegistrars
 from pool_user.views import BeliefEvent, Member, PoolView
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
@@ -260,11 +260,11 @@ class Belief:
             self._views = {**self._views, **changed}
         return self._views
 
-    def questions(self, now: float) -> list[Question]:
+    def questions(self, now: float) -> list[RegistrarQuestion]:
         """The answers that are waited for: to be asked at once."""
         self._keep_up(now)
         return [
-            Question(index, handle)
+            RegistrarQuestion(index, handle)
             for handle in sorted(self._waiting)
             for index in sorted(self._pools[handle].awaited)
         ]

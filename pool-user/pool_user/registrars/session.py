@@ -64,7 +64,7 @@ class SessionState(Enum):
     """Its table is here, and it pushes every change."""
 
 
-class Input(Enum):
+class SessionInput(Enum):
     """The inputs that move a session from one state to another."""
 
     HOLD = "hold"
@@ -77,16 +77,16 @@ class Input(Enum):
     ENDED = "ended"
 
 
-TRANSITIONS: Mapping[SessionState, Mapping[Input, SessionState]] = {
-    SessionState.ASKED: {Input.HOLD: SessionState.HELD, Input.FOLLOW: SessionState.CALLED},
-    SessionState.HELD: {Input.RELEASE: SessionState.ASKED, Input.FOLLOW: SessionState.CALLED},
+TRANSITIONS: Mapping[SessionState, Mapping[SessionInput, SessionState]] = {
+    SessionState.ASKED: {SessionInput.HOLD: SessionState.HELD, SessionInput.FOLLOW: SessionState.CALLED},
+    SessionState.HELD: {SessionInput.RELEASE: SessionState.ASKED, SessionInput.FOLLOW: SessionState.CALLED},
     SessionState.CALLED: {
-        Input.JOINED: SessionState.TELLING,
-        Input.TABLE: SessionState.FOLLOWED,
-        Input.ENDED: SessionState.ASKED,
+        SessionInput.JOINED: SessionState.TELLING,
+        SessionInput.TABLE: SessionState.FOLLOWED,
+        SessionInput.ENDED: SessionState.ASKED,
     },
-    SessionState.TELLING: {Input.TABLE: SessionState.FOLLOWED, Input.ENDED: SessionState.ASKED},
-    SessionState.FOLLOWED: {Input.ENDED: SessionState.ASKED},
+    SessionState.TELLING: {SessionInput.TABLE: SessionState.FOLLOWED, SessionInput.ENDED: SessionState.ASKED},
+    SessionState.FOLLOWED: {SessionInput.ENDED: SessionState.ASKED},
 }
 """An input that is not in here changes nothing."""
 
@@ -107,7 +107,7 @@ Action = Ask | Follow
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RegistrarQuestion:
     """An answer the belief waits for: it should be asked at once."""
 
     index: int
@@ -246,7 +246,7 @@ class RegistrarSession:
 
     # State of the following
 
-    def move(self, what: Input) -> bool:
+    def move(self, what: SessionInput) -> bool:
         """Return whether that changes anything."""
         target = TRANSITIONS[self.state].get(what)
         if target is None:
@@ -256,20 +256,20 @@ class RegistrarSession:
 
     def follow(self) -> None:
         """Follow it from now on."""
-        if self.move(Input.FOLLOW):
+        if self.move(SessionInput.FOLLOW):
             self._actions.append(Follow())
 
     def table(self) -> bool:
         """Its handle table is here. Return whether it is followed only now."""
         self.problem = ""
-        return self.move(Input.TABLE)
+        return self.move(SessionInput.TABLE)
 
     def ended(self, reason: str, now: float) -> bool:
         """It is not followed any more, or could not be: it is asked often, at once if it was followed. Return
         whether that, or the reason, is news."""
         was_followed, is_news = self.is_followed, reason != self.problem
         self.problem = reason
-        self.move(Input.ENDED)
+        self.move(SessionInput.ENDED)
         if was_followed and self.is_up:
             self._round_at_s = now
         return is_news
@@ -425,9 +425,9 @@ class RegistrarSessions:
         is_first_alone = self._is_first_alone(now)
         for session in idle:
             if session not in settled:
-                session.move(Input.RELEASE)
+                session.move(SessionInput.RELEASE)
             elif is_first_alone:
-                session.move(Input.HOLD)
+                session.move(SessionInput.HOLD)
             else:
                 session.follow()
 
@@ -447,7 +447,7 @@ class RegistrarSessions:
         """Something changed in these pools at a registrar: the others are asked with `follow_up`."""
         self._changed |= dict.fromkeys((handle, index) for handle in handles[:MOST_ASKED_AT_ONCE])
 
-    def follow_up(self, questions: Sequence[Question], now: float) -> bool:
+    def follow_up(self, questions: Sequence[RegistrarQuestion], now: float) -> bool:
         """The views went out: ask about what changed, follow who is settled, ask what the belief waits for.
 
         Return True when a question has to wait a moment, since the last one just went out.
@@ -463,8 +463,8 @@ class RegistrarSessions:
                 if session.index != index:
                     session.ask_after_change(handle, now)
 
-    def _ask_awaited(self, questions: Sequence[Question], now: float) -> bool:
-        wanted: Iterable[Question] = questions
+    def _ask_awaited(self, questions: Sequence[RegistrarQuestion], now: float) -> bool:
+        wanted: Iterable[RegistrarQuestion] = questions
         if len(questions) > MOST_ASKED_AT_ONCE:  # a handle table tells sooner
             wanted = [one for one in questions if not self._sessions[one.index].is_about_to_tell]
         late = False
