@@ -34,7 +34,7 @@ from pool_user.registrars.standing import SettledRegistrars
 from rserpool import PoolElement
 
 
-class Verdict(Enum):
+class ClaimVerdict(Enum):
     """The verdict on a claim.
 
     VOUCHED: a registrar lists the PE now. PENDING: the claim stands until the registrars that were asked
@@ -52,12 +52,12 @@ class Verdict(Enum):
 class Judgement:
     """A verdict, who denied, and which registrars have to be asked before more can be said."""
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     overruled: Code | None = None
     awaited: tuple[int, ...] = ()
 
 
-VOUCHED = Judgement(Verdict.VOUCHED)
+VOUCHED = Judgement(ClaimVerdict.VOUCHED)
 
 
 def judge(
@@ -73,7 +73,7 @@ def judge(
         return _judge_by_home(home, index, claim, listings, registrars, followed)
     was_news = claim.overruled is Code.UNCONFIRMED and index in registrars.settled
     if claim.overruled is not None and not was_news:
-        return Judgement(Verdict.DENIED, claim.overruled)
+        return Judgement(ClaimVerdict.DENIED, claim.overruled)
     if index in registrars.answering and not claim.remembered:
         return VOUCHED
     last_s = max(listings[index].last_made_s(claim), registrars.since_s)
@@ -86,8 +86,8 @@ def judge(
     )
     if awaited or not registrars.settled:
         asked = tuple(settled for settled in awaited if not _is_full(listings.get(settled)))
-        return Judgement(Verdict.PENDING, awaited=asked)
-    return Judgement(Verdict.DENIED, Code.UNLISTED)
+        return Judgement(ClaimVerdict.PENDING, awaited=asked)
+    return Judgement(ClaimVerdict.DENIED, Code.UNLISTED)
 
 
 def _judge_by_home(
@@ -108,14 +108,14 @@ def _judge_by_home(
     if listing is not None and (
         listing.absent_since(identifier, claim.since_s) or listing.deleted_since(identifier, claim.asked_s)
     ):
-        return Judgement(Verdict.DENIED, Code.REMOVED)
+        return Judgement(ClaimVerdict.DENIED, Code.REMOVED)
     if claim.overruled is not None:
-        return Judgement(Verdict.DENIED, claim.overruled, (home,))
+        return Judgement(ClaimVerdict.DENIED, claim.overruled, (home,))
     if listing is None:
-        return Judgement(Verdict.PENDING, awaited=(home,))
+        return Judgement(ClaimVerdict.PENDING, awaited=(home,))
     is_news = home != index and (listing.was_settled or listing.is_full)
     awaited = () if listing.is_full else (home,)
-    return Judgement(Verdict.NEWS if is_news else Verdict.PENDING, awaited=awaited)
+    return Judgement(ClaimVerdict.NEWS if is_news else ClaimVerdict.PENDING, awaited=awaited)
 
 
 def _is_full(listing: RegistrarListing | None) -> bool:
@@ -177,11 +177,11 @@ def decide(
 
 def _news(judgement: Judgement, is_in: bool) -> Judgement:
     """Decide what to do with a third party's news of a PE."""
-    if judgement.verdict is not Verdict.NEWS:
+    if judgement.verdict is not ClaimVerdict.NEWS:
         return judgement
     if is_in:
-        return Judgement(Verdict.PENDING, awaited=judgement.awaited)
-    return Judgement(Verdict.DENIED, Code.UNCONFIRMED, judgement.awaited)
+        return Judgement(ClaimVerdict.PENDING, awaited=judgement.awaited)
+    return Judgement(ClaimVerdict.DENIED, Code.UNCONFIRMED, judgement.awaited)
 
 
 def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars) -> Decision:
@@ -190,22 +190,22 @@ def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars
         is_listed = not claim.remembered and index in registrars.answering
         is_own = is_listed and registrars.homes.get(claim.element.home_registrar) == index
         last_s = listings[index].last_made_s(claim)
-        return judgement.verdict is not Verdict.DENIED, is_own, is_listed, last_s, index
+        return judgement.verdict is not ClaimVerdict.DENIED, is_own, is_listed, last_s, index
 
     best = max(judged, key=rank)
     overruled = {judgement.overruled for _, _, judgement in judged}
     code = next((code for code in _OVERRULED if code in overruled), Code.UNLISTED)
     return Decision(
         element=best[1].element,
-        vouched=any(judgement.verdict is Verdict.VOUCHED for _, _, judgement in judged),
-        cause=Cause(code) if best[2].verdict is Verdict.DENIED else None,
+        vouched=any(judgement.verdict is ClaimVerdict.VOUCHED for _, _, judgement in judged),
+        cause=Cause(code) if best[2].verdict is ClaimVerdict.DENIED else None,
         is_listed=any(not claim.remembered for _, claim, _ in judged),
         awaited=frozenset(index for _, _, judgement in judged for index in judgement.awaited),
-        is_confirmed=best[2].verdict is not Verdict.DENIED
+        is_confirmed=best[2].verdict is not ClaimVerdict.DENIED
         and registrars.homes.get(best[1].element.home_registrar) == best[0]
         and not best[1].remembered,
         is_open=any(
-            judgement.verdict is not Verdict.VOUCHED or claim.element != best[1].element
+            judgement.verdict is not ClaimVerdict.VOUCHED or claim.element != best[1].element
             for _, claim, judgement in judged
         ),
     )
@@ -214,5 +214,5 @@ def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars
 def _carry_out(judged: _Judged, listings: Listings) -> None:
     for index, claim, judgement in judged:
         claim.overruled = judgement.overruled
-        if claim.remembered and judgement.verdict is Verdict.DENIED:
+        if claim.remembered and judgement.verdict is ClaimVerdict.DENIED:
             del listings[index].claims[claim.element.identifier]
