@@ -1,6 +1,6 @@
 """No PE joins uninvited (rule 6), and the registrations of strangers must not fill memory and time.
 
-`accepted` and `why_refused` apply the `accept` networks. `Admission` says which PEs are taken note of at all.
+`accepted` and `why_refused` apply the `accept` networks. `PoolAdmission` says which PEs are noted at all.
 
 A registrar's word about any other PE is refused at the door: nothing of it is stored, nothing is judged anew.
 It is counted, and told of now and then.
@@ -76,7 +76,7 @@ TOLD_EVERY_S = 10.0
 """The least time between two events about refusals at the door, for each pool and kind."""
 
 
-class Admission:
+class PoolAdmission:
     """The known PEs of one pool, by identifier: at most `max_members`, and MAX_FOREIGN outside `accept`."""
 
     def __init__(self, handle: str) -> None:

@@ -2,8 +2,8 @@
 
 In a keyed pool (`PoolRules.keys`) an element counts only when its identifier proves its address and port
 (`rserpool.identity`). The hook into the belief has three parts: `Identities.genuine` stands before all that
-is said of an element, `Identities.has_left` takes out the members whose sidecar said so, and `Vanished`
-names the members that went without that word.
+is said of an element, `Identities.has_left` takes out the members whose sidecar said so, and
+`VanishedMembers` names the members that left without that word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_TRIED = 8
 """Addresses of one element that are tried: an SCTP one may name thousands."""
 
 
-Server = tuple[Protocol, IPv4Address | IPv6Address, int]
+_Server = tuple[Protocol, IPv4Address | IPv6Address, int]
 
 
 class Identities:
@@ -32,7 +32,7 @@ class Identities:
         self._handle = handle.encode()
         self._keys: Sequence[PoolKey] = ()
         self._proven: dict[int, tuple[Transport, Proven]] = {}
-        self._servers: dict[Server, None] = {}
+        self._servers: dict[_Server, None] = {}
         """The servers that proved something."""
         self._guesses = Guesses()
         self._left: dict[int, tuple[float, int]] = {}
@@ -137,7 +137,7 @@ def place_of(member: Member) -> Place:
     return member.protocol, member.addresses, member.port
 
 
-class Places:
+class ServerPlaces:
     """The members by their place, kept up with each change, so that a look-up costs nothing."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class _Gone:
     is_told: bool = False
 
 
-class Vanished:
+class VanishedMembers:
     """Members of a keyed pool that are gone without a word of their sidecar.
 
     A host that removes others' elements, or takes their identifiers, makes them vanish. So the backend's own

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pool_user.belief.admission import TOLD_EVERY_S
-from pool_user.belief.identities import Places, place_of
+from pool_user.belief.identities import ServerPlaces, place_of
 from pool_user.belief.rules import MOVED_AFTER_S, MOVED_UNPROBED_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
@@ -46,7 +46,7 @@ class _Move:
         return not self.is_over and not self.answers and now >= self.until_s
 
 
-class Moves:
+class MovedMembers:
     """The members of one pool that stay at their old place for now, and are probed there."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class Moves:
         self._now = now
         return {identifier for identifier, move in self._moves.items() if move.is_due(now)}
 
-    def doubled(self, places: Places) -> set[int]:
+    def doubled(self, places: ServerPlaces) -> set[int]:
         """The members whose server is in under another identifier; they do not stay any more."""
         found = {
             identifier

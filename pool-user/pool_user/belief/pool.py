@@ -6,15 +6,15 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from pool_user.belief.admission import Admission, accepted, spoken_for, why_refused
+from pool_user.belief.admission import PoolAdmission, accepted, spoken_for, why_refused
 from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.history import History, happened
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import Identities, Places, Vanished, place_of
+from pool_user.belief.identities import Identities, ServerPlaces, VanishedMembers, place_of
 from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
-from pool_user.belief.moves import Moves
-from pool_user.belief.reachability import Orphans, Reachability
+from pool_user.belief.moves import MovedMembers
+from pool_user.belief.reachability import OrphanedMembers, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
@@ -35,7 +35,7 @@ class PoolBelief:
 
     def __init__(self, handle: str, rules: PoolRules) -> None:
         self.handle = handle
-        self.admission = Admission(handle)
+        self.admission = PoolAdmission(handle)
         self.view = PoolView(handle)
         self.awaited: frozenset[int] = frozenset()
         self.is_dirty = False
@@ -60,15 +60,15 @@ class PoolBelief:
         self._homes = Homes()
         self._expires_s: dict[int, float] = {}
         """When PEs do not count any more whose home was never settled and who registered for too long."""
-        self._orphans = Orphans()
+        self._orphans = OrphanedMembers()
         self._members: dict[int, Member] = {}
         """The members, those that the backend's own probe does not reach included."""
         self._reachability = Reachability()
         self._identities = Identities(handle)
-        self._places = Places()
+        self._places = ServerPlaces()
         """The places of the `_wanted`."""
-        self._moves = Moves()
-        self._vanished = Vanished()
+        self._moves = MovedMembers()
+        self._vanished = VanishedMembers()
         self._causes: dict[int, Cause] = {}
         """Why those held back would be out."""
         self._known = False

@@ -1,7 +1,7 @@
 """Which members the backend's own probe has a say about, and which it takes out.
 
 It has a say about all members of a pool that is stale or verified (`Reachability`), and about the orphans:
-members whose home registrar is lost (`Orphans`).
+members whose home registrar is lost (`OrphanedMembers`).
 
 The home of an orphan can't say that it is gone. So the orphan stays in until another registrar has taken it
 over and found it dead, which takes seconds, or until its registration life ends. A live member registers
@@ -47,7 +47,7 @@ class _Orphan:
         return math.inf if self.is_homeless else self.suspected_s + ORPHAN_OUT_S
 
 
-class Orphans:
+class OrphanedMembers:
     """The members of one pool whose home is lost, and those that have had a new home for a moment only."""
 
     def __init__(self) -> None:
