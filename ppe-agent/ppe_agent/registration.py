@@ -28,12 +28,12 @@ from rserpool import (
     DEAF,
     HAS_LEFT,
     MOST_RESOLVED,
+    ElementEvent,
+    ElementEventKind,
     PoolElement,
     PoolElementClient,
     PoolElementMachine,
     RegistrarAddress,
-    RegistrationEvent,
-    RegistrationEventKind,
     Resolution,
     RSerPoolError,
     ServerKey,
@@ -132,11 +132,11 @@ TWIN_AFTER_S: Final = 3.0
 """Another element with its address and port is logged after this time: a former run may have left one."""
 
 _PROBLEMS: Final = {
-    RegistrationEventKind.REJECTED: "{} refuses it",
-    RegistrationEventKind.REGISTRAR_LOST: "{} was lost",
-    RegistrationEventKind.REGISTRAR_LEFT: "{} is not believed",
-    RegistrationEventKind.UNREACHABLE: "{} can't be reached",
-    RegistrationEventKind.UNANSWERED: "{} doesn't answer",
+    ElementEventKind.REJECTED: "{} refuses it",
+    ElementEventKind.REGISTRAR_LOST: "{} was lost",
+    ElementEventKind.REGISTRAR_LEFT: "{} is not believed",
+    ElementEventKind.UNREACHABLE: "{} can't be reached",
+    ElementEventKind.UNANSWERED: "{} doesn't answer",
 }
 
 
@@ -199,10 +199,10 @@ class Upkeep:
 
     # Events of the registration
 
-    def happened(self, event: RegistrationEvent) -> None:
+    def happened(self, event: ElementEvent) -> None:
         """Take in what happened to the registration."""
         match event.kind:
-            case RegistrationEventKind.REGISTERED:
+            case ElementEventKind.REGISTERED:
                 self._registered_at_s = event.at_s
                 self._was_in = True
                 self._unanswered_at_s = None
@@ -211,37 +211,37 @@ class Upkeep:
                 if self._last_registrar not in (None, event.registrar):
                     self.moved_count += 1
                 self._last_registrar = event.registrar
-            case RegistrationEventKind.UNOPENED:
+            case ElementEventKind.UNOPENED:
                 self.problem = f"can't register: {event.detail}"
                 self._log.error("registration_failed", problem=self.problem)
                 return
-            case RegistrationEventKind.REJECTED:
+            case ElementEventKind.REJECTED:
                 self._unanswered_at_s = None
                 self._rejected(event)
             case kind if kind in _PROBLEMS:
                 self.problem = _problem(event)
-        if event.kind is RegistrationEventKind.UNANSWERED:
+        if event.kind is ElementEventKind.UNANSWERED:
             self._unanswered_at_s = event.at_s
         self._log_event(event)
         match event.kind:
-            case RegistrationEventKind.DEREGISTERED:
+            case ElementEventKind.DEREGISTERED:
                 self._doubted_at_s = None
                 self._left(event)
-            case RegistrationEventKind.UNCONFIRMED:
+            case ElementEventKind.UNCONFIRMED:
                 if self._was_in:
                     self.doubt(event.at_s)
                 self._left(event)
-            case RegistrationEventKind.STOPPED:
+            case ElementEventKind.STOPPED:
                 self._was_in = False
                 self._unanswered_at_s = None
 
-    def _left(self, event: RegistrationEvent) -> None:
+    def _left(self, event: ElementEvent) -> None:
         self._was_in = False
         self._unanswered_at_s = None
         self._left_at_s = event.at_s
-        self._log.info("left_pool", confirmed=event.kind is RegistrationEventKind.DEREGISTERED)
+        self._log.info("left_pool", confirmed=event.kind is ElementEventKind.DEREGISTERED)
 
-    def _rejected(self, event: RegistrationEvent) -> None:
+    def _rejected(self, event: ElementEvent) -> None:
         self.rejected_count += 1
         self.problem = _problem(event)
         what_to_do = advice(event.causes, self._machine.element, self._other)
@@ -375,19 +375,19 @@ class Upkeep:
             )
         return True
 
-    def _log_event(self, event: RegistrationEvent) -> None:
+    def _log_event(self, event: ElementEvent) -> None:
         details = {"registrar": str(event.registrar)} if event.registrar else {}
         if event.detail:
             details["detail"] = event.detail
-        if event.kind is RegistrationEventKind.REJECTED and self.problem:
+        if event.kind is ElementEventKind.REJECTED and self.problem:
             details["problem"] = self.problem
         getattr(self._log, self._level(event.kind))(event.kind.value, **details)
 
-    def _level(self, kind: RegistrationEventKind) -> str:
+    def _level(self, kind: ElementEventKind) -> str:
         """Return how loud to log: what lasts (no registrar is there) or comes from strangers, only once."""
-        if kind in (RegistrationEventKind.STOPPED, RegistrationEventKind.UNCONFIRMED):
+        if kind in (ElementEventKind.STOPPED, ElementEventKind.UNCONFIRMED):
             return "debug"
-        if kind not in _PROBLEMS and kind is not RegistrationEventKind.TAKEOVER_REFUSED:
+        if kind not in _PROBLEMS and kind is not ElementEventKind.TAKEOVER_REFUSED:
             return "info"
         what = self.problem if kind in _PROBLEMS and self.problem else kind.value
         is_news = what not in self._logged
@@ -395,7 +395,7 @@ class Upkeep:
         return "warning" if is_news else "debug"
 
 
-def _problem(event: RegistrationEvent) -> str:
+def _problem(event: ElementEvent) -> str:
     problem = _PROBLEMS[event.kind].format(f"registrar {event.registrar}")
     return f"{problem}: {event.detail}" if event.detail else problem
 
@@ -506,10 +506,10 @@ class Registration(PoolElementClient):
             key.is_mine(self.handle, identifier) or key.leaving(self.handle, identifier) == identifier
         )
 
-    def _on_registration_event(self, event: RegistrationEvent) -> None:
+    def _on_registration_event(self, event: ElementEvent) -> None:
         self.upkeep.happened(event)
         self._note_doubt()
-        if event.kind is RegistrationEventKind.UNCONFIRMED:
+        if event.kind is ElementEventKind.UNCONFIRMED:
             self.on_unconfirmed()
 
     def _note_doubt(self) -> None:
@@ -526,8 +526,8 @@ class Registration(PoolElementClient):
         """
         is_in = asyncio.Event()
 
-        def note(event: RegistrationEvent) -> None:
-            if event.kind is RegistrationEventKind.REGISTERED:
+        def note(event: ElementEvent) -> None:
+            if event.kind is ElementEventKind.REGISTERED:
                 is_in.set()
 
         farewell = replace(

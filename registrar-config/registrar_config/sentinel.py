@@ -43,15 +43,15 @@ from registrar_config.options import Endpoint
 from rserpool import (
     MOST_RESOLVED,
     REPORTS_THAT_REMOVE,
+    ElementEvent,
+    ElementEventKind,
+    ElementState,
     PoolElement,
     PoolElementClient,
     Protocol,
     RegistrarAddress,
     RegistrarClient,
     RegistrarUnreachable,
-    RegistrationEvent,
-    RegistrationEventKind,
-    RegistrationState,
     Resolution,
     RoundRobin,
     RSerPoolError,
@@ -294,11 +294,11 @@ class Sentinel:
         self._log.info("registrar_link", up=is_up)
         self._changes.put_nowait(Change.UP if is_up else Change.DOWN)
 
-    def _on_event(self, event: RegistrationEvent) -> None:
-        if event.kind is RegistrationEventKind.REGISTERED:
+    def _on_event(self, event: ElementEvent) -> None:
+        if event.kind is ElementEventKind.REGISTERED:
             self._is_refusal_told = False
             self._log.info("sentinel_registered", identifier=f"{self._identifier:08x}")
-        elif event.kind is RegistrationEventKind.REJECTED:
+        elif event.kind is ElementEventKind.REJECTED:
             if not self._is_refusal_told:
                 self._log.warning("sentinel_rejected", problem=event.detail)
             self._is_refusal_told = True
@@ -310,7 +310,7 @@ class Sentinel:
         """Ask for the sentinel every second: it keeps the association in use, and the registrar is heard."""
         while True:
             await asyncio.sleep(LOOKUP_INTERVAL_S)
-            if self._element is not None and self._element.state is RegistrationState.IDLE:
+            if self._element is not None and self._element.state is ElementState.IDLE:
                 # Lost without the watch losing the registrar. To be safe, that counts as the end of a life.
                 self._on_link(False)
                 self._on_link(watch.is_up)

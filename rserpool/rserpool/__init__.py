@@ -37,10 +37,16 @@ from rserpool.asap import (
 )
 from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage
 from rserpool.data_channel import Type as DataMessageType
-from rserpool.element import DEAF, HAS_LEFT, IS_LEAVING, PoolElementClient, PoolElementMachine
-from rserpool.element import Event as RegistrationEvent
-from rserpool.element import EventKind as RegistrationEventKind
-from rserpool.element import State as RegistrationState
+from rserpool.element import (
+    DEAF,
+    HAS_LEFT,
+    IS_LEAVING,
+    ElementEvent,
+    ElementEventKind,
+    ElementState,
+    PoolElementClient,
+    PoolElementMachine,
+)
 from rserpool.enrp import (
     HandleTableRequest,
     HandleTableResponse,
@@ -136,6 +142,9 @@ __all__ = [
     "DeadlineTimer",
     "Deregistration",
     "DeregistrationResponse",
+    "ElementEvent",
+    "ElementEventKind",
+    "ElementState",
     "Ended",
     "EndpointKeepAlive",
     "EndpointKeepAliveAck",
@@ -170,10 +179,7 @@ __all__ = [
     "RegistrarTable",
     "RegistrarUnreachable",
     "Registration",
-    "RegistrationEvent",
-    "RegistrationEventKind",
     "RegistrationResponse",
-    "RegistrationState",
     "Resolution",
     "ResolutionTimeout",
     "RoundRobin",

@@ -50,7 +50,7 @@ from rserpool.rspregistrar import SHORTEST_KEEP_ALIVE_S, check_safe
 # The states, and every transition between them
 
 
-class State(Enum):
+class ElementState(Enum):
     """The state of a registration."""
 
     IDLE = "idle"
@@ -73,7 +73,7 @@ class State(Enum):
     """Deregistering still, but wanted again: another stay begins when this one is over."""
 
 
-class Input(Enum):
+class ElementInput(Enum):
     """The things that move a registration from one state to another."""
 
     START = "start"
@@ -101,85 +101,85 @@ class Input(Enum):
     """The owner ends it without a word, or the registrar of a pinned element is lost."""
 
 
-TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
-    State.IDLE: {
-        Input.START: State.PAUSED,
+TRANSITIONS: Mapping[ElementState, Mapping[ElementInput, ElementState]] = {
+    ElementState.IDLE: {
+        ElementInput.START: ElementState.PAUSED,
     },
-    State.PAUSED: {
-        Input.RETRY: State.CONNECTING,
-        Input.DEREGISTER: State.IDLE,
-        Input.STOP: State.IDLE,
+    ElementState.PAUSED: {
+        ElementInput.RETRY: ElementState.CONNECTING,
+        ElementInput.DEREGISTER: ElementState.IDLE,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.CONNECTING: {
-        Input.ASSOCIATED: State.REGISTERING,
-        Input.LOST: State.WAITING,
-        Input.TIMEOUT: State.WAITING,
-        Input.TAKEN_OVER: State.RENEWING,
-        Input.IDENTIFIER_TAKEN: State.PAUSED,
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.IDLE,
+    ElementState.CONNECTING: {
+        ElementInput.ASSOCIATED: ElementState.REGISTERING,
+        ElementInput.LOST: ElementState.WAITING,
+        ElementInput.TIMEOUT: ElementState.WAITING,
+        ElementInput.TAKEN_OVER: ElementState.RENEWING,
+        ElementInput.IDENTIFIER_TAKEN: ElementState.PAUSED,
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.REGISTERING: {
-        Input.ACCEPTED: State.REGISTERED,
-        Input.REJECTED: State.WAITING,
-        Input.LOST: State.WAITING,
-        Input.TIMEOUT: State.WAITING,
-        Input.TAKEN_OVER: State.RENEWING,
-        Input.IDENTIFIER_TAKEN: State.PAUSED,
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.IDLE,
+    ElementState.REGISTERING: {
+        ElementInput.ACCEPTED: ElementState.REGISTERED,
+        ElementInput.REJECTED: ElementState.WAITING,
+        ElementInput.LOST: ElementState.WAITING,
+        ElementInput.TIMEOUT: ElementState.WAITING,
+        ElementInput.TAKEN_OVER: ElementState.RENEWING,
+        ElementInput.IDENTIFIER_TAKEN: ElementState.PAUSED,
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.REGISTERED: {
-        Input.RENEW: State.RENEWING,
-        Input.LOST: State.WAITING,
-        Input.TAKEN_OVER: State.RENEWING,
-        Input.IDENTIFIER_TAKEN: State.PAUSED,
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.IDLE,
+    ElementState.REGISTERED: {
+        ElementInput.RENEW: ElementState.RENEWING,
+        ElementInput.LOST: ElementState.WAITING,
+        ElementInput.TAKEN_OVER: ElementState.RENEWING,
+        ElementInput.IDENTIFIER_TAKEN: ElementState.PAUSED,
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.RENEWING: {
-        Input.ACCEPTED: State.REGISTERED,
-        Input.REJECTED: State.WAITING,
-        Input.LOST: State.WAITING,
-        Input.TIMEOUT: State.WAITING,
-        Input.TAKEN_OVER: State.RENEWING,
-        Input.IDENTIFIER_TAKEN: State.PAUSED,
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.IDLE,
+    ElementState.RENEWING: {
+        ElementInput.ACCEPTED: ElementState.REGISTERED,
+        ElementInput.REJECTED: ElementState.WAITING,
+        ElementInput.LOST: ElementState.WAITING,
+        ElementInput.TIMEOUT: ElementState.WAITING,
+        ElementInput.TAKEN_OVER: ElementState.RENEWING,
+        ElementInput.IDENTIFIER_TAKEN: ElementState.PAUSED,
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.WAITING: {
-        Input.RETRY: State.CONNECTING,
-        Input.TAKEN_OVER: State.RENEWING,
-        Input.IDENTIFIER_TAKEN: State.PAUSED,
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.STOP: State.IDLE,
+    ElementState.WAITING: {
+        ElementInput.RETRY: ElementState.CONNECTING,
+        ElementInput.TAKEN_OVER: ElementState.RENEWING,
+        ElementInput.IDENTIFIER_TAKEN: ElementState.PAUSED,
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.DEREGISTERING: {
-        Input.START: State.RETURNING,
-        Input.DEREGISTERED: State.IDLE,
-        Input.LOST: State.IDLE,
-        Input.TIMEOUT: State.IDLE,
-        Input.STOP: State.IDLE,
+    ElementState.DEREGISTERING: {
+        ElementInput.START: ElementState.RETURNING,
+        ElementInput.DEREGISTERED: ElementState.IDLE,
+        ElementInput.LOST: ElementState.IDLE,
+        ElementInput.TIMEOUT: ElementState.IDLE,
+        ElementInput.STOP: ElementState.IDLE,
     },
-    State.RETURNING: {
-        Input.DEREGISTER: State.DEREGISTERING,
-        Input.DEREGISTERED: State.PAUSED,
-        Input.LOST: State.PAUSED,
-        Input.TIMEOUT: State.PAUSED,
-        Input.STOP: State.IDLE,
+    ElementState.RETURNING: {
+        ElementInput.DEREGISTER: ElementState.DEREGISTERING,
+        ElementInput.DEREGISTERED: ElementState.PAUSED,
+        ElementInput.LOST: ElementState.PAUSED,
+        ElementInput.TIMEOUT: ElementState.PAUSED,
+        ElementInput.STOP: ElementState.IDLE,
     },
 }
 """An input that is not in here changes nothing."""
 
-HAS_LEFT: Final = frozenset({State.IDLE, State.PAUSED})
+HAS_LEFT: Final = frozenset({ElementState.IDLE, ElementState.PAUSED})
 """No stay is under way: there is no socket, and nothing is registered from here."""
-IS_LEAVING: Final = frozenset({State.DEREGISTERING, State.RETURNING})
-IS_REGISTERED: Final = frozenset({State.REGISTERED, State.RENEWING})
+IS_LEAVING: Final = frozenset({ElementState.DEREGISTERING, ElementState.RETURNING})
+IS_REGISTERED: Final = frozenset({ElementState.REGISTERED, ElementState.RENEWING})
 DEAF: Final = HAS_LEFT | IS_LEAVING
 """Questions of registrars are not answered there."""
-AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
-    asap.RegistrationResponse: frozenset({State.REGISTERING, State.RENEWING}),
-    asap.AsapError: frozenset({State.REGISTERING, State.RENEWING}),
+AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[ElementState]]] = {
+    asap.RegistrationResponse: frozenset({ElementState.REGISTERING, ElementState.RENEWING}),
+    asap.AsapError: frozenset({ElementState.REGISTERING, ElementState.RENEWING}),
     asap.DeregistrationResponse: IS_LEAVING,
 }
 """The states in which an answer of each kind counts."""
@@ -188,7 +188,7 @@ AWAITED_IN: Final[Mapping[type[asap.AsapMessage], frozenset[State]]] = {
 # Events for the owner
 
 
-class EventKind(Enum):
+class ElementEventKind(Enum):
     """The kinds of things that happen to a registration."""
 
     REGISTERED = "registered"
@@ -220,15 +220,17 @@ class EventKind(Enum):
     """The stay is over without a deregistration; `detail` says why."""
 
 
-ENDS: Final = frozenset({EventKind.DEREGISTERED, EventKind.UNCONFIRMED, EventKind.STOPPED})
+ENDS: Final = frozenset(
+    {ElementEventKind.DEREGISTERED, ElementEventKind.UNCONFIRMED, ElementEventKind.STOPPED}
+)
 """Each stay ends with one of these."""
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ElementEvent:
     """Something worth a line in the log; `at_s` is monotonic time, `registrar` the one concerned."""
 
-    kind: EventKind
+    kind: ElementEventKind
     at_s: float
     registrar: RegistrarAddress | None = None
     detail: str = ""
@@ -376,7 +378,7 @@ REJOIN_EVERY_S = 1.0
 identifiers must not win by making the others wait."""
 
 
-class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
+class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, ElementEvent]):
     """Keeps one pool element registered at one of `registrars` while it is wanted in its pool.
 
     `pinned`: takeovers are refused; once registered, losing the registrar ends the stay.
@@ -397,7 +399,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     ) -> None:
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
-        super().__init__(State.IDLE, TRANSITIONS)
+        super().__init__(ElementState.IDLE, TRANSITIONS)
         self.registrars = tuple(registrars)
         self.handle = handle
         self.element = element
@@ -444,7 +446,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
 
     def start(self, now: float) -> None:
         """Register, and stay registered; when it is leaving just now, as soon as it has left."""
-        if self._move(Input.START) and self.state is State.PAUSED:
+        if self._move(ElementInput.START) and self.state is ElementState.PAUSED:
             self._timer_s = max(now, self._rejoined_at_s)
             self.advance(now)
 
@@ -461,17 +463,19 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self.registrars = tuple(registrars)
         self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
         if self.state not in DEAF and self._rotation.at(self._chosen.endpoint) is None:
-            self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, "it is no longer configured")
+            self._failed(
+                ElementInput.LOST, ElementEventKind.REGISTRAR_LOST, now, "it is no longer configured"
+            )
 
     def register_again(self, reason: str, now: float) -> None:
         """Renew the registration at once."""
         if self.is_registered:
-            self._tell(EventKind.RENEWING, now, reason)
+            self._tell(ElementEventKind.RENEWING, now, reason)
         self._renew(now)
 
     def retry(self, now: float) -> None:
         """Make the next attempt at once, after a rejection whose cause is gone, say."""
-        if self.state is State.WAITING:
+        if self.state is ElementState.WAITING:
             self._timer_s = now
             self.advance(now)
 
@@ -479,7 +483,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Register at another registrar, and let the one in charge not take over for a while."""
         if self.is_registered and not self._pinned:
             self._rotation.distrust(self._chosen, now)
-            self._failed(Input.LOST, EventKind.REGISTRAR_LEFT, now, reason)
+            self._failed(ElementInput.LOST, ElementEventKind.REGISTRAR_LEFT, now, reason)
 
     def identifier_taken(self, now: float, *, is_certain: bool) -> bool:
         """Begin another stay with a fresh identifier: another host has this one.
@@ -487,13 +491,15 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         Without a fresh one (that of a remote server is its address) another stay begins only if it
         `is_certain` that another host has it. Return whether another stay begins.
         """
-        if Input.IDENTIFIER_TAKEN not in TRANSITIONS[self.state]:
+        if ElementInput.IDENTIFIER_TAKEN not in TRANSITIONS[self.state]:
             return False
         identifier = self._new_identifier()
         if identifier == self.element.identifier and not is_certain:
             return False
         self._rejoined_at_s = max(now, self._rejoined_at_s + REJOIN_EVERY_S)
-        self._end(Input.IDENTIFIER_TAKEN, EventKind.STOPPED, now, "another host has its identifier")
+        self._end(
+            ElementInput.IDENTIFIER_TAKEN, ElementEventKind.STOPPED, now, "another host has its identifier"
+        )
         self.element = dataclasses.replace(self.element, identifier=identifier)
         self._was_used = False
         return True
@@ -501,21 +507,21 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     def deregister(self, now: float, timeout_s: float = RESPONSE_TIMEOUT_S) -> None:
         """Leave the pool: the stay ends with DEREGISTERED, or with UNCONFIRMED when no registrar confirms."""
         before = self.state
-        if not self._move(Input.DEREGISTER) or before in IS_LEAVING:
+        if not self._move(ElementInput.DEREGISTER) or before in IS_LEAVING:
             return
-        if self.state is State.IDLE:
+        if self.state is ElementState.IDLE:
             self._timer_s = None
             return
         self._current = self._current if self._current is not None else self._confirmed
         if self._current is None:
-            self._end(Input.LOST, EventKind.UNCONFIRMED, now, "there is no registrar to tell")
+            self._end(ElementInput.LOST, ElementEventKind.UNCONFIRMED, now, "there is no registrar to tell")
         else:
             self._timer_s = now + timeout_s
             self._send(self._current, asap.Deregistration(self.handle, self.element.identifier))
 
     def stop(self, now: float) -> None:
         """End without a word."""
-        self._end(Input.STOP, EventKind.STOPPED, now, "closed")
+        self._end(ElementInput.STOP, ElementEventKind.STOPPED, now, "closed")
 
     # News from the socket
 
@@ -529,7 +535,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._actions.append(Close(association))
             return
         self._associations.add(association, peer, now)
-        if self.state is State.CONNECTING and self._chosen.endpoint == peer:
+        if self.state is ElementState.CONNECTING and self._chosen.endpoint == peer:
             self._register_on(association, now)
 
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
@@ -541,20 +547,20 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             return
         self._current = None
         if self.state in IS_LEAVING:
-            self._end(Input.LOST, EventKind.UNCONFIRMED, now, reason)
+            self._end(ElementInput.LOST, ElementEventKind.UNCONFIRMED, now, reason)
         else:
-            self._failed(Input.LOST, EventKind.REGISTRAR_LOST, now, reason)
+            self._failed(ElementInput.LOST, ElementEventKind.REGISTRAR_LOST, now, reason)
 
     def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
-        if self.state is State.CONNECTING and self._chosen.endpoint == peer:
-            self._failed(Input.LOST, EventKind.UNREACHABLE, now, reason)
+        if self.state is ElementState.CONNECTING and self._chosen.endpoint == peer:
+            self._failed(ElementInput.LOST, ElementEventKind.UNREACHABLE, now, reason)
 
     def unopened(self, now: float, reason: str) -> None:
         """Take note that no socket could be opened to connect with."""
-        if self.state is State.CONNECTING:
-            self._move(Input.LOST)
-            self._actions.append(Event(EventKind.UNOPENED, now, None, reason))
+        if self.state is ElementState.CONNECTING:
+            self._move(ElementInput.LOST)
+            self._actions.append(ElementEvent(ElementEventKind.UNOPENED, now, None, reason))
             self._wait(now, REOPEN_AFTER_S)
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
@@ -590,7 +596,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     @property
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
-        silent_s = self.silence.deadline_s if self.state is State.REGISTERED else None
+        silent_s = self.silence.deadline_s if self.state is ElementState.REGISTERED else None
         timers = (self._timer_s, self._associations.next_deadline_s, silent_s)
         return min((timer for timer in timers if timer is not None), default=None)
 
@@ -598,27 +604,32 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         """Do what is due."""
         for association in self._associations.due(now):
             self._actions.append(Close(association))
-        if self.state is State.REGISTERED and self.silence.take_due(now):
+        if self.state is ElementState.REGISTERED and self.silence.take_due(now):
             self.register_again("its keep-alives have stopped", now)
         if self._timer_s is None or now < self._timer_s:
             return
         self._timer_s = None
         match self.state:
-            case State.REGISTERED:
+            case ElementState.REGISTERED:
                 self._renew(now)
-            case State.PAUSED:
+            case ElementState.PAUSED:
                 self._begin(now)
-            case State.WAITING:
-                self._move(Input.RETRY)
+            case ElementState.WAITING:
+                self._move(ElementInput.RETRY)
                 self._try_next(now)
-            case State.CONNECTING:
-                self._failed(Input.TIMEOUT, EventKind.UNREACHABLE, now, "no association in time")
-            case State.REGISTERING | State.RENEWING:
+            case ElementState.CONNECTING:
                 self._failed(
-                    Input.TIMEOUT, EventKind.UNANSWERED, now, "no answer to the registration in time"
+                    ElementInput.TIMEOUT, ElementEventKind.UNREACHABLE, now, "no association in time"
                 )
-            case State.DEREGISTERING | State.RETURNING:
-                self._end(Input.TIMEOUT, EventKind.UNCONFIRMED, now, "no answer in time")
+            case ElementState.REGISTERING | ElementState.RENEWING:
+                self._failed(
+                    ElementInput.TIMEOUT,
+                    ElementEventKind.UNANSWERED,
+                    now,
+                    "no answer to the registration in time",
+                )
+            case ElementState.DEREGISTERING | ElementState.RETURNING:
+                self._end(ElementInput.TIMEOUT, ElementEventKind.UNCONFIRMED, now, "no answer in time")
 
     # The beginning of a stay
 
@@ -628,7 +639,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._was_used = True
         self._rotation = Rotation(preference(self.registrars, self.handle, self.element.identifier))
         self._wary_until_s = float("-inf")
-        self._move(Input.RETRY)
+        self._move(ElementInput.RETRY)
         self._try_next(now)
 
     # Reaching a registrar, registering there
@@ -644,7 +655,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._actions.append(Connect(chosen.endpoint))
 
     def _register_on(self, association: int, now: float) -> None:
-        self._move(Input.ASSOCIATED)
+        self._move(ElementInput.ASSOCIATED)
         self._use(association)
         self._send_registration(association, now)
 
@@ -662,7 +673,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
 
     def _renew(self, now: float) -> None:
         """Register again, or as soon as the answer is here that is awaited."""
-        if self._current is not None and self._move(Input.RENEW):
+        if self._current is not None and self._move(ElementInput.RENEW):
             self._send_registration(self._current, now)
         else:
             self._renew_again = True
@@ -670,8 +681,8 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     # How it went
 
     def _accepted(self, association: int, now: float) -> None:
-        is_news = self.state is State.REGISTERING or self._confirmed != association
-        self._move(Input.ACCEPTED)
+        is_news = self.state is ElementState.REGISTERING or self._confirmed != association
+        self._move(ElementInput.ACCEPTED)
         self._rotation.succeeded()
         self._confirmed = association
         self.confirmed_at_s = now
@@ -681,18 +692,18 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
             # A frozen registrar answers this when it wakes: the moment at which it may remove us everywhere.
             self._send(left, asap.HandleResolution(self.handle, 1))
         if is_news:
-            self._tell(EventKind.REGISTERED, now)
+            self._tell(ElementEventKind.REGISTERED, now)
         if self._renew_again:
             self._renew(now)
 
     def _rejected(self, causes: tuple[Cause, ...], now: float) -> None:
         wait_s = self._rotation.rejected(self._chosen, now)
         words = f"{RegistrationRejected(causes)}; next attempt in {wait_s:.0f} s"
-        self._move(Input.REJECTED)
-        self._tell(EventKind.REJECTED, now, words, causes)
+        self._move(ElementInput.REJECTED)
+        self._tell(ElementEventKind.REJECTED, now, words, causes)
         self._wait(now, wait_s)
 
-    def _failed(self, what: Input, kind: EventKind, now: float, reason: str) -> None:
+    def _failed(self, what: ElementInput, kind: ElementEventKind, now: float, reason: str) -> None:
         """Leave the registrar for the next one: at once, unless all failed in a row."""
         was_registered = self.is_registered
         if not self._move(what):
@@ -700,7 +711,7 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._tell(kind, now, reason)
         if self._pinned and was_registered:
             words = f"pinned to a registrar that is gone: {reason}"
-            self._end(Input.STOP, EventKind.STOPPED, now, words)
+            self._end(ElementInput.STOP, ElementEventKind.STOPPED, now, words)
             return
         self._wait(now, self._rotation.failed(self._chosen, now))
 
@@ -737,27 +748,27 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
                 why = "it was left a short time ago"
             words = f"{endpoint[0]} port {endpoint[1]}" if endpoint else "an unknown sender"
             words += f" wants to be home, but {why}"
-            self._actions.append(Event(EventKind.TAKEOVER_REFUSED, now, registrar, words))
+            self._actions.append(ElementEvent(ElementEventKind.TAKEOVER_REFUSED, now, registrar, words))
             return False
-        if not self._move(Input.TAKEN_OVER):
+        if not self._move(ElementInput.TAKEN_OVER):
             return False
         self._chosen = registrar
         self._use(association)
-        self._tell(EventKind.TAKEN_OVER, now)
+        self._tell(ElementEventKind.TAKEN_OVER, now)
         return True
 
     # The end of a stay
 
     def _deregistered(self, causes: tuple[Cause, ...], now: float) -> None:
         words = "; ".join(cause.explain() for cause in causes)
-        kind = EventKind.UNCONFIRMED if causes else EventKind.DEREGISTERED
-        self._end(Input.DEREGISTERED, kind, now, words)
+        kind = ElementEventKind.UNCONFIRMED if causes else ElementEventKind.DEREGISTERED
+        self._end(ElementInput.DEREGISTERED, kind, now, words)
 
-    def _end(self, what: Input, kind: EventKind, now: float, detail: str) -> None:
+    def _end(self, what: ElementInput, kind: ElementEventKind, now: float, detail: str) -> None:
         """Close the socket. When it is wanted, the timer begins another stay: after the owner was told."""
         if not self._move(what):
             return
-        self._timer_s = max(now, self._rejoined_at_s) if self.state is State.PAUSED else None
+        self._timer_s = max(now, self._rejoined_at_s) if self.state is ElementState.PAUSED else None
         self._current = self._confirmed = self.home_registrar = None
         self._associations = Associations()
         self._tell(kind, now, detail)
@@ -768,9 +779,11 @@ class PoolElementMachine(TableMachine[State, Input, AsapMessage, Event]):
     def _send(self, association: int, message: AsapMessage) -> None:
         self._actions.append(Send(association, message))
 
-    def _tell(self, kind: EventKind, now: float, detail: str = "", causes: tuple[Cause, ...] = ()) -> None:
+    def _tell(
+        self, kind: ElementEventKind, now: float, detail: str = "", causes: tuple[Cause, ...] = ()
+    ) -> None:
         """Tell of an event that concerns the registrar in charge."""
-        self._actions.append(Event(kind, now, self._chosen, detail, causes))
+        self._actions.append(ElementEvent(kind, now, self._chosen, detail, causes))
 
 
 # The machine on a socket
@@ -785,8 +798,8 @@ class PoolElementClient:
     among `local_addresses`: a registrar refuses those that are not the association's. A user transport with
     port 0 gets the port of this client's own SCTP socket. `pinned`: takeovers are refused, and after a
     registration was lost nothing is registered again until the next `start`. `new_identifier` and `is_keyed`
-    are the machine's. `on_event` is called with each Event; it must not raise, and may call any method here
-    that is not async.
+    are the machine's. `on_event` is called with each ElementEvent; it must not raise, and may call any method
+    here that is not async.
     """
 
     def __init__(
@@ -800,7 +813,7 @@ class PoolElementClient:
         pinned: bool = False,
         new_identifier: Callable[[], int] | None = None,
         is_keyed: bool = False,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[ElementEvent], None] | None = None,
     ) -> None:
         self._machine = PoolElementMachine(
             registrars,
@@ -811,7 +824,7 @@ class PoolElementClient:
             new_identifier=new_identifier,
             is_keyed=is_keyed,
         )
-        self._driver: Driver[AsapMessage, Event] = Driver(
+        self._driver: Driver[AsapMessage, ElementEvent] = Driver(
             self._machine,
             ASAP,
             self._happened,
@@ -850,7 +863,7 @@ class PoolElementClient:
         self._driver.run()
 
     @property
-    def state(self) -> State:
+    def state(self) -> ElementState:
         """The state of the registration."""
         return self._machine.state
 
@@ -928,9 +941,9 @@ class PoolElementClient:
             transport = dataclasses.replace(self.element.user_transport, port=port)
             self._machine.element = dataclasses.replace(self.element, user_transport=transport)
 
-    def _happened(self, event: Event) -> None:
+    def _happened(self, event: ElementEvent) -> None:
         if event.kind in ENDS:
-            self._was_deregistered = event.kind is EventKind.DEREGISTERED
+            self._was_deregistered = event.kind is ElementEventKind.DEREGISTERED
             self._end.set()
             self._end = asyncio.Event()
         if self._on_event:

@@ -28,6 +28,9 @@ from rserpool.policies import (
 
 from rserpool import (
     AssociationUp,
+    ElementEvent,
+    ElementEventKind,
+    ElementState,
     EndpointKeepAlive,
     LeastUsed,
     Message,
@@ -37,9 +40,6 @@ from rserpool import (
     Protocol,
     RegistrarAddress,
     RegistrarClient,
-    RegistrationEvent,
-    RegistrationEventKind,
-    RegistrationState,
     Resolution,
     ResolutionTimeout,
     RoundRobin,
@@ -65,14 +65,14 @@ class PoolAtRegistrars:
     pids: list[int]
     registrars: list[RegistrarAddress] = field(default_factory=list)
     clients: dict[RegistrarAddress, RegistrarClient] = field(default_factory=dict)
-    events: list[RegistrationEvent] = field(default_factory=list)
+    events: list[ElementEvent] = field(default_factory=list)
     elements: list[PoolElementClient] = field(default_factory=list)
 
     def pid(self, registrar: RegistrarAddress | None) -> int:
         assert registrar is not None
         return self.pids[self.registrars.index(registrar)]
 
-    def kinds(self) -> list[RegistrationEventKind]:
+    def kinds(self) -> list[ElementEventKind]:
         return [event.kind for event in self.events]
 
     def element(
@@ -102,7 +102,7 @@ class PoolAtRegistrars:
         self.elements.append(element)
         return element
 
-    def _note(self, event: RegistrationEvent) -> None:
+    def _note(self, event: ElementEvent) -> None:
         print(f"{event.at_s:.3f} {event.kind.value} {event.registrar} {event.detail}", flush=True)
         self.events.append(event)
 
@@ -169,7 +169,7 @@ async def found_by_all(here: PoolAtRegistrars) -> None:
             return len(members) == 3 and all(abs(each.policy.load - load) < 1e-6 for each in members)  # type: ignore[union-attr]
 
         await until_async(everywhere, 2)
-    assert here.kinds() == [RegistrationEventKind.REGISTERED]
+    assert here.kinds() == [ElementEventKind.REGISTERED]
     assert all(client.round_trip_ms is not None for client in here.clients.values())
 
 
@@ -178,7 +178,7 @@ async def deregistered(here: PoolAtRegistrars) -> None:
     element = here.element(b"leaves")
     await here.until_listed(b"leaves", {IDENTIFIER})
     assert await element.deregister(10_000)
-    assert element.state is RegistrationState.IDLE
+    assert element.state is ElementState.IDLE
     await here.until_listed(b"leaves", set(), within_s=1)
 
 
@@ -187,8 +187,8 @@ async def rejected(here: PoolAtRegistrars) -> None:
     here.element(b"picky")
     await here.until_listed(b"picky", {IDENTIFIER})
     other = here.element(b"picky", identifier=0xB002, policy=RoundRobin())
-    await until_async(lambda: RegistrationEventKind.REJECTED in here.kinds(), 3)
-    event = next(event for event in here.events if event.kind is RegistrationEventKind.REJECTED)
+    await until_async(lambda: ElementEventKind.REJECTED in here.kinds(), 3)
+    event = next(event for event in here.events if event.kind is ElementEventKind.REJECTED)
     assert "policy" in event.detail
     assert event.causes
     assert not other.is_registered
@@ -325,12 +325,12 @@ async def stranger(here: PoolAtRegistrars) -> None:
         await asyncio.sleep(0)
     takeover = EndpointKeepAlive(666, b"unmoved", IDENTIFIER, home=True)
     evil.send(found[0], 11, asap.encode(takeover))
-    await until_async(lambda: RegistrationEventKind.TAKEOVER_REFUSED in here.kinds(), 5)
+    await until_async(lambda: ElementEventKind.TAKEOVER_REFUSED in here.kinds(), 5)
     evil.close()
     element.update_policy(LeastUsed(1.0))
     await asyncio.sleep(0.2)
     assert element.is_registered
-    assert here.kinds() == [RegistrationEventKind.REGISTERED, RegistrationEventKind.TAKEOVER_REFUSED]
+    assert here.kinds() == [ElementEventKind.REGISTERED, ElementEventKind.TAKEOVER_REFUSED]
 
 
 async def killed_element(here: PoolAtRegistrars) -> None:
@@ -369,7 +369,7 @@ async def killed_registrar(here: PoolAtRegistrars) -> None:
                 answers += 1
         await asyncio.sleep(0.01)
     assert answers > 50
-    registered = [event for event in here.events if event.kind is RegistrationEventKind.REGISTERED]
+    registered = [event for event in here.events if event.kind is ElementEventKind.REGISTERED]
     assert len(registered) == 2
     assert registered[1].at_s - killed_at_s < 1 + killed.lacked_s()
     assert element.is_registered
@@ -434,7 +434,7 @@ async def taken_over(here: PoolAtRegistrars) -> None:
     first = element.registrar
     os.kill(here.pid(first), signal.SIGSTOP)
     try:
-        await until_async(lambda: RegistrationEventKind.TAKEN_OVER in here.kinds(), 20)
+        await until_async(lambda: ElementEventKind.TAKEN_OVER in here.kinds(), 20)
         assert element.registrar not in (None, first)
         deadline_s = time.monotonic() + 3
         while time.monotonic() < deadline_s:
@@ -452,7 +452,7 @@ async def pinned(here: PoolAtRegistrars) -> None:
     await here.until_listed(b"pinned", {IDENTIFIER})
     os.kill(here.pids[0], signal.SIGSTOP)
     try:
-        await until_async(lambda: RegistrationEventKind.TAKEOVER_REFUSED in here.kinds(), 20)
+        await until_async(lambda: ElementEventKind.TAKEOVER_REFUSED in here.kinds(), 20)
         await here.until_listed(b"pinned", set(), by=2, within_s=10)
     finally:
         os.kill(here.pids[0], signal.SIGCONT)

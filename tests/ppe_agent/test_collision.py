@@ -19,15 +19,15 @@ from structlog.typing import FilteringBoundLogger
 from rserpool import (
     Cause,
     CauseCode,
+    ElementEvent,
+    ElementEventKind,
+    ElementState,
     PoolElement,
     PoolElementMachine,
     PoolKey,
     Protocol,
     RegistrarAddress,
-    RegistrationEvent,
-    RegistrationEventKind,
     RegistrationResponse,
-    RegistrationState,
     Resolution,
     Transport,
 )
@@ -128,7 +128,7 @@ def registered(
     machine.received(1, RegistrationResponse(b"pool", ELEMENT.identifier), 1000.0)
     assert machine.is_registered
     machine.take_actions()
-    upkeep.happened(RegistrationEvent(RegistrationEventKind.REGISTERED, 1000.0, REGISTRAR, ""))
+    upkeep.happened(ElementEvent(ElementEventKind.REGISTERED, 1000.0, REGISTRAR, ""))
     return machine, upkeep
 
 
@@ -180,7 +180,7 @@ def test_identifier_that_another_host_took_meanwhile_is_replaced_when_registrars
     machine.take_actions()
     machine.advance(1001.0)
     for action in machine.take_actions():
-        if isinstance(action, RegistrationEvent):
+        if isinstance(action, ElementEvent):
             upkeep.happened(action)
     for registered in (ELEMENT, replace(taken, identifier=9)):
         upkeep.check_listed(OTHER, listing(registered, 1001.1), 1001.1)
@@ -233,7 +233,7 @@ async def test_each_stay_in_a_keyed_pool_has_another_identifier_and_leaving_is_s
         one.want(False)
         async with asyncio.timeout(5):
             await one.until_out()
-        assert one.state is RegistrationState.IDLE
+        assert one.state is ElementState.IDLE
         stay, farewell = pool.stays
         assert stay.calls == ["register", "deregister", "close"]
         assert (farewell.element.identifier, farewell.calls) == (KEY.leaving(b"pool", first), ["register"])

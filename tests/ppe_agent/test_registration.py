@@ -11,26 +11,26 @@ from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import Registration, is_listed
 from structlog.testing import capture_logs
 
-from rserpool import Cause, CauseCode, RegistrarAddress, RegistrationState, Resolution
+from rserpool import Cause, CauseCode, ElementState, RegistrarAddress, Resolution
 from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakeRegistrarClient, PaperPool, running, settle
 from tests.ppe_agent.fakes import pool as pool  # the fixture
 from tests.rserpool.paper_registrars import least_used
 from tests.support.waiting import until_async
 
 
-def state_of(one: Registration) -> RegistrationState:
+def state_of(one: Registration) -> ElementState:
     return one.state
 
 
 async def test_a_server_joins_and_leaves_as_wanted(pool: PaperPool) -> None:
     async with running() as one:
-        assert state_of(one) is RegistrationState.IDLE
+        assert state_of(one) is ElementState.IDLE
         one.want(True)
         await settle()
         assert one.is_registered
         one.want(False)
         await settle()
-        assert state_of(one) is RegistrationState.IDLE
+        assert state_of(one) is ElementState.IDLE
         assert [stay.calls for stay in pool.stays] == [["register", "deregister", "close"]]
         one.want(True)
         await settle()
@@ -44,7 +44,7 @@ async def test_a_server_comes_back_only_when_leaving_is_over(pool: PaperPool) ->
         pool.stays[0].hold()
         one.want(False)
         await settle()
-        assert state_of(one) is RegistrationState.DEREGISTERING
+        assert state_of(one) is ElementState.DEREGISTERING
         one.want(True)
         await settle()
         assert len(pool.stays) == 1
@@ -70,7 +70,7 @@ async def test_a_registration_says_why_it_is_not_in(pool: PaperPool) -> None:
         pool.registrars[REGISTRAR.endpoint].rejects = (Cause(CauseCode.INCONSISTENT_POLICY),)
         one.want(True)
         await settle()
-        assert state_of(one) is RegistrationState.WAITING
+        assert state_of(one) is ElementState.WAITING
         assert one.upkeep.problem == (
             "registrar 127.0.0.1 refuses it: the policy differs from that of the pool (cause 0x0005); next "
             'attempt in 1 s. Set policy to that of the pool\'s other members (here it is "least-used"), or '
@@ -106,7 +106,7 @@ async def test_a_server_that_was_in_and_left_unconfirmed_is_doubted_and_all_regi
                 pool.stays[-1].is_refused = True
             one.want(False)
             await settle()
-            assert one.state is RegistrationState.IDLE
+            assert one.state is ElementState.IDLE
             assert (reports, one.is_unconfirmed) == ([True], was_in)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from rserpool.element import Event, EventKind, PoolElementMachine
+from rserpool.element import ElementEvent, ElementEventKind, PoolElementMachine
 from rserpool.errors import Cause, CauseCode
 from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -96,7 +96,7 @@ class JoinedElement:
         self.machine = PoolElementMachine(
             self.addresses, HANDLE, ELEMENT, pinned=pinned, new_identifier=new_identifier, is_keyed=is_keyed
         )
-        self.events: list[Event] = []
+        self.events: list[ElementEvent] = []
         self.associations: dict[int, tuple[str, int]] = {}
         self.closed: list[tuple[float, int]] = []
         self.is_closed = False
@@ -104,7 +104,7 @@ class JoinedElement:
         self._last_association = 0
 
     @property
-    def kinds(self) -> list[EventKind]:
+    def kinds(self) -> list[ElementEventKind]:
         return [event.kind for event in self.events]
 
     def at(self, address: RegistrarAddress | None) -> PaperRegistrar:
@@ -162,7 +162,7 @@ class JoinedElement:
         assert address is not None
         return next(number for number, other in self.associations.items() if other == address.endpoint)
 
-    def _do(self, action: Action[asap.AsapMessage, Event]) -> None:
+    def _do(self, action: Action[asap.AsapMessage, ElementEvent]) -> None:
         match action:
             case Connect(peer):
                 if self.registrars[peer].dead:
@@ -181,7 +181,7 @@ class JoinedElement:
             case CloseSocket():
                 self.is_closed = True
                 self.associations.clear()
-            case Event() as event:
+            case ElementEvent() as event:
                 self.events.append(event)
 
 

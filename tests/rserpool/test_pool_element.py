@@ -16,10 +16,10 @@ from rserpool.element import (
     UNASKED_STAY_S,
     WARY_INTERVAL_S,
     Associations,
-    EventKind,
-    Input,
+    ElementEventKind,
+    ElementInput,
+    ElementState,
     PoolElementMachine,
-    State,
 )
 from rserpool.errors import Cause, CauseCode
 from rserpool.machine.base import Connect
@@ -45,8 +45,8 @@ def joined() -> JoinedElement:
 
 
 def test_registers_at_one_registrar(joined: JoinedElement) -> None:
-    assert joined.machine.state is State.REGISTERED
-    assert joined.kinds == [EventKind.REGISTERED]
+    assert joined.machine.state is ElementState.REGISTERED
+    assert joined.kinds == [ElementEventKind.REGISTERED]
     assert joined.at(joined.machine.registrar).pools == {HANDLE: {ELEMENT.identifier: ELEMENT}}
     assert len(joined.associations) == 1
 
@@ -55,7 +55,7 @@ def test_an_element_renews_its_registration_at_the_interval(joined: JoinedElemen
     joined.run(6.5)
     assert [at_s for at_s, _ in registrations(joined)] == [100.0, 102.0, 104.0, 106.0]
     assert joined.machine.confirmed_at_s == 106.0
-    assert joined.kinds == [EventKind.REGISTERED]
+    assert joined.kinds == [ElementEventKind.REGISTERED]
 
 
 def test_a_new_policy_is_told_at_once(joined: JoinedElement) -> None:
@@ -89,7 +89,10 @@ def test_registers_again_when_asked(joined: JoinedElement) -> None:
     joined.machine.register_again("missing at 10.0.0.2", joined.now)
     joined.settle()
     assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
-    assert (joined.events[-1].kind, joined.events[-1].detail) == (EventKind.RENEWING, "missing at 10.0.0.2")
+    assert (joined.events[-1].kind, joined.events[-1].detail) == (
+        ElementEventKind.RENEWING,
+        "missing at 10.0.0.2",
+    )
 
 
 def test_answers_keep_alives_and_learns_who_is_home(joined: JoinedElement) -> None:
@@ -122,7 +125,7 @@ def test_ignores_what_is_late_foreign_or_out_of_place(
 ) -> None:
     before = len(joined.sent)
     joined.receive(joined.association_with(joined.machine.registrar), message)
-    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.state is ElementState.REGISTERED
     assert joined.machine.ignored == 1
     assert len(joined.sent) == before
 
@@ -132,8 +135,8 @@ def test_a_rejection_is_explained_and_retried_with_growing_pauses() -> None:
     for registrar in joined.registrars.values():
         registrar.rejects = (POLICY_MISMATCH,)
     joined.start()
-    assert joined.machine.state is State.WAITING
-    assert joined.events[0].kind is EventKind.REJECTED
+    assert joined.machine.state is ElementState.WAITING
+    assert joined.events[0].kind is ElementEventKind.REJECTED
     assert joined.events[0].causes == (POLICY_MISMATCH,)
     assert "policy differs" in joined.events[0].detail
     joined.run(200)
@@ -185,7 +188,7 @@ def test_an_error_in_reply_to_a_registration_is_a_rejection() -> None:
     joined.start()
     (association,) = joined.associations
     joined.receive(association, asap.AsapError((Cause(CauseCode.INVALID_VALUES),)))
-    assert joined.machine.state is State.WAITING
+    assert joined.machine.state is ElementState.WAITING
     assert "invalid" in joined.events[0].detail
 
 
@@ -202,13 +205,17 @@ def test_an_element_that_deregisters_is_gone_and_its_machine_is_idle_again(joine
     joined.machine.deregister(joined.now)
     joined.settle()
     assert registrar.pools == {HANDLE: {}}
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED]
-    assert joined.machine.state is State.IDLE
+    assert joined.kinds == [ElementEventKind.REGISTERED, ElementEventKind.DEREGISTERED]
+    assert joined.machine.state is ElementState.IDLE
     assert joined.is_closed
     assert joined.machine.next_deadline_s is None
     joined.start()
     assert registrar.pools == {HANDLE: {ELEMENT.identifier: ELEMENT}}
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.DEREGISTERED,
+        ElementEventKind.REGISTERED,
+    ]
 
 
 def test_deregistration_ends_without_an_answer_too(joined: JoinedElement) -> None:
@@ -218,7 +225,7 @@ def test_deregistration_ends_without_an_answer_too(joined: JoinedElement) -> Non
     assert not joined.is_closed
     joined.run(0.31)
     assert joined.is_closed
-    assert EventKind.DEREGISTERED not in joined.kinds
+    assert ElementEventKind.DEREGISTERED not in joined.kinds
 
 
 def test_deregistration_ends_when_the_registrar_goes(joined: JoinedElement) -> None:
@@ -226,7 +233,7 @@ def test_deregistration_ends_when_the_registrar_goes(joined: JoinedElement) -> N
     joined.machine.deregister(joined.now)
     joined.settle()
     joined.kill(joined.machine._chosen)
-    assert joined.machine.state is State.IDLE
+    assert joined.machine.state is ElementState.IDLE
     assert joined.is_closed
 
 
@@ -262,8 +269,8 @@ def test_deregistration_ends_at_once_when_there_is_no_registrar(joined: JoinedEl
         joined.kill(address)
     joined.machine.deregister(joined.now)
     joined.settle()
-    assert joined.machine.state is State.IDLE
-    assert joined.kinds[-1] is EventKind.UNCONFIRMED
+    assert joined.machine.state is ElementState.IDLE
+    assert joined.kinds[-1] is ElementEventKind.UNCONFIRMED
     assert joined.events[-1].detail == "there is no registrar to tell"
 
 
@@ -274,7 +281,7 @@ def test_a_takeover_does_not_stop_a_deregistration(joined: JoinedElement) -> Non
     joined.settle()
     before = len(joined.sent)
     joined.receive(joined.associate(new_home.endpoint), keep_alive(home=True))
-    assert joined.machine.state is State.DEREGISTERING
+    assert joined.machine.state is ElementState.DEREGISTERING
     assert len(joined.sent) == before
 
 
@@ -285,7 +292,7 @@ def test_deregisters_at_the_old_registrar_while_it_moves(joined: JoinedElement) 
         joined.at(address).dead = address != first
     joined.at(first).frozen = True
     joined.run(2.52)
-    assert joined.machine.state is State.WAITING
+    assert joined.machine.state is ElementState.WAITING
     joined.machine.deregister(joined.now)
     joined.settle()
     assert any(isinstance(message, asap.Deregistration) for message in joined.at(first).unread)
@@ -303,11 +310,11 @@ def test_a_registrar_that_confirms_again_after_it_did_not_answer_is_told_of() ->
     registrar = next(iter(joined.registrars.values()))
     registrar.frozen = True
     joined.run(4)
-    assert joined.kinds[:2] == [EventKind.REGISTERED, EventKind.UNANSWERED]
+    assert joined.kinds[:2] == [ElementEventKind.REGISTERED, ElementEventKind.UNANSWERED]
     registrar.frozen = False
     joined.run(5)
     assert joined.machine.is_registered
-    assert joined.kinds[-1] is EventKind.REGISTERED
+    assert joined.kinds[-1] is ElementEventKind.REGISTERED
 
 
 STEP_S = 0.3
@@ -333,14 +340,14 @@ def test_an_element_whose_keep_alives_stop_is_registered_again_within_a_second(j
     removed_s = joined.now
     joined.run(0.9)
     assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
-    assert joined.events[-1].kind is EventKind.RENEWING
+    assert joined.events[-1].kind is ElementEventKind.RENEWING
     assert removed_s + 2 * STEP_S < joined.events[-1].at_s < removed_s + 3 * STEP_S
 
 
 def test_silence_is_not_heeded_unless_told(joined: JoinedElement) -> None:
     keep_alives(joined, 1.2)
     joined.run(10)
-    assert EventKind.RENEWING not in joined.kinds
+    assert ElementEventKind.RENEWING not in joined.kinds
 
 
 def test_keep_alives_that_go_on_cost_nothing_also_while_the_load_changes(joined: JoinedElement) -> None:
@@ -351,7 +358,9 @@ def test_keep_alives_that_go_on_cost_nothing_also_while_the_load_changes(joined:
         joined.run(0.29)
         joined.machine.register_again("its load", joined.now)
         joined.settle()
-    assert {event.detail for event in joined.events if event.kind is EventKind.RENEWING} == {"its load"}
+    assert {event.detail for event in joined.events if event.kind is ElementEventKind.RENEWING} == {
+        "its load"
+    }
 
 
 def test_a_registrar_that_stays_silent_is_asked_once(joined: JoinedElement) -> None:
@@ -365,7 +374,7 @@ def test_a_registrar_that_stays_silent_is_asked_once(joined: JoinedElement) -> N
 def test_a_registrar_with_longer_steps_is_given_its_time(joined: JoinedElement) -> None:
     joined.machine.silence.is_heeded = True
     keep_alives(joined, 5.5, step_s=1.1)
-    assert EventKind.RENEWING not in joined.kinds
+    assert ElementEventKind.RENEWING not in joined.kinds
 
 
 def test_the_keep_alive_interval_of_another_registrar_is_learnt_anew(joined: JoinedElement) -> None:
@@ -374,7 +383,7 @@ def test_the_keep_alive_interval_of_another_registrar_is_learnt_anew(joined: Joi
     joined.kill(joined.machine.registrar)
     joined.run(1.9)
     assert joined.machine.is_registered
-    assert EventKind.RENEWING not in joined.kinds
+    assert ElementEventKind.RENEWING not in joined.kinds
 
 
 def test_a_registration_in_between_does_not_make_the_steps_longer(joined: JoinedElement) -> None:
@@ -396,7 +405,11 @@ def test_silence_while_a_renewal_is_awaited_is_told_by_its_timeout(joined: Joine
     keep_alives(joined, 1.7)
     joined.at(registrar).frozen = True
     joined.run(1.0)
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.UNANSWERED, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.UNANSWERED,
+        ElementEventKind.REGISTERED,
+    ]
 
 
 ORDER = preference(REGISTRARS, HANDLE, ELEMENT.identifier)
@@ -448,21 +461,21 @@ def take_identifier(machine: Observed) -> None:
     machine.identifier_taken(0.0, is_certain=True)
 
 
-WAYS: dict[State, list[Callable[[Observed], None]]] = {
-    State.IDLE: [],
-    State.CONNECTING: [start],
-    State.REGISTERING: [start, associate],
-    State.REGISTERED: [start, associate, accept],
-    State.RENEWING: [start, associate, accept, renew],
-    State.WAITING: [start, associate, reject],
-    State.DEREGISTERING: [start, associate, accept, deregister],
-    State.RETURNING: [start, associate, accept, deregister, start],
-    State.PAUSED: [start, associate, accept, take_identifier],
+WAYS: dict[ElementState, list[Callable[[Observed], None]]] = {
+    ElementState.IDLE: [],
+    ElementState.CONNECTING: [start],
+    ElementState.REGISTERING: [start, associate],
+    ElementState.REGISTERED: [start, associate, accept],
+    ElementState.RENEWING: [start, associate, accept, renew],
+    ElementState.WAITING: [start, associate, reject],
+    ElementState.DEREGISTERING: [start, associate, accept, deregister],
+    ElementState.RETURNING: [start, associate, accept, deregister, start],
+    ElementState.PAUSED: [start, associate, accept, take_identifier],
 }
 
 
 def lose(machine: Observed) -> None:
-    if machine.state is State.CONNECTING:
+    if machine.state is ElementState.CONNECTING:
         machine.connect_failed(ORDER[0].endpoint, 0.0, "refused")
     else:
         machine.lost(FIRST, 0.0)
@@ -479,35 +492,35 @@ def let_time_pass(machine: Observed) -> None:
         machine.advance(deadline)
 
 
-def give(machine: Observed, what: Input) -> None:
+def give(machine: Observed, what: ElementInput) -> None:
     match what:
-        case Input.START:
+        case ElementInput.START:
             start(machine)
-        case Input.ASSOCIATED:
+        case ElementInput.ASSOCIATED:
             associate(machine)
-        case Input.LOST:
+        case ElementInput.LOST:
             lose(machine)
-        case Input.ACCEPTED:
+        case ElementInput.ACCEPTED:
             accept(machine)
-        case Input.REJECTED:
+        case ElementInput.REJECTED:
             reject(machine)
-        case Input.TIMEOUT | Input.RETRY:
+        case ElementInput.TIMEOUT | ElementInput.RETRY:
             let_time_pass(machine)
-        case Input.RENEW:
+        case ElementInput.RENEW:
             renew(machine)
-        case Input.TAKEN_OVER:
+        case ElementInput.TAKEN_OVER:
             take_over(machine)
-        case Input.IDENTIFIER_TAKEN:
+        case ElementInput.IDENTIFIER_TAKEN:
             take_identifier(machine)
-        case Input.DEREGISTER:
+        case ElementInput.DEREGISTER:
             deregister(machine)
-        case Input.DEREGISTERED:
+        case ElementInput.DEREGISTERED:
             machine.received(FIRST, asap.DeregistrationResponse(HANDLE, ELEMENT.identifier), 0.0)
-        case Input.STOP:
+        case ElementInput.STOP:
             machine.stop(0.0)
 
 
-def in_state(state: State) -> Observed:
+def in_state(state: ElementState) -> Observed:
     machine = Observed()
     for step in WAYS[state]:
         step(machine)
@@ -517,20 +530,20 @@ def in_state(state: State) -> Observed:
     return machine
 
 
-def is_time(what: Input) -> bool:
-    return what in (Input.TIMEOUT, Input.RETRY)
+def is_time(what: ElementInput) -> bool:
+    return what in (ElementInput.TIMEOUT, ElementInput.RETRY)
 
 
-@pytest.mark.parametrize("what", Input)
-@pytest.mark.parametrize("state", State)
-def test_every_state_takes_every_input_as_its_table_says(state: State, what: Input) -> None:
+@pytest.mark.parametrize("what", ElementInput)
+@pytest.mark.parametrize("state", ElementState)
+def test_every_state_takes_every_input_as_its_table_says(state: ElementState, what: ElementInput) -> None:
     machine = in_state(state)
     give(machine, what)
     entered = machine.__dict__["entered"]
     expected = TRANSITIONS[state].get(what)
     if is_time(what) and expected is None:
         # The time's effect in this state, if any, has another name.
-        names = (Input.TIMEOUT, Input.RETRY, Input.RENEW)
+        names = (ElementInput.TIMEOUT, ElementInput.RETRY, ElementInput.RENEW)
         expected = next((TRANSITIONS[state][name] for name in names if name in TRANSITIONS[state]), None)
     if expected is None:
         assert entered == []
@@ -539,26 +552,26 @@ def test_every_state_takes_every_input_as_its_table_says(state: State, what: Inp
         assert entered[0] is expected
 
 
-@pytest.mark.parametrize("state", State)
-def test_from_every_state_it_is_idle_after_a_stop_and_registers_after_a_start(state: State) -> None:
+@pytest.mark.parametrize("state", ElementState)
+def test_from_every_state_it_is_idle_after_a_stop_and_registers_after_a_start(state: ElementState) -> None:
     machine = in_state(state)
     machine.stop(0.0)
-    assert machine.state is State.IDLE
-    for step in WAYS[State.REGISTERED]:
+    assert machine.state is ElementState.IDLE
+    for step in WAYS[ElementState.REGISTERED]:
         step(machine)
     assert machine.is_registered
 
 
 def test_any_two_inputs_leave_the_machine_in_its_states() -> None:
     """Pairs of inputs: no exception, no state outside the table, and the end is the end."""
-    for state in State:
-        for first in Input:
-            for second in Input:
+    for state in ElementState:
+        for first in ElementInput:
+            for second in ElementInput:
                 machine = in_state(state)
                 give(machine, first)
                 give(machine, second)
                 machine.stop(1.0)
-                assert machine.state is State.IDLE
+                assert machine.state is ElementState.IDLE
                 assert machine.next_deadline_s is None
 
 
@@ -571,14 +584,18 @@ def test_an_element_wanted_again_while_it_leaves_registers_when_it_has_left(
     joined.machine.deregister(joined.now)
     joined.machine.start(joined.now)
     joined.settle()
-    assert joined.machine.state is State.RETURNING
+    assert joined.machine.state is ElementState.RETURNING
     assert [type(message) for message in registrar.unread] == [asap.Deregistration]
     for reply in registrar.thaw():
         joined.receive(association, reply)
     assert joined.is_closed
     joined.run(0)
     assert joined.machine.is_registered
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.DEREGISTERED, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.DEREGISTERED,
+        ElementEventKind.REGISTERED,
+    ]
 
 
 def test_an_element_no_longer_wanted_while_it_returns_stays_out(joined: JoinedElement) -> None:
@@ -588,8 +605,8 @@ def test_an_element_no_longer_wanted_while_it_returns_stays_out(joined: JoinedEl
     joined.machine.deregister(joined.now)
     joined.settle()
     joined.run(10)
-    assert joined.machine.state is State.IDLE
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.UNCONFIRMED]
+    assert joined.machine.state is ElementState.IDLE
+    assert joined.kinds == [ElementEventKind.REGISTERED, ElementEventKind.UNCONFIRMED]
 
 
 def taken_from(joined: JoinedElement) -> None:
@@ -606,21 +623,25 @@ def test_a_taken_identifier_is_replaced_without_a_word_at_a_bounded_rate() -> No
     assert joined.machine.element.identifier == 0xB001
     assert joined.machine.is_registered
     assert not any(isinstance(message, asap.Deregistration) for _, _, message in joined.sent)
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.STOPPED, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.STOPPED,
+        ElementEventKind.REGISTERED,
+    ]
     for _ in range(3):
         taken_from(joined)
-        assert joined.machine.state is State.PAUSED
+        assert joined.machine.state is ElementState.PAUSED
         joined.machine.deregister(joined.now)
-        assert (joined.machine.state, joined.machine.next_deadline_s) == (State.IDLE, None)
+        assert (joined.machine.state, joined.machine.next_deadline_s) == (ElementState.IDLE, None)
         joined.start()  # it does not shorten the pause
         joined.run(REJOIN_EVERY_S - 0.01)
-        assert joined.machine.state is State.PAUSED
+        assert joined.machine.state is ElementState.PAUSED
         joined.run(0.01)
         assert joined.machine.is_registered
     assert joined.machine.element.identifier == 0xB004
     joined.run(10 * REJOIN_EVERY_S)
     taken_from(joined)
-    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.state is ElementState.REGISTERED
 
 
 def test_an_identifier_that_cannot_change_is_kept_unless_another_host_is_seen_to_have_it(
@@ -629,7 +650,11 @@ def test_an_identifier_that_cannot_change_is_kept_unless_another_host_is_seen_to
     assert not joined.machine.identifier_taken(joined.now, is_certain=False)
     assert joined.machine.is_registered
     taken_from(joined)
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.STOPPED, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.STOPPED,
+        ElementEventKind.REGISTERED,
+    ]
     assert joined.machine.element == ELEMENT
 
 
@@ -652,7 +677,7 @@ def test_a_socket_that_cannot_be_opened_is_tried_again_and_no_registrar_is_blame
     (connect,) = joined.machine.take_actions()
     joined.machine.unopened(joined.now, "Cannot assign requested address")
     joined.settle()
-    assert [(event.kind, event.registrar) for event in joined.events] == [(EventKind.UNOPENED, None)]
+    assert [(event.kind, event.registrar) for event in joined.events] == [(ElementEventKind.UNOPENED, None)]
     joined.machine.advance(joined.now + REOPEN_AFTER_S)
     assert joined.machine.take_actions() == [connect]
 
@@ -664,10 +689,14 @@ def test_a_lost_registrar_is_replaced_in_the_same_instant(joined: JoinedElement)
     joined.run(0.7)
     joined.kill(first)
     assert joined.machine.home_registrar is None, "not known before the first keep-alive of the new one"
-    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.state is ElementState.REGISTERED
     assert joined.machine.registrar not in (None, first)
     assert ELEMENT.identifier in joined.at(joined.machine.registrar).pools[HANDLE]
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.REGISTRAR_LOST, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.REGISTRAR_LOST,
+        ElementEventKind.REGISTERED,
+    ]
     assert registrations(joined)[-1][0] == joined.now
 
 
@@ -678,12 +707,12 @@ def test_a_registrar_that_is_left_may_not_take_over_for_a_while(joined: JoinedEl
         assert joined.machine.registrar == first
         joined.machine.leave_registrar("nobody else lists it", joined.now)
         joined.settle()
-        assert joined.kinds[-2:] == [EventKind.REGISTRAR_LEFT, EventKind.REGISTERED]
+        assert joined.kinds[-2:] == [ElementEventKind.REGISTRAR_LEFT, ElementEventKind.REGISTERED]
         second = joined.machine.registrar
         assert second not in (None, first)
         joined.run(avoided_s - 0.1)
         joined.receive(joined.associate(first.endpoint), keep_alive(home=True))
-        assert joined.kinds[-1] is EventKind.TAKEOVER_REFUSED
+        assert joined.kinds[-1] is ElementEventKind.TAKEOVER_REFUSED
         assert joined.events[-1].detail.endswith("wants to be home, but it was left a short time ago")
         assert joined.machine.registrar == second
         joined.run(0.11)
@@ -696,7 +725,7 @@ def test_a_rejected_element_tries_again_when_it_is_told_to() -> None:
     registrar = joined.at(REGISTRARS[0])
     registrar.rejects = (POLICY_MISMATCH,)
     joined.start()
-    assert joined.kinds == [EventKind.REJECTED]
+    assert joined.kinds == [ElementEventKind.REJECTED]
     registrar.rejects = None
     joined.machine.retry(joined.now)
     joined.settle()
@@ -710,7 +739,7 @@ def test_a_rejected_element_tries_again_when_it_is_told_to() -> None:
 def test_an_element_that_is_idle_or_pinned_does_not_leave_its_registrar() -> None:
     idle = JoinedElement()
     idle.machine.leave_registrar("nobody else lists it", idle.now)
-    assert idle.machine.state is State.IDLE
+    assert idle.machine.state is ElementState.IDLE
     pinned = JoinedElement(registrars=REGISTRARS[:1], pinned=True).start()
     pinned.machine.leave_registrar("nobody else lists it", pinned.now)
     assert pinned.machine.is_registered
@@ -727,10 +756,10 @@ def test_dead_registrars_are_skipped_in_the_same_instant() -> None:
 def test_all_dead_tries_on_with_pauses_and_registers_when_one_returns(joined: JoinedElement) -> None:
     for address in REGISTRARS:
         joined.kill(address)
-    assert joined.machine.state is State.WAITING
+    assert joined.machine.state is ElementState.WAITING
     assert not joined.machine.is_registered
     joined.run(10)
-    tries = [event.at_s for event in joined.events if event.kind is EventKind.UNREACHABLE]
+    tries = [event.at_s for event in joined.events if event.kind is ElementEventKind.UNREACHABLE]
     pauses = [later - earlier for earlier, later in itertools.pairwise(tries)]
     assert max(pauses) <= 1.001
     assert sum(pause > 0 for pause in pauses) * 3 >= len(pauses) - 3, "a pause after every round of three"
@@ -810,7 +839,11 @@ def test_follows_a_takeover_and_answers_on_the_association_it_came_on(joined: Jo
     assert isinstance(registration[2], asap.Registration)
     assert joined.machine.registrar == new_home
     assert joined.machine.home_registrar == 0x222
-    assert joined.kinds == [EventKind.REGISTERED, EventKind.TAKEN_OVER, EventKind.REGISTERED]
+    assert joined.kinds == [
+        ElementEventKind.REGISTERED,
+        ElementEventKind.TAKEN_OVER,
+        ElementEventKind.REGISTERED,
+    ]
     joined.run(UNASKED_STAY_S + 1)
     ((closed_at_s, closed),) = joined.closed
     assert closed == old
@@ -821,7 +854,7 @@ def test_the_registrar_in_charge_may_say_again_that_it_is_home(joined: JoinedEle
     association = joined.association_with(joined.machine.registrar)
     joined.receive(association, keep_alive(home=True))
     assert joined.at(joined.machine.registrar).acknowledged
-    assert joined.kinds == [EventKind.REGISTERED]
+    assert joined.kinds == [ElementEventKind.REGISTERED]
     assert len(registrations(joined)) == 1
 
 
@@ -871,7 +904,7 @@ def test_an_attempt_given_up_does_not_end_the_next_one() -> None:
     assert isinstance(connect, Connect)
     late = next(one for one in REGISTRARS if one.endpoint != connect.peer)
     joined.machine.connect_failed(late.endpoint, joined.now, "refused")
-    assert joined.machine.state is State.CONNECTING
+    assert joined.machine.state is ElementState.CONNECTING
     assert joined.machine.take_actions() == []
 
 
@@ -881,7 +914,7 @@ def test_a_registrar_that_is_not_configured_any_more_is_left_at_once(joined: Joi
     joined.machine.update_registrars(staying, joined.now)
     joined.settle()
     assert joined.machine.registrar in staying
-    assert joined.kinds[1:] == [EventKind.REGISTRAR_LOST, EventKind.REGISTERED]
+    assert joined.kinds[1:] == [ElementEventKind.REGISTRAR_LOST, ElementEventKind.REGISTERED]
     assert joined.events[1].detail == "it is no longer configured"
     joined.machine.update_registrars(REGISTRARS, joined.now)
     joined.settle()
@@ -894,13 +927,13 @@ def test_a_registrar_that_is_not_configured_any_more_is_left_at_once(joined: Joi
 def test_other_registrars_before_the_start_and_after_the_end(joined: JoinedElement) -> None:
     idle = JoinedElement()
     idle.machine.update_registrars(REGISTRARS[2:], idle.now)
-    assert idle.machine.state is State.IDLE
+    assert idle.machine.state is ElementState.IDLE
     assert idle.start().machine.registrar == REGISTRARS[2]
     first = joined.machine.registrar
     joined.at(first).frozen = True
     joined.machine.deregister(joined.now)
     joined.machine.update_registrars([one for one in REGISTRARS if one != first], joined.now)
-    assert joined.machine.state is State.DEREGISTERING
+    assert joined.machine.state is ElementState.DEREGISTERING
 
 
 def test_a_takeover_helps_while_no_registrar_could_be_reached(joined: JoinedElement) -> None:
@@ -918,7 +951,7 @@ def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
     joined.receive(stranger, keep_alive(home=True))
     assert joined.machine.registrar == first
     assert len(joined.sent) == before
-    assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
+    assert joined.events[-1].kind is ElementEventKind.TAKEOVER_REFUSED
     refused = "192.0.2.66 port 3863 wants to be home, but it is none of the configured registrars"
     assert joined.events[-1].detail == refused
     joined.run(UNASKED_STAY_S)
@@ -928,7 +961,7 @@ def test_a_stranger_cannot_take_over(joined: JoinedElement) -> None:
 def test_a_stranger_that_connects_and_leaves_changes_nothing(joined: JoinedElement) -> None:
     joined.lose(joined.associate(("192.0.2.66", 3863)))
     joined.run(2.1)
-    assert joined.kinds == [EventKind.REGISTERED]
+    assert joined.kinds == [ElementEventKind.REGISTERED]
 
 
 def test_strangers_cannot_pile_up_associations(joined: JoinedElement) -> None:
@@ -942,7 +975,7 @@ def test_strangers_cannot_keep_it_from_its_registrars(joined: JoinedElement) -> 
         joined.associate(("192.0.2.66", 1024 + i))
     first = joined.machine.registrar
     joined.kill(first)
-    assert joined.machine.state is State.REGISTERED
+    assert joined.machine.state is ElementState.REGISTERED
     assert joined.machine.registrar not in (None, first)
 
 
@@ -955,7 +988,7 @@ def test_pinned_refuses_a_takeover() -> None:
     joined.receive(new, keep_alive())
     assert joined.machine.registrar == home
     assert len(joined.sent) == before
-    assert joined.events[-1].kind is EventKind.TAKEOVER_REFUSED
+    assert joined.events[-1].kind is ElementEventKind.TAKEOVER_REFUSED
     assert joined.events[-1].detail.endswith("wants to be home, but the element is pinned")
 
 
@@ -975,7 +1008,7 @@ def test_pinned_ends_with_its_registrar(silently: bool) -> None:
         joined.run(0.2)
     else:
         joined.kill(REGISTRARS[0])
-    assert joined.machine.state is State.IDLE
+    assert joined.machine.state is ElementState.IDLE
     assert joined.is_closed
     joined.run(60)
     assert len(registrations(joined)) == (2 if silently else 1)

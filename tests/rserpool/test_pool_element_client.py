@@ -8,7 +8,13 @@ from ipaddress import ip_address
 
 import pytest
 from rserpool.aio.sctp import AssociationRestarted, Message
-from rserpool.element import RESPONSE_TIMEOUT_S, Event, EventKind, PoolElementClient, State
+from rserpool.element import (
+    RESPONSE_TIMEOUT_S,
+    ElementEvent,
+    ElementEventKind,
+    ElementState,
+    PoolElementClient,
+)
 from rserpool.errors import UnsafeMessageError
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
@@ -31,11 +37,11 @@ class TestElement:
         return list(network.registrars.values())
 
     @pytest.fixture
-    def events(self) -> list[Event]:
+    def events(self) -> list[ElementEvent]:
         return []
 
     def make(
-        self, events: list[Event], element: PoolElement = ELEMENT, *, pinned: bool = False
+        self, events: list[ElementEvent], element: PoolElement = ELEMENT, *, pinned: bool = False
     ) -> PoolElementClient:
         return PoolElementClient(
             REGISTRARS, HANDLE, element, local_addresses=["10.0.1.1"], pinned=pinned, on_event=events.append
@@ -43,7 +49,7 @@ class TestElement:
 
     @pytest.fixture
     async def element(
-        self, registrars: list[PaperRegistrar], events: list[Event]
+        self, registrars: list[PaperRegistrar], events: list[ElementEvent]
     ) -> AsyncIterator[PoolElementClient]:
         element = self.make(events)
         element.start()
@@ -52,40 +58,45 @@ class TestElement:
         await element.close()
 
     async def test_registers_and_deregisters(
-        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+        self, element: PoolElementClient, network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         assert element.registrar in REGISTRARS
         assert network.sockets[0].options["listens"], "takeovers come as associations of others"
         assert network.sockets[0].options["local_addresses"] == ("10.0.1.1",)
         assert await element.deregister()
-        assert element.state is State.IDLE
-        assert [event.kind for event in events] == [EventKind.REGISTERED, EventKind.DEREGISTERED]
+        assert element.state is ElementState.IDLE
+        assert [event.kind for event in events] == [
+            ElementEventKind.REGISTERED,
+            ElementEventKind.DEREGISTERED,
+        ]
         assert network.open_sockets == []
         assert not any(registrar.pools.get(HANDLE) for registrar in network.registrars.values())
 
-    async def test_deregistering_something_never_started_returns(self, events: list[Event]) -> None:
+    async def test_deregistering_something_never_started_returns(self, events: list[ElementEvent]) -> None:
         assert await self.make(events).deregister() is False
 
     async def test_wanted_again_while_it_leaves_it_comes_back_on_another_socket(
-        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+        self, element: PoolElementClient, network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         element.want(False)
         element.want(True)
         await until_async(lambda: len(network.sockets) == 2 and element.is_registered)
         assert len(network.open_sockets) == 1
         assert [event.kind for event in events] == [
-            EventKind.REGISTERED,
-            EventKind.DEREGISTERED,
-            EventKind.REGISTERED,
+            ElementEventKind.REGISTERED,
+            ElementEventKind.DEREGISTERED,
+            ElementEventKind.REGISTERED,
         ]
 
     async def test_an_address_that_is_not_there_yet_is_tried_again(
-        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[Event]
+        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         network.is_broken = True
         element = self.make(events)
         element.want(True)
-        assert [(event.kind, event.detail) for event in events] == [(EventKind.UNOPENED, "no SCTP here")]
+        assert [(event.kind, event.detail) for event in events] == [
+            (ElementEventKind.UNOPENED, "no SCTP here")
+        ]
         network.is_broken = False
         await until_async(lambda: element.is_registered)
         await element.close()
@@ -106,13 +117,13 @@ class TestElement:
         await until_async(lambda: element.is_registered and element.registrar != first)
 
     async def test_a_registrar_that_started_anew_is_left_too(
-        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+        self, element: PoolElementClient, network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         first = element.registrar
         assert first
         network.open_sockets[0].deliver(AssociationRestarted(1, first.endpoint))
         await until_async(lambda: element.registrar not in (None, first))
-        assert EventKind.REGISTRAR_LOST in [event.kind for event in events]
+        assert ElementEventKind.REGISTRAR_LOST in [event.kind for event in events]
 
     async def test_follows_a_takeover_announced_by_its_first_message(
         self, element: PoolElementClient, network: PaperNetwork
@@ -156,7 +167,7 @@ class TestElement:
         element: PoolElementClient,
         claimed: RegistrarAddress,
         network: PaperNetwork,
-        events: list[Event],
+        events: list[ElementEvent],
     ) -> None:
         sock = network.open_sockets[0]
         home = element.registrar
@@ -165,7 +176,7 @@ class TestElement:
         assert sock.aborted == []
         await until_async(lambda: sock.aborted == [2])
         assert element.registrar == home
-        assert [event.kind for event in events] == [EventKind.REGISTERED]
+        assert [event.kind for event in events] == [ElementEventKind.REGISTERED]
 
     async def test_a_takeover_counts_as_soon_as_the_registrars_address_is_confirmed(
         self, element: PoolElementClient, claimed: RegistrarAddress, network: PaperNetwork
@@ -190,7 +201,7 @@ class TestElement:
         assert 2 in sock.aborted
 
     async def test_an_answer_that_came_while_the_program_was_busy_is_not_too_late(
-        self, element: PoolElementClient, network: PaperNetwork, events: list[Event]
+        self, element: PoolElementClient, network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         home = element.registrar
         sock = network.open_sockets[0]
@@ -199,8 +210,8 @@ class TestElement:
             sock.deliver(Message(1, asap.PPID, keep_alive, home.endpoint))  # type: ignore[union-attr]
         element.update_policy(least_used(0.5))
         time.sleep(RESPONSE_TIMEOUT_S + 0.1)  # noqa: ASYNC251 - longer than the element is patient
-        await until_async(lambda: element.state is not State.RENEWING)
-        assert [event.kind for event in events] == [EventKind.REGISTERED]
+        await until_async(lambda: element.state is not ElementState.RENEWING)
+        assert [event.kind for event in events] == [ElementEventKind.REGISTERED]
         assert element.registrar == home
 
     async def test_a_broken_socket_is_replaced(
@@ -210,7 +221,7 @@ class TestElement:
         await until_async(lambda: len(network.sockets) == 2 and element.is_registered)
 
     async def test_port_0_is_the_sockets_own_port(
-        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[Event]
+        self, registrars: list[PaperRegistrar], network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         transport = Transport(Protocol.SCTP, 0, (ip_address("10.0.1.1"),))
         element = self.make(events, dataclasses.replace(ELEMENT, user_transport=transport))
@@ -221,7 +232,7 @@ class TestElement:
         await element.close()
 
     async def test_unsafe_elements_never_reach_the_socket(
-        self, network: PaperNetwork, events: list[Event]
+        self, network: PaperNetwork, events: list[ElementEvent]
     ) -> None:
         two = (ip_address("10.0.1.1"), ip_address("10.0.1.2"))
         unsafe = dataclasses.replace(ELEMENT, user_transport=Transport(Protocol.TCP, 80, two))
@@ -237,8 +248,8 @@ class TestElement:
         """An event may make its hearer call back, while the machine is at work."""
         elements: list[PoolElementClient] = []
 
-        def hear(event: Event) -> None:
-            if event.kind is EventKind.REGISTERED:
+        def hear(event: ElementEvent) -> None:
+            if event.kind is ElementEventKind.REGISTERED:
                 elements[0].update_policy(least_used(0.125))
 
         elements.append(PoolElementClient(REGISTRARS, HANDLE, ELEMENT, local_addresses=[], on_event=hear))
