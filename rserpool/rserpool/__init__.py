@@ -63,8 +63,15 @@ from rserpool.errors import (
     RSerPoolError,
     UnsafeMessageError,
 )
-from rserpool.follower import MAX_POOL_ELEMENTS, Ended, HandlespaceFollower, Joined, Table, Update
-from rserpool.follower import Event as FollowerEvent
+from rserpool.follower import (
+    MAX_POOL_ELEMENTS,
+    Ended,
+    FollowerEvent,
+    HandlespaceFollower,
+    Joined,
+    Table,
+    Update,
+)
 from rserpool.identity import (
     Guesses,
     PoolKey,

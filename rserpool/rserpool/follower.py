@@ -52,7 +52,7 @@ from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transp
 # The states, and every transition between them
 
 
-class State(Enum):
+class FollowerState(Enum):
     """How far one registrar is followed."""
 
     IDLE = "idle"
@@ -71,7 +71,7 @@ class State(Enum):
     """Over."""
 
 
-class Input(Enum):
+class FollowerInput(Enum):
     """The inputs that move it from one state to another."""
 
     FOLLOW = "follow"
@@ -89,43 +89,47 @@ class Input(Enum):
     CLOSE = "close"
 
 
-TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
-    State.IDLE: {Input.FOLLOW: State.WAITING, Input.LEAVE: State.LEFT, Input.CLOSE: State.LEFT},
-    State.WAITING: {
-        Input.CONNECT: State.CONNECTING,
-        Input.LEAVE: State.LEFT,
-        Input.CLOSE: State.LEFT,
+TRANSITIONS: Mapping[FollowerState, Mapping[FollowerInput, FollowerState]] = {
+    FollowerState.IDLE: {
+        FollowerInput.FOLLOW: FollowerState.WAITING,
+        FollowerInput.LEAVE: FollowerState.LEFT,
+        FollowerInput.CLOSE: FollowerState.LEFT,
     },
-    State.CONNECTING: {
-        Input.ASSOCIATED: State.JOINING,
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEFT,
-        Input.CLOSE: State.LEFT,
+    FollowerState.WAITING: {
+        FollowerInput.CONNECT: FollowerState.CONNECTING,
+        FollowerInput.LEAVE: FollowerState.LEFT,
+        FollowerInput.CLOSE: FollowerState.LEFT,
     },
-    State.JOINING: {
-        Input.TABLE: State.FOLLOWING,
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEAVING,
-        Input.CLOSE: State.LEFT,
+    FollowerState.CONNECTING: {
+        FollowerInput.ASSOCIATED: FollowerState.JOINING,
+        FollowerInput.FAILED: FollowerState.IDLE,
+        FollowerInput.LEAVE: FollowerState.LEFT,
+        FollowerInput.CLOSE: FollowerState.LEFT,
     },
-    State.FOLLOWING: {
-        Input.FAILED: State.IDLE,
-        Input.LEAVE: State.LEAVING,
-        Input.CLOSE: State.LEFT,
+    FollowerState.JOINING: {
+        FollowerInput.TABLE: FollowerState.FOLLOWING,
+        FollowerInput.FAILED: FollowerState.IDLE,
+        FollowerInput.LEAVE: FollowerState.LEAVING,
+        FollowerInput.CLOSE: FollowerState.LEFT,
     },
-    State.LEAVING: {
-        Input.FAILED: State.LEFT,
-        Input.FORGOTTEN: State.LEFT,
-        Input.CLOSE: State.LEFT,
+    FollowerState.FOLLOWING: {
+        FollowerInput.FAILED: FollowerState.IDLE,
+        FollowerInput.LEAVE: FollowerState.LEAVING,
+        FollowerInput.CLOSE: FollowerState.LEFT,
     },
-    State.LEFT: {},
+    FollowerState.LEAVING: {
+        FollowerInput.FAILED: FollowerState.LEFT,
+        FollowerInput.FORGOTTEN: FollowerState.LEFT,
+        FollowerInput.CLOSE: FollowerState.LEFT,
+    },
+    FollowerState.LEFT: {},
 }
 """An input that is not in here changes nothing."""
 
 
 # Events for the owner
 
-Pools = dict[bytes, tuple[PoolElement, ...]]
+ElementsByPool = dict[bytes, tuple[PoolElement, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Table:
     """
 
     sender: int
-    pools: Pools
+    pools: ElementsByPool
     own_children_only: bool
     asked_at_s: float
     answered_at_s: float
@@ -166,14 +170,14 @@ class Ended:
     reason: str
 
 
-Event = Joined | Table | Update | Ended
-IndexedEvent = tuple[int, Event]
+FollowerEvent = Joined | Table | Update | Ended
+IndexedEvent = tuple[int, FollowerEvent]
 """An event, after the index of its registrar in the list of registrars."""
 
 
 # The owners of pool elements, and the checksum over them (RFC 5353, section 2.1)
 
-Key = tuple[bytes, int]
+ElementKey = tuple[bytes, int]
 """A pool handle and a PE identifier in it."""
 
 MAX_ELEMENTS = 200_000
@@ -201,8 +205,8 @@ class Ownership:
     """The home registrar, by its identifier, of every pool element that is known."""
 
     def __init__(self) -> None:
-        self._homes: dict[Key, int] = {}
-        self._owned: dict[int, set[Key]] = {}
+        self._homes: dict[ElementKey, int] = {}
+        self._owned: dict[int, set[ElementKey]] = {}
         """The same the other way round."""
         self._sums: dict[int, int] = {}
 
@@ -229,7 +233,7 @@ class Ownership:
             if not self._owned[home]:
                 del self._owned[home], self._sums[home]
 
-    def replace(self, home: int, owned: Set[Key], but: Set[Key] = frozenset()) -> None:
+    def replace(self, home: int, owned: Set[ElementKey], but: Set[ElementKey] = frozenset()) -> None:
         """`home` owns these and no others; of the elements in `but` more is known already."""
         before = set(self._owned.get(home, ()))
         for handle, identifier in before - owned - but:
@@ -273,8 +277,8 @@ class HandleTable:
     asked_at_s: float
     page_at_s: float
     is_leftover: bool
-    owned: set[Key] = field(default_factory=set)
-    pushed: set[Key] = field(default_factory=set)
+    owned: set[ElementKey] = field(default_factory=set)
+    pushed: set[ElementKey] = field(default_factory=set)
     pages: int = 0
     elements: int = 0
     _pools: dict[bytes, list[PoolElement]] = field(default_factory=dict)
@@ -296,7 +300,7 @@ class HandleTable:
                 if element.home_registrar == page.sender
             }
 
-    def note_push(self, key: Key) -> None:
+    def note_push(self, key: ElementKey) -> None:
         """The registrar told of this element by itself: it is newer than the table."""
         if len(self.pushed) < MAX_TABLE_ELEMENTS:
             self.pushed.add(key)
@@ -308,7 +312,7 @@ class HandleTable:
         return self.pages > most_pages or self.elements > MAX_TABLE_ELEMENTS
 
     @property
-    def pools(self) -> Pools:
+    def pools(self) -> ElementsByPool:
         """The pools that are wanted."""
         return {handle: tuple(elements) for handle, elements in self._pools.items()}
 
@@ -389,7 +393,7 @@ ELEMENTS_AT_ONCE = 2 * MAX_TABLE_ELEMENTS
 """Pool elements that may come at once all the same: a handle table, and a takeover of all."""
 
 
-class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
+class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, FollowerEvent]):
     """Follows the registrar at `registrar` under our own ENRP `identifier`.
 
     `ownership` is shared by all that are followed. Tables tell of the pools that `is_wanted` only.
@@ -402,7 +406,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         ownership: Ownership,
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
     ) -> None:
-        super().__init__(State.IDLE, TRANSITIONS)
+        super().__init__(FollowerState.IDLE, TRANSITIONS)
         self.endpoint = registrar
         self.identifier = identifier
         self.sender: int | None = None
@@ -430,32 +434,32 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
 
     def follow(self, now: float) -> None:
         """Follow the registrar, which must have the handlespace already: never one that is starting."""
-        if self._move(Input.FOLLOW):
+        if self._move(FollowerInput.FOLLOW):
             self.advance(now)
 
     def ask_for_everything(self, now: float) -> None:
         """Ask for the whole handle table again; after the one that is under way, if one is."""
         if self._asked is not None:
             self._again = True
-        elif self.state is State.FOLLOWING:
+        elif self.state is FollowerState.FOLLOWING:
             self._ask(own_children_only=False, now=now)
 
     def leave(self, now: float) -> None:
         """Stop following, but serve takeovers until the registrar has forgotten us; ends in LEFT."""
-        if self._move(Input.LEAVE):
+        if self._move(FollowerInput.LEAVE):
             self._asked = None
             self._leave_by_s = now + LEAVE_AT_MOST_S
 
     def close(self) -> None:
         """End at once."""
-        self._move(Input.CLOSE)
+        self._move(FollowerInput.CLOSE)
 
     # Events of the socket
 
     def associated(self, association: int, transport: Transport, now: float) -> None:
         """Take note of an association, whoever began it. `transport`: where we can be reached on it."""
         self.association, self._transport = association, transport
-        if self.state is State.CONNECTING:
+        if self.state is FollowerState.CONNECTING:
             self._join(now)
 
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
@@ -466,18 +470,18 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
 
     def connect_failed(self, now: float, reason: str) -> None:
         """Take note that no association could be set up."""
-        if self.state is State.CONNECTING:
+        if self.state is FollowerState.CONNECTING:
             self._fail(reason, now)
 
     def received(self, message: EnrpMessage, now: float) -> None:
         """Take a message of the registrar; while it is not followed, none of them counts."""
-        if self.state is State.LEAVING:
+        if self.state is FollowerState.LEAVING:
             if isinstance(message, Presence) and message.reply_required:
                 # It waits for our answer as long again as it has waited before it asked.
                 wait_s = 0.1 + 1.25 * (now - self._presence_s)
                 self._leave_by_s = min(self._leave_by_s, now + wait_s)
             return
-        if self.state not in (State.JOINING, State.FOLLOWING):
+        if self.state not in (FollowerState.JOINING, FollowerState.FOLLOWING):
             return
         if isinstance(message, enrp.EnrpError):
             return
@@ -508,13 +512,13 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
         match self.state:
-            case State.WAITING:
+            case FollowerState.WAITING:
                 return self._not_before_s
-            case State.CONNECTING:
+            case FollowerState.CONNECTING:
                 return self._connect_by_s
-            case State.LEAVING:
+            case FollowerState.LEAVING:
                 return self._leave_by_s
-            case State.JOINING | State.FOLLOWING:
+            case FollowerState.JOINING | FollowerState.FOLLOWING:
                 silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
                 page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
                 return min(self._presence_s + PRESENCE_S, self._heard_s + silent_s, page_s)
@@ -523,24 +527,24 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
     def advance(self, now: float) -> None:
         """Do what is due."""
         match self.state:
-            case State.WAITING if now >= self._not_before_s:
-                self._move(Input.CONNECT)
+            case FollowerState.WAITING if now >= self._not_before_s:
+                self._move(FollowerInput.CONNECT)
                 if self.association is not None:
                     self._join(now)
                 else:
                     self._connect_by_s = now + CONNECT_TIMEOUT_S
                     self._actions.append(Connect(self.endpoint))
-            case State.CONNECTING if now >= self._connect_by_s:
+            case FollowerState.CONNECTING if now >= self._connect_by_s:
                 self._fail("it does not answer", now)
-            case State.LEAVING if now >= self._leave_by_s:
-                self._move(Input.FORGOTTEN)
-            case State.JOINING | State.FOLLOWING:
+            case FollowerState.LEAVING if now >= self._leave_by_s:
+                self._move(FollowerInput.FORGOTTEN)
+            case FollowerState.JOINING | FollowerState.FOLLOWING:
                 self._tend(now)
 
     # Joining, and staying
 
     def _join(self, now: float) -> None:
-        self._move(Input.ASSOCIATED)
+        self._move(FollowerInput.ASSOCIATED)
         self.sender = None
         self._heard_s, self._asked_whether_alive = now, False
         self._audit.begin_anew()
@@ -578,7 +582,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
 
     def _check(self, checksum: int, now: float) -> None:
         """Hold a presence's checksum against what was pushed."""
-        if self.state is not State.FOLLOWING or self._asked or self.sender is None:
+        if self.state is not FollowerState.FOLLOWING or self._asked or self.sender is None:
             return
         if self._audit.asks(checksum == self._ownership.checksum(self.sender), now):
             self._ask(own_children_only=True, now=now)
@@ -634,7 +638,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
         """The table is whole."""
         self._ownership.replace(sender, asked.owned, but=asked.pushed)
         self._audit.table_came()
-        if self._move(Input.TABLE):
+        if self._move(FollowerInput.TABLE):
             self._failures = 0
             self.problem = ""
         table = Table(sender, asked.pools, asked.own_children_only, asked.asked_at_s, now)
@@ -666,7 +670,7 @@ class FollowedRegistrar(TableMachine[State, Input, EnrpMessage, Event]):
             self._actions.append(Send(self.association, message))
 
     def _fail(self, reason: str, now: float) -> None:
-        if not self._move(Input.FAILED):
+        if not self._move(FollowerInput.FAILED):
             return
         self._asked = None
         self._again = False
@@ -713,7 +717,7 @@ class FollowerMachine:
     @property
     def has_left(self) -> bool:
         """True when no registrar waits for us any more."""
-        return all(registrar.state is State.LEFT for registrar in self.registrars)
+        return all(registrar.state is FollowerState.LEFT for registrar in self.registrars)
 
     # Wishes of the owner
 
@@ -790,7 +794,7 @@ class FollowerMachine:
         actions, self._actions = self._actions, []
         for index, registrar in enumerate(self.registrars):
             for action in registrar.take_actions():
-                actions.append((index, action) if isinstance(action, Event) else action)
+                actions.append((index, action) if isinstance(action, FollowerEvent) else action)
         return actions
 
 
@@ -822,7 +826,7 @@ class HandlespaceFollower:
     def __init__(
         self,
         registrars: Sequence[RegistrarAddress],
-        on_event: Callable[[int, Event], None],
+        on_event: Callable[[int, FollowerEvent], None],
         *,
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
         local_addresses: Sequence[str] = (),
@@ -853,7 +857,7 @@ class HandlespaceFollower:
         self._machine.ask_for_everything(time.monotonic())
         self._driver.run()
 
-    def state(self, index: int) -> State:
+    def state(self, index: int) -> FollowerState:
         """How far a registrar is followed."""
         return self._machine.registrars[index].state
 

@@ -13,10 +13,10 @@ from rserpool.enrp import (
 )
 from rserpool.follower import (
     NO_ELEMENTS,
-    Event,
     FollowedRegistrar,
+    FollowerEvent,
+    FollowerState,
     Ownership,
-    State,
 )
 from rserpool.machine.base import Action, Send
 from rserpool.parameters import PoolElement, Protocol, Transport
@@ -56,7 +56,7 @@ class Paper:
         self.machine = FollowedRegistrar(ENDPOINT, OWN, self.ownership)
         self.now = 100.0
         self.association = 0
-        self.actions: list[Action[EnrpMessage, Event]] = []
+        self.actions: list[Action[EnrpMessage, FollowerEvent]] = []
 
     def do(self) -> None:
         self.actions += self.machine.take_actions()
@@ -90,10 +90,10 @@ class Paper:
         self.follow()
         self.associate()
         self.hear(page(*(elements or (pe(1),))))
-        assert self.machine.state is State.FOLLOWING
+        assert self.machine.state is FollowerState.FOLLOWING
         self.actions.clear()
 
-    def state(self) -> State:
+    def state(self) -> FollowerState:
         return self.machine.state
 
     @property
@@ -101,8 +101,8 @@ class Paper:
         return [action.message for action in self.actions if isinstance(action, Send)]
 
     @property
-    def events(self) -> list[Event]:
-        return [action for action in self.actions if isinstance(action, Event)]
+    def events(self) -> list[FollowerEvent]:
+        return [action for action in self.actions if isinstance(action, FollowerEvent)]
 
     def requests(self) -> list[HandleTableRequest]:
         return [message for message in self.sent if isinstance(message, HandleTableRequest)]

@@ -32,10 +32,10 @@ from rserpool.follower import (
     RETRY_FIRST_S,
     TRANSITIONS,
     Ended,
-    Input,
+    FollowerInput,
+    FollowerState,
     Joined,
     Ownership,
-    State,
     Table,
     Update,
     element_sum,
@@ -157,7 +157,7 @@ def test_a_silent_registrar_is_asked_and_then_given_up() -> None:
     paper.wait(4)
     assert [message.reply_required for message in paper.presences()].count(True) == 1
     paper.wait(3)
-    assert paper.state() is State.IDLE
+    assert paper.state() is FollowerState.IDLE
     assert paper.events == [Ended("silent for 6 s")]
     assert Close(1) in paper.actions
 
@@ -167,7 +167,7 @@ def test_an_empty_table_is_none() -> None:
     paper.follow()
     paper.associate()
     paper.hear(page())
-    assert paper.state() is State.IDLE
+    assert paper.state() is FollowerState.IDLE
     assert paper.events == [Joined(), Ended("its handle table is empty")]
 
 
@@ -194,11 +194,11 @@ def test_a_following_that_fails_is_tried_again_after_a_growing_pause(
         paper.associate()
         paper.hear(presence())
         trouble(paper)
-        assert paper.state() is State.IDLE
+        assert paper.state() is FollowerState.IDLE
         assert paper.machine.problem
         paper.actions.clear()
         paper.follow()
-        assert paper.state() is State.WAITING
+        assert paper.state() is FollowerState.WAITING
     assert pauses[0] == 0
     assert pauses == sorted(pauses)
     assert 20 < pauses[-1] <= 30.1
@@ -286,7 +286,7 @@ def test_a_table_without_an_end_is_given_up() -> None:
     for _ in range(300):
         paper.machine.received(many, paper.now)
         paper.do()
-    assert paper.state() is State.IDLE
+    assert paper.state() is FollowerState.IDLE
     assert isinstance(paper.events[-1], Ended)
 
 
@@ -297,7 +297,7 @@ def test_a_table_of_pages_that_hold_next_to_nothing_is_given_up_soon(each: int) 
     paper.associate()
     for number in range(200):
         paper.hear(page(*([pe(number)] * each), more=True))
-    assert paper.state() is State.IDLE
+    assert paper.state() is FollowerState.IDLE
     assert "no end" in paper.machine.problem
     assert len(paper.requests()) < 100
 
@@ -308,7 +308,7 @@ def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is
         paper.follow()
         paper.associate()
         paper.hear(page(pe(1)))
-        assert paper.state() is State.FOLLOWING
+        assert paper.state() is FollowerState.FOLLOWING
     told = page(*(pe(number) for number in range(500)))
     for _ in range(60):
         for paper, pages in ((busy, 15), (flooding, 40)):
@@ -318,8 +318,8 @@ def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is
                 paper.machine.received(told, paper.now)
             paper.machine.advance(paper.now)
             paper.do()
-    assert busy.state() is State.FOLLOWING
-    assert flooding.state() is not State.FOLLOWING
+    assert busy.state() is FollowerState.FOLLOWING
+    assert flooding.state() is not FollowerState.FOLLOWING
     assert "10,000 pool elements a second" in flooding.machine.problem
 
 
@@ -334,8 +334,8 @@ def test_takeovers_are_counted_as_the_elements_they_move(target: int) -> None:
         for _ in range(takeovers):
             paper.machine.received(TakeoverServer(REGISTRAR, OWN, target), paper.now)
         paper.do()
-    assert busy.state() is State.FOLLOWING
-    assert flooding.state() is State.IDLE
+    assert busy.state() is FollowerState.FOLLOWING
+    assert flooding.state() is FollowerState.IDLE
     assert "10,000 pool elements a second" in flooding.machine.problem
 
 
@@ -355,9 +355,9 @@ def test_leaving_it_goes_on_serving_until_it_is_forgotten() -> None:
     paper.machine.leave(paper.now)
     paper.wait(0.3)
     paper.hear(presence(asks=True))
-    assert paper.state() is State.LEAVING
+    assert paper.state() is FollowerState.LEAVING
     paper.wait(1.2)
-    assert paper.state() is State.LEFT
+    assert paper.state() is FollowerState.LEFT
     assert paper.sent == []
 
 
@@ -366,7 +366,7 @@ def test_leaving_ends_without_a_word_of_the_registrar_too() -> None:
     paper.join()
     paper.machine.leave(paper.now)
     paper.wait(13)
-    assert paper.state() is State.LEFT
+    assert paper.state() is FollowerState.LEFT
 
 
 def test_elements_that_are_taken_over_change_their_owner() -> None:
@@ -378,12 +378,12 @@ def test_elements_that_are_taken_over_change_their_owner() -> None:
     assert paper.ownership.checksum(REGISTRAR) == finish(element_sum(HANDLE, 1) + element_sum(HANDLE, 2))
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("what", Input)
-def test_the_table_leads_somewhere_or_nowhere(state: State, what: Input) -> None:
-    assert TRANSITIONS[state].get(what, state) in State
-    if what is Input.CLOSE and state is not State.LEFT:
-        assert TRANSITIONS[state][what] is State.LEFT
+@pytest.mark.parametrize("state", FollowerState)
+@pytest.mark.parametrize("what", FollowerInput)
+def test_the_table_leads_somewhere_or_nowhere(state: FollowerState, what: FollowerInput) -> None:
+    assert TRANSITIONS[state].get(what, state) in FollowerState
+    if what is FollowerInput.CLOSE and state is not FollowerState.LEFT:
+        assert TRANSITIONS[state][what] is FollowerState.LEFT
 
 
 @given(st.lists(st.one_of(any_enrp, st.floats(0, 3)), max_size=40), st.booleans())
@@ -401,7 +401,7 @@ def test_follower_is_passive_under_any_messages(story: list[object], leaves: boo
     if leaves:
         paper.machine.leave(paper.now)
         paper.wait(15, step_s=0.5)
-        assert paper.state() is not State.LEAVING
+        assert paper.state() is not FollowerState.LEAVING
     assert {type(message).__name__ for message in paper.sent} <= {"Presence", "HandleTableRequest"}
 
 
@@ -534,7 +534,7 @@ def test_a_follower_that_slept_through_the_silence_asks_before_it_gives_up(joine
     joined.now += 10
     joined.machine.advance(joined.now)
     joined.do()
-    assert joined.state() is State.FOLLOWING
+    assert joined.state() is FollowerState.FOLLOWING
     assert joined.asked() == [joined.now]
     joined.machine.advance(joined.now)
     joined.do()
@@ -588,7 +588,7 @@ def test_a_registrar_that_answers_no_connection_is_tried_ever_more_seldom() -> N
         pause_s = backoff_s(failures, RETRY_FIRST_S, RETRY_CEILING_S)
         expected_s = max(timed.now, expected_s + CONNECT_TIMEOUT_S + pause_s)
     assert timed.machine.problem == "it does not answer"
-    assert timed.state() is State.IDLE
+    assert timed.state() is FollowerState.IDLE
     assert timed.machine.next_deadline_s is None
 
 
@@ -617,7 +617,7 @@ def test_leaving_lasts_until_the_registrar_has_forgotten_it(joined: Timed) -> No
     joined.hear(presence(asks=True))
     assert joined.machine.next_deadline_s == pytest.approx(ends_s), "asked again it stays no longer"
     joined.run(5)
-    assert joined.state() is State.LEFT
+    assert joined.state() is FollowerState.LEFT
 
 
 def test_leaving_lasts_no_longer_than_this_when_nobody_asks(joined: Timed) -> None:
@@ -626,9 +626,9 @@ def test_leaving_lasts_no_longer_than_this_when_nobody_asks(joined: Timed) -> No
     joined.hear(presence())
     assert joined.machine.next_deadline_s == left_s + LEAVE_AT_MOST_S
     joined.run(LEAVE_AT_MOST_S - EARLY_S)
-    assert joined.state() is State.LEAVING
+    assert joined.state() is FollowerState.LEAVING
     joined.run(1)
-    assert joined.state() is State.LEFT
+    assert joined.state() is FollowerState.LEFT
 
 
 def test_everything_that_is_asked_for_twice_is_asked_for_after_the_table_that_comes(joined: Timed) -> None:
@@ -653,7 +653,7 @@ def test_a_failure_of_another_association_or_of_no_attempt_changes_nothing(joine
     joined.machine.lost(99, joined.now)
     joined.machine.connect_failed(joined.now, "refused")
     joined.do()
-    assert joined.state() is State.FOLLOWING
+    assert joined.state() is FollowerState.FOLLOWING
     assert joined.ended() == []
 
 

@@ -7,7 +7,7 @@ from rserpool.follower import (
     MAX_STRANGERS,
     Ended,
     FollowerMachine,
-    State,
+    FollowerState,
     Table,
     own_transport,
 )
@@ -35,7 +35,7 @@ def test_each_registrar_is_told_of_by_its_index(machine: FollowerMachine) -> Non
     assert isinstance(event[1], Table)
     machine.lost(7, 100.2, "gone")
     assert machine.take_actions() == [(1, Ended("gone"))]
-    assert [registrar.state for registrar in machine.registrars] == [State.IDLE, State.IDLE]
+    assert [registrar.state for registrar in machine.registrars] == [FollowerState.IDLE, FollowerState.IDLE]
 
 
 def test_messages_of_strangers_count_for_no_registrar(machine: FollowerMachine) -> None:
@@ -45,7 +45,7 @@ def test_messages_of_strangers_count_for_no_registrar(machine: FollowerMachine) 
     machine.received(7, page(pe(1)), 100.0)
     machine.connect_failed(STRANGER, 100.0, "refused")
     assert machine.take_actions() == []
-    assert machine.registrars[0].state is State.CONNECTING
+    assert machine.registrars[0].state is FollowerState.CONNECTING
 
 
 def test_strangers_do_not_pile_up_and_keep_no_registrar_out(machine: FollowerMachine) -> None:
@@ -54,7 +54,7 @@ def test_strangers_do_not_pile_up_and_keep_no_registrar_out(machine: FollowerMac
     assert machine.take_actions() == [Close(MAX_STRANGERS)]
     machine.follow(0, 100.0)
     machine.associated(1000, FIRST, 100.0, LOCAL)
-    assert machine.registrars[0].state is State.JOINING
+    assert machine.registrars[0].state is FollowerState.JOINING
     machine.lost(0, 100.0)
     machine.take_actions()
     machine.associated(1001, STRANGER, 100.0, LOCAL)

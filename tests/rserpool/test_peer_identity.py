@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 from rserpool.aio.sctp import AssociationUp, PathChanged
 from rserpool.enrp import Presence
-from rserpool.follower import HandlespaceFollower, State
+from rserpool.follower import FollowerState, HandlespaceFollower
 from rserpool.machine.base import Endpoint
 from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, PeerIdentities
 from rserpool.machine.registrar_choice import RegistrarAddress
@@ -132,12 +132,12 @@ async def test_a_stranger_that_lists_a_registrars_address_is_not_followed(socket
     assert socket.connected == [registrar.enrp_endpoint]
     follower._driver._notification(AssociationUp(7, stranger))
     follower._driver._message(7, presence(), registrar.enrp_endpoint)
-    assert follower.state(0) is State.CONNECTING
+    assert follower.state(0) is FollowerState.CONNECTING
     assert socket.sent == []
     # The purpose: the registrar's other address is confirmed.
     socket.paths.confirmed[7].append(registrar.enrp_endpoint)
     follower._driver._notification(PathChanged(7, stranger))
-    assert follower.state(0) is State.JOINING
+    assert follower.state(0) is FollowerState.JOINING
     assert [type(message) for _, message in socket.sent] == [Presence, enrp.HandleTableRequest]
     assert follower._machine.registrars[0].sender == REGISTRAR
     follower.close()
