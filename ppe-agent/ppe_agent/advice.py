@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ppe_agent.config_types import name_of
-from rserpool import Cause, CauseCode, PoolElement, Protocol
+from rserpool import CauseCode, ErrorCause, PoolElement, Protocol
 
 IDENTIFIER_TAKEN: Final = frozenset({int(CauseCode.NON_UNIQUE_PE_IDENTIFIER), 0xF001, 0xF002})
 """Causes that say that another pool element has the PE identifier; from 0xf000 on they are rsplib's."""
 
 
-def advice(causes: Sequence[Cause], mine: PoolElement, other: PoolElement | None) -> str:
+def advice(causes: Sequence[ErrorCause], mine: PoolElement, other: PoolElement | None) -> str:
     """Return what to change in agent.toml, "" when nothing there helps.
 
     `other` is another member of the pool, None when none is known.

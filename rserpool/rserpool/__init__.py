@@ -8,15 +8,15 @@ and what they carry are values: frozen, equal, hashable. All errors are `RSerPoo
 from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
 from rserpool.aio.data_channel import DataChannels, Passing
-from rserpool.aio.driver import ASAP, ENRP, Codec, DeadlineTimer, MessageEndpoint
+from rserpool.aio.driver import ASAP, ENRP, DeadlineTimer, MessageCodec, MessageEndpoint
 from rserpool.aio.sctp import (
     IPPROTO_SCTP,
     AssociationFailed,
     AssociationLost,
     AssociationUp,
-    Message,
     Notification,
     PathChanged,
+    SctpMessage,
     SctpSocket,
     SctpUnavailable,
     Timers,
@@ -35,8 +35,7 @@ from rserpool.asap import (
     Registration,
     RegistrationResponse,
 )
-from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage
-from rserpool.data_channel import Type as DataMessageType
+from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage, DataMessageType
 from rserpool.element import (
     DEAF,
     HAS_LEFT,
@@ -56,8 +55,8 @@ from rserpool.enrp import (
     UpdateAction,
 )
 from rserpool.errors import (
-    Cause,
     CauseCode,
+    ErrorCause,
     RegistrarUnreachable,
     ResolutionTimeout,
     RSerPoolError,
@@ -114,7 +113,7 @@ from rserpool.rspregistrar import (
     check_safe,
     sentinel_handle,
 )
-from rserpool.user import Answer, RegistrarClient, Resolution
+from rserpool.user import RegistrarClient, Resolution, ResolutionCallback
 
 __all__ = [
     "ASAP",
@@ -135,14 +134,11 @@ __all__ = [
     "REPORTS_THAT_REMOVE",
     "SENTINEL_POOL_PREFIX",
     "AnnounceListener",
-    "Answer",
     "AsapMessage",
     "AssociationFailed",
     "AssociationLost",
     "AssociationUp",
-    "Cause",
     "CauseCode",
-    "Codec",
     "DataChannels",
     "DataMessage",
     "DataMessageType",
@@ -155,6 +151,7 @@ __all__ = [
     "Ended",
     "EndpointKeepAlive",
     "EndpointKeepAliveAck",
+    "ErrorCause",
     "FollowerEvent",
     "Guesses",
     "HandleResolution",
@@ -166,7 +163,7 @@ __all__ = [
     "Joined",
     "KnownPolicy",
     "LeastUsed",
-    "Message",
+    "MessageCodec",
     "MessageEndpoint",
     "Notification",
     "Passing",
@@ -188,8 +185,10 @@ __all__ = [
     "Registration",
     "RegistrationResponse",
     "Resolution",
+    "ResolutionCallback",
     "ResolutionTimeout",
     "RoundRobin",
+    "SctpMessage",
     "SctpSocket",
     "SctpUnavailable",
     "ServerInformation",

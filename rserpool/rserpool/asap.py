@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from rserpool import wire
-from rserpool.errors import Cause, decode_causes
+from rserpool.errors import ErrorCause, decode_causes
 from rserpool.parameters import (
     TRANSPORT_TYPES,
     PoolElement,
@@ -84,7 +84,7 @@ class RegistrationResponse:
     handle: bytes
     identifier: int
     rejected: bool = False
-    error: tuple[Cause, ...] = ()
+    error: tuple[ErrorCause, ...] = ()
     unknown: tuple[UnknownParameter, ...] = ()
 
     def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
@@ -109,7 +109,7 @@ class DeregistrationResponse:
     TYPE: ClassVar[int] = 0x04
     handle: bytes
     identifier: int
-    error: tuple[Cause, ...] = ()
+    error: tuple[ErrorCause, ...] = ()
     unknown: tuple[UnknownParameter, ...] = ()
 
     def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:
@@ -194,7 +194,7 @@ class HandleResolutionResponse:
     handle: bytes
     policy: Policy | None = None
     pool_elements: tuple[PoolElement, ...] = ()
-    error: tuple[Cause, ...] = ()
+    error: tuple[ErrorCause, ...] = ()
     accepts_subscription: bool = False
     unknown: tuple[UnknownParameter, ...] = ()
 
@@ -333,7 +333,7 @@ class AsapError:
     """A message of the other side could not be understood or done (section 2.2.14)."""
 
     TYPE: ClassVar[int] = 0x0E
-    error: tuple[Cause, ...]
+    error: tuple[ErrorCause, ...]
     unknown: tuple[UnknownParameter, ...] = ()
 
     def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:

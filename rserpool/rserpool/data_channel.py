@@ -53,7 +53,7 @@ _HEADER: Final = struct.Struct(">BBHI")
 _CREDIT: Final = struct.Struct(">I")
 
 
-class Type(IntEnum):
+class DataMessageType(IntEnum):
     """The type of a message."""
 
     OPEN = 1
@@ -68,26 +68,26 @@ class Type(IntEnum):
 class DataMessage:
     """One message of a flow. `port` is the server's for OPEN and DATAGRAM, else 0; `credit` is for CREDIT."""
 
-    type: Type
+    type: DataMessageType
     flow: int
     port: int = 0
     data: bytes = b""
     credit: int = 0
 
 
-_LENGTHS: Final[Mapping[Type, range]] = {
-    Type.OPEN: range(1),
-    Type.DATA: range(1, MAX_DATA_BYTES + 1),
-    Type.END: range(1),
-    Type.RESET: range(1),
-    Type.CREDIT: range(_CREDIT.size, _CREDIT.size + 1),
-    Type.DATAGRAM: range(MAX_DATAGRAM_BYTES + 1),
+_LENGTHS: Final[Mapping[DataMessageType, range]] = {
+    DataMessageType.OPEN: range(1),
+    DataMessageType.DATA: range(1, MAX_DATA_BYTES + 1),
+    DataMessageType.END: range(1),
+    DataMessageType.RESET: range(1),
+    DataMessageType.CREDIT: range(_CREDIT.size, _CREDIT.size + 1),
+    DataMessageType.DATAGRAM: range(MAX_DATAGRAM_BYTES + 1),
 }
 
 
 def encode(message: DataMessage) -> bytes:
     """Return the bytes of one SCTP message."""
-    payload = _CREDIT.pack(message.credit) if message.type is Type.CREDIT else message.data
+    payload = _CREDIT.pack(message.credit) if message.type is DataMessageType.CREDIT else message.data
     return _HEADER.pack(VERSION, message.type, message.port, message.flow) + payload
 
 
@@ -99,23 +99,23 @@ def decode(data: bytes) -> DataMessage:
     if version != VERSION:
         raise DecodeError(f"version {version} of data channels, not {VERSION}")
     try:
-        kind = Type(number)
+        kind = DataMessageType(number)
     except ValueError:
         raise DecodeError(f"type {number} is none of a data channel") from None
     payload = data[_HEADER.size :]
     if len(payload) not in _LENGTHS[kind]:
         raise DecodeError(f"{kind.name} with {len(payload)} bytes")
-    has_port = kind in (Type.OPEN, Type.DATAGRAM)
+    has_port = kind in (DataMessageType.OPEN, DataMessageType.DATAGRAM)
     if (port != 0) is not has_port:
         raise DecodeError(f"{kind.name} with port {port}")
-    if kind is Type.CREDIT:
+    if kind is DataMessageType.CREDIT:
         return DataMessage(kind, flow, credit=int(_CREDIT.unpack(payload)[0]))
     return DataMessage(kind, flow, port, payload)
 
 
 def way_of(message: DataMessage) -> tuple[int, bool]:
     """The SCTP stream of a message, and whether it is unordered."""
-    if message.type is Type.DATAGRAM:
+    if message.type is DataMessageType.DATAGRAM:
         return 0, True
     return 1 + message.flow % STREAMS, False
 
@@ -128,7 +128,7 @@ class FlowBroken(Exception):  # noqa: N818 - reads as what happened
         self.is_told = is_told
 
 
-class Flow:
+class ChannelFlow:
     """One TCP connection's way through a data channel, as one side sees it. `send` sends a message.
 
     Data that comes in waits in `incoming`; `took()` gives credit for it.
@@ -148,18 +148,18 @@ class Flow:
     def received(self, message: DataMessage) -> None:
         """Take a message of this flow. Raises FlowBroken."""
         match message.type:
-            case Type.DATA if not self.has_ended:
+            case DataMessageType.DATA if not self.has_ended:
                 self._granted -= len(message.data)
                 if self._granted < 0:
                     raise FlowBroken("more than was allowed")
                 self.incoming.append(message.data)
-            case Type.END:
+            case DataMessageType.END:
                 self.has_ended = True
-            case Type.CREDIT:
+            case DataMessageType.CREDIT:
                 self.room += message.credit
                 if self.room > WINDOW_BYTES:
                     raise FlowBroken("more credit than was used")
-            case Type.RESET:
+            case DataMessageType.RESET:
                 raise FlowBroken("reset", is_told=True)
             case _:
                 raise FlowBroken(f"{message.type.name} in a flow that is up")
@@ -171,15 +171,15 @@ class Flow:
         self._taken += len(data)
         if self._taken >= WINDOW_BYTES // 4:
             self._granted += self._taken
-            self._send(DataMessage(Type.CREDIT, self.number, credit=self._taken))
+            self._send(DataMessage(DataMessageType.CREDIT, self.number, credit=self._taken))
             self._taken = 0
         return data
 
     def push(self, data: bytes) -> None:
         """Send these bytes, no more than there is `room` for, and than MAX_DATA_BYTES."""
         self.room -= len(data)
-        self._send(DataMessage(Type.DATA, self.number, data=data))
+        self._send(DataMessage(DataMessageType.DATA, self.number, data=data))
 
     def end(self) -> None:
         """Nothing more comes from this side."""
-        self._send(DataMessage(Type.END, self.number))
+        self._send(DataMessage(DataMessageType.END, self.number))

@@ -40,7 +40,7 @@ from typing import Final
 from rserpool import asap
 from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage
-from rserpool.errors import Cause, RegistrationRejected
+from rserpool.errors import ErrorCause, RegistrationRejected
 from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, Rotation, preference
 from rserpool.parameters import PoolElement, Protocol
@@ -234,7 +234,7 @@ class ElementEvent:
     at_s: float
     registrar: RegistrarAddress | None = None
     detail: str = ""
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[ErrorCause, ...] = ()
 
 
 # The associations, and for how long they stay
@@ -696,7 +696,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         if self._renew_again:
             self._renew(now)
 
-    def _rejected(self, causes: tuple[Cause, ...], now: float) -> None:
+    def _rejected(self, causes: tuple[ErrorCause, ...], now: float) -> None:
         wait_s = self._rotation.rejected(self._chosen, now)
         words = f"{RegistrationRejected(causes)}; next attempt in {wait_s:.0f} s"
         self._move(ElementInput.REJECTED)
@@ -759,7 +759,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     # The end of a stay
 
-    def _deregistered(self, causes: tuple[Cause, ...], now: float) -> None:
+    def _deregistered(self, causes: tuple[ErrorCause, ...], now: float) -> None:
         words = "; ".join(cause.explain() for cause in causes)
         kind = ElementEventKind.UNCONFIRMED if causes else ElementEventKind.DEREGISTERED
         self._end(ElementInput.DEREGISTERED, kind, now, words)
@@ -780,7 +780,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._actions.append(Send(association, message))
 
     def _tell(
-        self, kind: ElementEventKind, now: float, detail: str = "", causes: tuple[Cause, ...] = ()
+        self, kind: ElementEventKind, now: float, detail: str = "", causes: tuple[ErrorCause, ...] = ()
     ) -> None:
         """Tell of an event that concerns the registrar in charge."""
         self._actions.append(ElementEvent(kind, now, self._chosen, detail, causes))

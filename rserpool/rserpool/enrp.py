@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import ClassVar, Self
 
 from rserpool import wire
-from rserpool.errors import Cause, DecodeError, decode_causes
+from rserpool.errors import DecodeError, ErrorCause, decode_causes
 from rserpool.parameters import (
     PoolElement,
     ServerInformation,
@@ -256,7 +256,7 @@ class EnrpError:
     TYPE: ClassVar[int] = 0x0A
     sender: int
     receiver: int
-    error: tuple[Cause, ...]
+    error: tuple[ErrorCause, ...]
     unknown: tuple[UnknownParameter, ...] = ()
 
     def _to_wire(self) -> tuple[int, tuple[bytes, ...]]:

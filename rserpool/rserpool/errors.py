@@ -21,7 +21,7 @@ class DecodeError(RSerPoolError):
     `cause` is what RFC 5354 asks to report to the sender, None where the message is to be dropped silently.
     """
 
-    def __init__(self, problem: str, cause: Cause | None = None) -> None:
+    def __init__(self, problem: str, cause: ErrorCause | None = None) -> None:
         super().__init__(problem)
         self.cause = cause
 
@@ -45,7 +45,7 @@ class ResolutionTimeout(RSerPoolError):  # noqa: N818 - reads as what happened
 class RegistrationRejected(RSerPoolError):  # noqa: N818 - reads as what happened
     """The registrar refused a registration; `causes` says why (may be empty: a registrar need not say)."""
 
-    def __init__(self, causes: Sequence[Cause]) -> None:
+    def __init__(self, causes: Sequence[ErrorCause]) -> None:
         super().__init__("; ".join(cause.explain() for cause in causes) or "the registrar gave no reason")
         self.causes = tuple(causes)
 
@@ -108,7 +108,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class ErrorCause:
     """One error cause: its code (0..65535) and what the code says belongs to it."""
 
     code: int
@@ -120,7 +120,7 @@ class Cause:
         return f"{words} (cause 0x{self.code:04x}{': ' + self.data.hex() if self.data else ''})"
 
 
-def encode_causes(causes: tuple[Cause, ...]) -> bytes:
+def encode_causes(causes: tuple[ErrorCause, ...]) -> bytes:
     """Return the value of an Operation Error parameter."""
     parts = []
     for cause in causes:
@@ -132,7 +132,7 @@ def encode_causes(causes: tuple[Cause, ...]) -> bytes:
     return b"".join(parts)
 
 
-def decode_causes(value: bytes) -> tuple[Cause, ...]:
+def decode_causes(value: bytes) -> tuple[ErrorCause, ...]:
     """Read the value of an Operation Error parameter; raise DecodeError unless it holds a cause."""
     causes = []
     position = 0
@@ -144,7 +144,7 @@ def decode_causes(value: bytes) -> tuple[Cause, ...]:
             raise DecodeError(
                 f"error cause 0x{code:04x} of {length} bytes, {len(value) - position} are there"
             )
-        causes.append(Cause(code, value[position + _HEADER.size : position + length]))
+        causes.append(ErrorCause(code, value[position + _HEADER.size : position + length]))
         position += length + -length % 4
     if not causes:
         raise DecodeError("operation error without a cause")

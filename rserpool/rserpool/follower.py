@@ -45,7 +45,7 @@ from rserpool.enrp import (
     ListResponse,
     Presence,
 )
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Send, TableMachine
+from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, MachineAction, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 
@@ -712,7 +712,7 @@ class FollowerMachine:
         self._by_endpoint = {registrar.endpoint: registrar for registrar in self.registrars}
         self._by_association: dict[int, FollowedRegistrar] = {}
         self._strangers: set[int] = set()
-        self._actions: list[Action[EnrpMessage, IndexedEvent]] = []
+        self._actions: list[MachineAction[EnrpMessage, IndexedEvent]] = []
 
     @property
     def has_left(self) -> bool:
@@ -789,7 +789,7 @@ class FollowerMachine:
         for registrar in self.registrars:
             registrar.advance(now)
 
-    def take_actions(self) -> list[Action[EnrpMessage, IndexedEvent]]:
+    def take_actions(self) -> list[MachineAction[EnrpMessage, IndexedEvent]]:
         """Return what is to be done, in order, and forget it."""
         actions, self._actions = self._actions, []
         for index, registrar in enumerate(self.registrars):

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 
 from rserpool import policies, wire
-from rserpool.errors import Cause, DecodeError, EncodeError, decode_causes, encode_causes
+from rserpool.errors import DecodeError, EncodeError, ErrorCause, decode_causes, encode_causes
 from rserpool.policies import Policy
 from rserpool.wire import Parameters, ParameterType
 from rserpool.wire import UnknownParameter as UnknownParameter
@@ -97,12 +97,12 @@ def encode_identifier(identifier: int) -> bytes:
     return wire.parameter(ParameterType.PE_IDENTIFIER, wire.uint32(identifier))
 
 
-def encode_error(error: tuple[Cause, ...]) -> bytes:
+def encode_error(error: tuple[ErrorCause, ...]) -> bytes:
     """Return an Operation Error parameter, nothing when there is no cause."""
     return wire.parameter(ParameterType.OPERATION_ERROR, encode_causes(error)) if error else b""
 
 
-def read_error(found: Parameters) -> tuple[Cause, ...]:
+def read_error(found: Parameters) -> tuple[ErrorCause, ...]:
     """Return the causes of the Operation Error parameter, empty when there is none."""
     value = found.optional(ParameterType.OPERATION_ERROR)
     return () if value is None else decode_causes(value)

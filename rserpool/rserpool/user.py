@@ -32,7 +32,7 @@ from rserpool.rspregistrar import MOST_RESOLVED, check_handle
 # The states, and every transition between them
 
 
-class State(Enum):
+class LinkState(Enum):
     """The state of the association with the registrar."""
 
     DOWN = auto()
@@ -43,8 +43,8 @@ class State(Enum):
     """Over."""
 
 
-class Input(Enum):
-    """The inputs that move a pool user from one state to another."""
+class LinkInput(Enum):
+    """The inputs that move the association from one state to another."""
 
     CONNECT = auto()
     """The pause after a failure is over."""
@@ -54,11 +54,15 @@ class Input(Enum):
     CLOSE = auto()
 
 
-TRANSITIONS: Mapping[State, Mapping[Input, State]] = {
-    State.DOWN: {Input.CONNECT: State.CONNECTING, Input.CLOSE: State.CLOSED},
-    State.CONNECTING: {Input.ASSOCIATED: State.UP, Input.LOST: State.DOWN, Input.CLOSE: State.CLOSED},
-    State.UP: {Input.LOST: State.DOWN, Input.CLOSE: State.CLOSED},
-    State.CLOSED: {},
+TRANSITIONS: Mapping[LinkState, Mapping[LinkInput, LinkState]] = {
+    LinkState.DOWN: {LinkInput.CONNECT: LinkState.CONNECTING, LinkInput.CLOSE: LinkState.CLOSED},
+    LinkState.CONNECTING: {
+        LinkInput.ASSOCIATED: LinkState.UP,
+        LinkInput.LOST: LinkState.DOWN,
+        LinkInput.CLOSE: LinkState.CLOSED,
+    },
+    LinkState.UP: {LinkInput.LOST: LinkState.DOWN, LinkInput.CLOSE: LinkState.CLOSED},
+    LinkState.CLOSED: {},
 }
 """An input that is not in here changes nothing."""
 
@@ -88,7 +92,7 @@ class Resolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class QuestionAnswered:
     """The question `number` has its answer."""
 
     number: int
@@ -96,7 +100,7 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class QuestionFailed:
     """The question `number` will not be answered."""
 
     number: int
@@ -110,7 +114,7 @@ class LinkChanged:
     is_up: bool
 
 
-Event = Answered | Failed | LinkChanged
+ClientEvent = QuestionAnswered | QuestionFailed | LinkChanged
 
 
 # The machine
@@ -132,14 +136,14 @@ class _Question:
     answered: bool = False
 
 
-class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
+class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, ClientEvent]):
     """One pool user and the registrar at `registrar`. Starts DOWN, and connects with the first `advance`.
 
     A question waits `timeout_s` for its answer, and asks for `items` pool elements.
     """
 
     def __init__(self, registrar: Endpoint, *, timeout_s: float = 0.3, items: int = MOST_RESOLVED) -> None:
-        super().__init__(State.DOWN, TRANSITIONS)
+        super().__init__(LinkState.DOWN, TRANSITIONS)
         self.problem: str | None = None
         """Why the last association ended or was not set up; None while there is one."""
         self.heard_at_s: float | None = None
@@ -165,11 +169,11 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
     # Wishes of the owner
 
     def resolve(self, handle: bytes, now: float) -> int:
-        """Ask who is in the pool; return the number that its `Answered` or `Failed` will carry.
+        """Ask who is in the pool; return the number that `QuestionAnswered` or `QuestionFailed` will have.
 
         Raise RegistrarUnreachable when there is no association, or too much is unanswered already.
         """
-        if self.state is not State.UP or self._association is None:
+        if self.state is not LinkState.UP or self._association is None:
             raise RegistrarUnreachable(self.problem or "there is no association with the registrar")
         if len(self._unanswered) >= MAX_UNANSWERED:
             raise RegistrarUnreachable(f"{MAX_UNANSWERED} questions are unanswered already")
@@ -183,16 +187,16 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
 
     def report_unreachable(self, handle: bytes, identifier: int) -> None:
         """Tell the registrar that a pool element cannot be reached; without an association, do nothing."""
-        if self.state is State.UP and self._association is not None:
+        if self.state is LinkState.UP and self._association is not None:
             self._actions.append(Send(self._association, EndpointUnreachable(handle, identifier)))
 
     def close(self) -> None:
         """End for good; what is unanswered fails."""
         before = self.state
-        if self._move(Input.CLOSE):
+        if self._move(LinkInput.CLOSE):
             self._timer_s = None
-            if before is not State.DOWN:
-                self._disconnect("closed", was_up=before is State.UP)
+            if before is not LinkState.DOWN:
+                self._disconnect("closed", was_up=before is LinkState.UP)
 
     # Events of the socket
 
@@ -201,7 +205,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
     ) -> None:
         """Take note that the association is up: the only one of its socket, which does not listen."""
         del peer, now, local
-        if self._move(Input.ASSOCIATED):
+        if self._move(LinkInput.ASSOCIATED):
             self._association = association
             self._failures = 0
             self._timer_s = self.problem = None
@@ -211,19 +215,19 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
         self, association: int, now: float, reason: str = "the association with the registrar is lost"
     ) -> None:
         """Take note that the association ended; what is unanswered fails."""
-        if self.state is State.CONNECTING or association == self._association:
+        if self.state is LinkState.CONNECTING or association == self._association:
             self._lose(now, reason)
 
     def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
         """Take note that no association could be set up."""
         del peer
-        if self.state is State.CONNECTING:
+        if self.state is LinkState.CONNECTING:
             self._lose(now, f"cannot connect: {reason}")
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
         """Take a message; what does not come from the registrar or answers nothing is counted and ignored."""
         questions = None
-        if self.state is State.UP and association == self._association:
+        if self.state is LinkState.UP and association == self._association:
             self.heard_at_s = now
             if isinstance(message, HandleResolutionResponse):
                 questions = self._by_handle.get(message.handle)
@@ -262,14 +266,14 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             question = self._awaited.popleft()
             question.awaited = False
             words = f"no answer within {self._timeout_s * 1000:.0f} ms"
-            self._actions.append(Failed(question.number, ResolutionTimeout(words)))
+            self._actions.append(QuestionFailed(question.number, ResolutionTimeout(words)))
             self._forget_finished()
         if self._unanswered and now >= self._unanswered[0].asked_at_s + RESET_AFTER_S:
             self._lose(now, f"the registrar is silent since {RESET_AFTER_S:.0f} s")
         if self._timer_s is not None and now >= self._timer_s:
-            if self.state is State.CONNECTING:
+            if self.state is LinkState.CONNECTING:
                 self._lose(now, "the registrar does not answer")
-            elif self._move(Input.CONNECT):
+            elif self._move(LinkInput.CONNECT):
                 self._timer_s = now + CONNECT_TIMEOUT_S
                 self._actions.append(Connect(self._registrar))
 
@@ -282,8 +286,8 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._unanswered.popleft()
 
     def _lose(self, now: float, reason: str) -> None:
-        was_up = self.state is State.UP
-        if self._move(Input.LOST):
+        was_up = self.state is LinkState.UP
+        if self._move(LinkInput.LOST):
             self.problem = reason
             self._failures += 1
             self._timer_s = now + backoff_s(self._failures, RECONNECT_FIRST_S, RECONNECT_CEILING_S)
@@ -295,7 +299,7 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
         self._actions.append(CloseSocket())
         for question in self._unanswered:
             if question.awaited:
-                self._actions.append(Failed(question.number, RegistrarUnreachable(reason)))
+                self._actions.append(QuestionFailed(question.number, RegistrarUnreachable(reason)))
         self._by_handle.clear()
         self._awaited.clear()
         self._unanswered.clear()
@@ -303,22 +307,24 @@ class RegistrarClientMachine(TableMachine[State, Input, AsapMessage, Event]):
             self._actions.append(LinkChanged(False))
 
 
-def _outcome(question: _Question, message: HandleResolutionResponse, now: float) -> Answered | Failed:
+def _outcome(
+    question: _Question, message: HandleResolutionResponse, now: float
+) -> QuestionAnswered | QuestionFailed:
     """Tell an answer, "no such pool" included, from a refusal."""
     if any(cause.code != CauseCode.UNKNOWN_POOL_HANDLE for cause in message.error):
         words = "; ".join(cause.explain() for cause in message.error)
-        return Failed(question.number, ResolutionRefused(f"the registrar refused: {words}"))
+        return QuestionFailed(question.number, ResolutionRefused(f"the registrar refused: {words}"))
     found = bool(message.pool_elements) and not message.error
     elements = message.pool_elements if found else ()
     resolution = Resolution(
         question.handle, found, message.policy if found else None, elements, question.asked_at_s, now
     )
-    return Answered(question.number, resolution)
+    return QuestionAnswered(question.number, resolution)
 
 
 # The machine on a socket
 
-Answer = Callable[[Resolution | RSerPoolError], None]
+ResolutionCallback = Callable[[Resolution | RSerPoolError], None]
 """Takes the answer to one question, or why there is none; it must not raise."""
 
 
@@ -341,7 +347,7 @@ class RegistrarClient:
     ) -> None:
         self.address = address
         self._machine = RegistrarClientMachine(address.endpoint, timeout_s=timeout_ms / 1000, items=items)
-        self._driver: Driver[AsapMessage, Event] = Driver(
+        self._driver: Driver[AsapMessage, ClientEvent] = Driver(
             self._machine,
             ASAP,
             self._told,
@@ -350,7 +356,7 @@ class RegistrarClient:
             listens=False,
         )
         self._on_link = on_link
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, ResolutionCallback] = {}
         self._connected = asyncio.Event()
 
     @property
@@ -366,7 +372,7 @@ class RegistrarClient:
     @property
     def is_up(self) -> bool:
         """True while there is an association with the registrar."""
-        return self._machine.state is State.UP
+        return self._machine.state is LinkState.UP
 
     @property
     def round_trip_ms(self) -> float | None:
@@ -411,7 +417,7 @@ class RegistrarClient:
         finally:
             self._answers.pop(number, None)
 
-    def ask(self, handle: bytes, answered: Answer) -> int:
+    def ask(self, handle: bytes, answered: ResolutionCallback) -> int:
         """Ask as `resolve` does, and have `answered` called, maybe before this returns the question's number.
 
         Raise RegistrarUnreachable when there is no association, UnsafeMessageError for a handle that must not
@@ -432,11 +438,11 @@ class RegistrarClient:
         self._machine.report_unreachable(handle, identifier)
         self._driver.run()
 
-    def _told(self, event: Event) -> None:
+    def _told(self, event: ClientEvent) -> None:
         match event:
-            case Answered(number, resolution):
+            case QuestionAnswered(number, resolution):
                 self._answer(number, resolution)
-            case Failed(number, error):
+            case QuestionFailed(number, error):
                 self._answer(number, type(error)(f"registrar {self.address}: {error}"))
             case LinkChanged(is_up):
                 if is_up:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar, Protocol, Self, TypeVar
 
-from rserpool.errors import Cause, CauseCode, DecodeError, EncodeError
+from rserpool.errors import CauseCode, DecodeError, EncodeError, ErrorCause
 
 _MESSAGE = struct.Struct(">BBH")
 _PARAMETER = struct.Struct(">HH")
@@ -63,7 +63,7 @@ class UnknownParameter:
         return bool(self.type & 0x4000)
 
 
-class Message(Protocol):
+class WireMessage(Protocol):
     """The interface of a message class for `encode` and `decode`."""
 
     TYPE: ClassVar[int]
@@ -80,10 +80,10 @@ class Message(Protocol):
         """Read a body; raise DecodeError when it is not one of this message."""
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=WireMessage)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: WireMessage) -> bytes:
     """Return header and body of a message. Raises EncodeError above 65535 bytes."""
     flags, parts = message._to_wire()
     body = b"".join(parts) + unknown_parameters(message.unknown)
@@ -104,7 +104,7 @@ def decode(data: bytes, messages: Mapping[int, type[M]]) -> M:
         raise DecodeError(f"message 0x{number:02x} is followed by {len(data) - length} more bytes")
     known = messages.get(number)
     if known is None:
-        cause = Cause(CauseCode.UNRECOGNIZED_MESSAGE, data[:MAX_REPORTED])
+        cause = ErrorCause(CauseCode.UNRECOGNIZED_MESSAGE, data[:MAX_REPORTED])
         raise DecodeError(f"unknown message type 0x{number:02x}", cause)
     return known._from_wire(flags, data[_MESSAGE.size : length])
 
@@ -133,7 +133,7 @@ def split_parameters(data: bytes, start: int = 0) -> Iterator[tuple[int, bytes]]
         if not _PARAMETER.size <= length <= end - position:
             raise DecodeError(
                 f"parameter 0x{parameter_type:04x} says {length} bytes, {end - position} are there",
-                Cause(CauseCode.INVALID_VALUES),
+                ErrorCause(CauseCode.INVALID_VALUES),
             )
         yield parameter_type, data[position + _PARAMETER.size : position + length]
         position += length + -length % 4
@@ -159,7 +159,7 @@ class Parameters:
                 whole = parameter(parameter_type, value)
                 raise DecodeError(
                     f"unexpected parameter 0x{parameter_type:04x}",
-                    Cause(CauseCode.UNRECOGNIZED_PARAMETER, whole) if report else None,
+                    ErrorCause(CauseCode.UNRECOGNIZED_PARAMETER, whole) if report else None,
                 )
         self.unknown = tuple(unknown)
 
@@ -181,7 +181,9 @@ class Parameters:
         """Return the value of a parameter that must be there once."""
         value = self.optional(wanted)
         if value is None:
-            raise DecodeError(f"{ParameterType(wanted).name} is missing", Cause(CauseCode.INVALID_VALUES))
+            raise DecodeError(
+                f"{ParameterType(wanted).name} is missing", ErrorCause(CauseCode.INVALID_VALUES)
+            )
         return value
 
 

@@ -33,7 +33,6 @@ from rserpool import (
     ElementState,
     EndpointKeepAlive,
     LeastUsed,
-    Message,
     Policy,
     PoolElement,
     PoolElementClient,
@@ -44,6 +43,7 @@ from rserpool import (
     ResolutionTimeout,
     RoundRobin,
     RSerPoolError,
+    SctpMessage,
     SctpSocket,
     Transport,
     asap,
@@ -224,7 +224,7 @@ async def tools_find_it(here: PoolAtRegistrars) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
                 received = echo.receive()
-                if isinstance(received, Message) and received.ppid != 11:
+                if isinstance(received, SctpMessage) and received.ppid != 11:
                     echo.send(received.association, received.ppid, received.data)
 
     asyncio.get_running_loop().add_reader(echo.fileno(), answer)

@@ -13,8 +13,8 @@ import pytest
 from rserpool.policies import Priority
 
 from rserpool import (
-    Cause,
     CauseCode,
+    ErrorCause,
     KnownPolicy,
     Policy,
     PoolElement,
@@ -42,7 +42,7 @@ TRANSPORTS = [
     Transport(Protocol.UDP_LITE, 5060, (V4,)),
     Transport(Protocol.DCCP, 5060, (V4,), service_code=0x12345678),
 ]
-CAUSES = (Cause(CauseCode.UNKNOWN_POOL_HANDLE), Cause(CauseCode.SECURITY, b"no"))
+CAUSES = (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE), ErrorCause(CauseCode.SECURITY, b"no"))
 
 
 POLICIES: list[KnownPolicy] = [

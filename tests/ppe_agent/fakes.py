@@ -12,17 +12,17 @@ import pytest
 from ppe_agent.registration import Registration
 
 from rserpool import (
-    Answer,
-    Cause,
     CauseCode,
+    ErrorCause,
     LeastUsed,
-    Message,
     Notification,
     PoolElement,
     Protocol,
     RegistrarAddress,
     RegistrarUnreachable,
     Resolution,
+    ResolutionCallback,
+    SctpMessage,
     ServerKey,
     Transport,
     asap,
@@ -47,11 +47,11 @@ class Stay(PaperSocket):
 
     def __init__(self, network: PaperNetwork, options: dict[str, object]) -> None:
         super().__init__(network, options)
-        self.rejects: tuple[Cause, ...] = ()
+        self.rejects: tuple[ErrorCause, ...] = ()
         """Why the registrar refuses registrations; () while it takes them."""
         self.is_refused = False
         """Whether the registrar does not confirm the deregistration."""
-        self._held: list[Message] | None = None
+        self._held: list[SctpMessage] | None = None
 
     @property
     def messages(self) -> list[asap.AsapMessage]:
@@ -82,11 +82,11 @@ class Stay(PaperSocket):
         for each in held:
             self.deliver(each)
 
-    def deliver(self, what: Message | Notification | OSError) -> None:
-        if isinstance(what, Message):
+    def deliver(self, what: SctpMessage | Notification | OSError) -> None:
+        if isinstance(what, SctpMessage):
             answer = asap.decode(what.data)
             if self.is_refused and isinstance(answer, asap.DeregistrationResponse):
-                refused = replace(answer, error=(Cause(CauseCode.UNKNOWN_POOL_HANDLE),))
+                refused = replace(answer, error=(ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE),))
                 what = replace(what, data=asap.encode(refused))
             if self.rejects and isinstance(answer, asap.RegistrationResponse):
                 rejected = replace(answer, rejected=True, error=self.rejects)
@@ -138,7 +138,7 @@ class FakeRegistrarClient:
 
     def start(self) -> None: ...
 
-    def ask(self, handle: bytes, answered: Answer) -> int:
+    def ask(self, handle: bytes, answered: ResolutionCallback) -> int:
         self.asked.set()
         if self.elements is None:
             raise RegistrarUnreachable("no association")

@@ -15,7 +15,7 @@ from ppe_agent.agent import Agent
 from ppe_agent.metrics import AgentCollector
 from ppe_agent.state import StateDirectory
 
-from rserpool import Cause, CauseCode
+from rserpool import CauseCode, ErrorCause
 from tests.ppe_agent.servers import ended
 from tests.ppe_agent.whole_agent import running, write
 from tests.support.waiting import until_async
@@ -76,7 +76,7 @@ async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing
     async with running(tmp_path, monkeypatch, 5060, 5070) as (agent, pool, _):
         with monkeypatch.context() as disk:
             disk.setattr(os, "fsync", full)
-            pool.stays[0].rejects = (Cause(CauseCode.NON_UNIQUE_PE_IDENTIFIER),)
+            pool.stays[0].rejects = (ErrorCause(CauseCode.NON_UNIQUE_PE_IDENTIFIER),)
             agent._servers.running[0].registration.register_again("")
             await until_async(lambda: agent._describe()["as"][0]["state_problem"] is not None)
             told, other = agent._describe()["as"]

@@ -17,11 +17,11 @@ from structlog.testing import capture_logs
 from structlog.typing import FilteringBoundLogger
 
 from rserpool import (
-    Cause,
     CauseCode,
     ElementEvent,
     ElementEventKind,
     ElementState,
+    ErrorCause,
     PoolElement,
     PoolElementMachine,
     PoolKey,
@@ -107,7 +107,7 @@ async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_tak
             (CauseCode.INCONSISTENT_POLICY, ELEMENT.identifier),
             (CauseCode.NON_UNIQUE_PE_IDENTIFIER, 101),
         ):
-            pool.stays[0].rejects = (Cause(code),)
+            pool.stays[0].rejects = (ErrorCause(code),)
             one.register_again("")
             await settle()
             pool.stays[0].rejects = ()

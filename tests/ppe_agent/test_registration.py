@@ -11,7 +11,7 @@ from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
 from ppe_agent.registration import Registration, is_listed
 from structlog.testing import capture_logs
 
-from rserpool import Cause, CauseCode, ElementState, RegistrarAddress, Resolution
+from rserpool import CauseCode, ElementState, ErrorCause, RegistrarAddress, Resolution
 from tests.ppe_agent.fakes import ELEMENT, OTHER, REGISTRAR, FakeRegistrarClient, PaperPool, running, settle
 from tests.ppe_agent.fakes import pool as pool  # the fixture
 from tests.rserpool.paper_registrars import least_used
@@ -67,7 +67,7 @@ async def test_the_load_of_the_moment_is_registered_and_updated(pool: PaperPool)
 
 async def test_a_registration_says_why_it_is_not_in(pool: PaperPool) -> None:
     async with running() as one:
-        pool.registrars[REGISTRAR.endpoint].rejects = (Cause(CauseCode.INCONSISTENT_POLICY),)
+        pool.registrars[REGISTRAR.endpoint].rejects = (ErrorCause(CauseCode.INCONSISTENT_POLICY),)
         one.want(True)
         await settle()
         assert state_of(one) is ElementState.WAITING

@@ -18,7 +18,7 @@ from rserpool.follower import (
     FollowerState,
     Ownership,
 )
-from rserpool.machine.base import Action, Send
+from rserpool.machine.base import MachineAction, Send
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
 
@@ -56,7 +56,7 @@ class Paper:
         self.machine = FollowedRegistrar(ENDPOINT, OWN, self.ownership)
         self.now = 100.0
         self.association = 0
-        self.actions: list[Action[EnrpMessage, FollowerEvent]] = []
+        self.actions: list[MachineAction[EnrpMessage, FollowerEvent]] = []
 
     def do(self) -> None:
         self.actions += self.machine.take_actions()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from rserpool.element import ElementEvent, ElementEventKind, PoolElementMachine
-from rserpool.errors import Cause, CauseCode
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Send
+from rserpool.errors import CauseCode, ErrorCause
+from rserpool.machine.base import Close, CloseSocket, Connect, MachineAction, Send
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import PoolElement, Protocol, Transport
 from rserpool.policies import LeastUsed
@@ -40,7 +40,7 @@ class PaperRegistrar:
     identifier: int
     dead: bool = False
     frozen: bool = False
-    rejects: tuple[Cause, ...] | None = None
+    rejects: tuple[ErrorCause, ...] | None = None
     pools: dict[bytes, dict[int, PoolElement]] = field(default_factory=dict)
     acknowledged: list[asap.EndpointKeepAliveAck] = field(default_factory=list)
     unread: list[asap.AsapMessage] = field(default_factory=list)
@@ -73,8 +73,8 @@ class PaperRegistrar:
         return [reply for message in unread for reply in self.take(message)]
 
 
-NOT_FOUND = Cause(CauseCode.UNKNOWN_POOL_HANDLE)
-POLICY_MISMATCH = Cause(CauseCode.INCONSISTENT_POLICY)
+NOT_FOUND = ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE)
+POLICY_MISMATCH = ErrorCause(CauseCode.INCONSISTENT_POLICY)
 
 
 class JoinedElement:
@@ -162,7 +162,7 @@ class JoinedElement:
         assert address is not None
         return next(number for number, other in self.associations.items() if other == address.endpoint)
 
-    def _do(self, action: Action[asap.AsapMessage, ElementEvent]) -> None:
+    def _do(self, action: MachineAction[asap.AsapMessage, ElementEvent]) -> None:
         match action:
             case Connect(peer):
                 if self.registrars[peer].dead:
@@ -233,7 +233,7 @@ class JoinedUser:
             self.settle()
         raise AssertionError("the machine asks to be woken without end")
 
-    def _do(self, action: Action[asap.AsapMessage, pool_user.Event]) -> None:
+    def _do(self, action: MachineAction[asap.AsapMessage, pool_user.ClientEvent]) -> None:
         match action:
             case Connect(peer):
                 assert peer == HOME
@@ -249,9 +249,9 @@ class JoinedUser:
                 assert association == self.association
                 for reply in self.registrar.take(over_the_wire(message)):
                     self.user.received(association, over_the_wire(reply), self.now)
-            case pool_user.Answered(number, resolution):
+            case pool_user.QuestionAnswered(number, resolution):
                 self.answers[number] = resolution
-            case pool_user.Failed(number, error):
+            case pool_user.QuestionFailed(number, error):
                 self.answers[number] = error
             case pool_user.LinkChanged(is_up):
                 self.links.append(is_up)

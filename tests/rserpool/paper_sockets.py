@@ -12,9 +12,9 @@ from rserpool.aio.sctp import (
     AssociationFailed,
     AssociationLost,
     AssociationUp,
-    Message,
     Notification,
     PathChanged,
+    SctpMessage,
     SctpUnavailable,
 )
 from rserpool.machine.base import Endpoint
@@ -56,14 +56,14 @@ class PaperSocket:
         self.aborted: list[int] = []
         self.sent: list[bytes] = []
         self.is_full = False
-        self.incoming: deque[Message | Notification | OSError] = deque()
+        self.incoming: deque[SctpMessage | Notification | OSError] = deque()
         self._ours, self._theirs = socket.socketpair()
         self._ours.setblocking(False)
 
     def fileno(self) -> int:
         return self._ours.fileno()
 
-    def deliver(self, what: Message | Notification | OSError) -> None:
+    def deliver(self, what: SctpMessage | Notification | OSError) -> None:
         self.incoming.append(what)
         self._theirs.send(b"!")
 
@@ -96,9 +96,9 @@ class PaperSocket:
         if peer not in self.network.registrars:
             return
         for reply in self.network.registrars[peer].take(asap.decode(data)):
-            self.deliver(Message(association, asap.PPID, asap.encode(reply), peer))
+            self.deliver(SctpMessage(association, asap.PPID, asap.encode(reply), peer))
 
-    def receive(self) -> Message | Notification | None:
+    def receive(self) -> SctpMessage | Notification | None:
         self._ours.recv(1)
         received = self.incoming.popleft()
         if isinstance(received, OSError):

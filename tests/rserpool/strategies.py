@@ -4,7 +4,7 @@ from dataclasses import fields
 from typing import TypeVar
 
 from hypothesis import strategies as st
-from rserpool.errors import Cause
+from rserpool.errors import ErrorCause
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
 from rserpool.wire import ParameterType
 
@@ -62,7 +62,7 @@ pool_elements = st.builds(
     PoolElement, uint32, uint32, uint32, transports, any_policy, st.none() | transports, unknown_parameters
 )
 servers = st.builds(ServerInformation, uint32, transports, unknown_parameters)
-causes = st.builds(Cause, uint16, st.binary(max_size=9))
+causes = st.builds(ErrorCause, uint16, st.binary(max_size=9))
 no_error_or_more = few(causes)
 errors = few(causes, least=1)
 

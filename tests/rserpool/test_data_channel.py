@@ -12,10 +12,10 @@ from rserpool.data_channel import (
     MAX_DATAGRAM_BYTES,
     STREAMS,
     WINDOW_BYTES,
+    ChannelFlow,
     DataMessage,
-    Flow,
+    DataMessageType,
     FlowBroken,
-    Type,
     decode,
     encode,
     way_of,
@@ -26,11 +26,15 @@ from rserpool import Passing
 
 FLOWS = st.integers(0, 2**32 - 1)
 MESSAGES = st.one_of(
-    st.builds(DataMessage, st.just(Type.OPEN), FLOWS, st.integers(1, 65535)),
-    st.builds(DataMessage, st.just(Type.DATA), FLOWS, st.just(0), st.binary(min_size=1, max_size=100)),
-    st.builds(DataMessage, st.sampled_from((Type.END, Type.RESET)), FLOWS),
-    st.builds(DataMessage, st.just(Type.CREDIT), FLOWS, credit=st.integers(0, 2**32 - 1)),
-    st.builds(DataMessage, st.just(Type.DATAGRAM), FLOWS, st.integers(1, 65535), st.binary(max_size=100)),
+    st.builds(DataMessage, st.just(DataMessageType.OPEN), FLOWS, st.integers(1, 65535)),
+    st.builds(
+        DataMessage, st.just(DataMessageType.DATA), FLOWS, st.just(0), st.binary(min_size=1, max_size=100)
+    ),
+    st.builds(DataMessage, st.sampled_from((DataMessageType.END, DataMessageType.RESET)), FLOWS),
+    st.builds(DataMessage, st.just(DataMessageType.CREDIT), FLOWS, credit=st.integers(0, 2**32 - 1)),
+    st.builds(
+        DataMessage, st.just(DataMessageType.DATAGRAM), FLOWS, st.integers(1, 65535), st.binary(max_size=100)
+    ),
 )
 
 
@@ -49,8 +53,11 @@ def test_hostile_bytes_are_refused_or_a_message_with_the_same_bytes(data: bytes)
 
 
 def test_the_bytes_are_those_of_the_documentation() -> None:
-    assert encode(DataMessage(Type.DATAGRAM, 0x01020304, 5060, b"x")) == b"\x01\x06\x13\xc4\x01\x02\x03\x04x"
-    assert encode(DataMessage(Type.CREDIT, 7, credit=65536)) == b"\x01\x05\0\0\0\0\0\x07\0\x01\0\0"
+    assert (
+        encode(DataMessage(DataMessageType.DATAGRAM, 0x01020304, 5060, b"x"))
+        == b"\x01\x06\x13\xc4\x01\x02\x03\x04x"
+    )
+    assert encode(DataMessage(DataMessageType.CREDIT, 7, credit=65536)) == b"\x01\x05\0\0\0\0\0\x07\0\x01\0\0"
 
 
 @pytest.mark.parametrize(
@@ -74,48 +81,48 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
 
 
 def test_a_flow_travels_in_order_in_one_stream_and_datagrams_without_order() -> None:
-    ways = {way_of(DataMessage(kind, 13)) for kind in Type if kind is not Type.DATAGRAM}
+    ways = {way_of(DataMessage(kind, 13)) for kind in DataMessageType if kind is not DataMessageType.DATAGRAM}
     assert ways == {(1 + 13 % STREAMS, False)}
-    assert way_of(DataMessage(Type.DATAGRAM, 13, 5060)) == (0, True)
+    assert way_of(DataMessage(DataMessageType.DATAGRAM, 13, 5060)) == (0, True)
 
 
 def test_credit_is_given_for_what_was_taken_and_more_than_allowed_breaks_the_flow() -> None:
     sent: list[DataMessage] = []
-    flow = Flow(3, sent.append)
-    piece = DataMessage(Type.DATA, 3, data=bytes(MAX_DATA_BYTES))
+    flow = ChannelFlow(3, sent.append)
+    piece = DataMessage(DataMessageType.DATA, 3, data=bytes(MAX_DATA_BYTES))
     for _ in range(WINDOW_BYTES // MAX_DATA_BYTES):
         flow.received(piece)
     assert len(flow.take()) == WINDOW_BYTES
-    assert sent == [DataMessage(Type.CREDIT, 3, credit=WINDOW_BYTES)]
+    assert sent == [DataMessage(DataMessageType.CREDIT, 3, credit=WINDOW_BYTES)]
     for _ in range(WINDOW_BYTES // MAX_DATA_BYTES):
         flow.received(piece)
     with pytest.raises(FlowBroken, match="more than was allowed"):
-        flow.received(DataMessage(Type.DATA, 3, data=b"x"))
+        flow.received(DataMessage(DataMessageType.DATA, 3, data=b"x"))
 
 
 def test_sent_bytes_use_room_and_credit_gives_it_back() -> None:
-    flow = Flow(3, lambda message: None)
+    flow = ChannelFlow(3, lambda message: None)
     flow.push(bytes(1000))
     assert flow.room == WINDOW_BYTES - 1000
-    flow.received(DataMessage(Type.CREDIT, 3, credit=1000))
+    flow.received(DataMessage(DataMessageType.CREDIT, 3, credit=1000))
     assert flow.room == WINDOW_BYTES
     with pytest.raises(FlowBroken, match="more credit"):
-        flow.received(DataMessage(Type.CREDIT, 3, credit=1))
+        flow.received(DataMessage(DataMessageType.CREDIT, 3, credit=1))
 
 
-@pytest.mark.parametrize("kind", [Type.OPEN, Type.DATA])
-def test_a_flow_that_ended_takes_no_more(kind: Type) -> None:
-    flow = Flow(3, lambda message: None)
-    flow.received(DataMessage(Type.END, 3))
+@pytest.mark.parametrize("kind", [DataMessageType.OPEN, DataMessageType.DATA])
+def test_a_flow_that_ended_takes_no_more(kind: DataMessageType) -> None:
+    flow = ChannelFlow(3, lambda message: None)
+    flow.received(DataMessage(DataMessageType.END, 3))
     assert flow.has_ended
     with pytest.raises(FlowBroken) as broken:
-        flow.received(DataMessage(kind, 3, 1 if kind is Type.OPEN else 0, b"x"))
+        flow.received(DataMessage(kind, 3, 1 if kind is DataMessageType.OPEN else 0, b"x"))
     assert not broken.value.is_told
 
 
 def test_a_reset_needs_no_answer() -> None:
     with pytest.raises(FlowBroken) as broken:
-        Flow(3, lambda message: None).received(DataMessage(Type.RESET, 3))
+        ChannelFlow(3, lambda message: None).received(DataMessage(DataMessageType.RESET, 3))
     assert broken.value.is_told
 
 
@@ -135,7 +142,7 @@ def test_connection_through_which_nothing_passes_is_reset_and_leaves_no_task() -
         await asyncio.sleep(0)
         return sent, await asyncio.to_thread(theirs.recv, 1), len(asyncio.all_tasks()) - 1
 
-    assert asyncio.run(scenario()) == ([DataMessage(Type.RESET, 7)], b"", 0)
+    assert asyncio.run(scenario()) == ([DataMessage(DataMessageType.RESET, 7)], b"", 0)
 
 
 def test_connection_that_breaks_leaves_no_task() -> None:
@@ -144,7 +151,7 @@ def test_connection_that_breaks_leaves_no_task() -> None:
 
         def send(message: DataMessage) -> bool:
             sent.append(message)
-            return message.type is not Type.DATA
+            return message.type is not DataMessageType.DATA
 
         ours, theirs = socket.socketpair()
         theirs.sendall(b"there is no room for this")
@@ -154,4 +161,4 @@ def test_connection_that_breaks_leaves_no_task() -> None:
         theirs.close()
         return sent[1:], len(asyncio.all_tasks()) - 1
 
-    assert asyncio.run(scenario()) == ([DataMessage(Type.RESET, 7)], 0)
+    assert asyncio.run(scenario()) == ([DataMessage(DataMessageType.RESET, 7)], 0)

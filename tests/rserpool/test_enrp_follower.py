@@ -17,7 +17,7 @@ from rserpool.enrp import (
     TakeoverServer,
     UpdateAction,
 )
-from rserpool.errors import Cause, CauseCode
+from rserpool.errors import CauseCode, ErrorCause
 from rserpool.follower import (
     ASK_SILENT_AFTER_S,
     CONNECT_TIMEOUT_S,
@@ -525,7 +525,7 @@ def test_any_message_of_the_registrar_ends_its_silence(
 def test_an_error_breaks_no_silence(joined: Timed) -> None:
     heard_s = joined.now
     joined.run(3)
-    joined.hear(enrp.EnrpError(REGISTRAR, OWN, (Cause(CauseCode.UNKNOWN_POOL_HANDLE),)))
+    joined.hear(enrp.EnrpError(REGISTRAR, OWN, (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE),)))
     joined.run(20)
     assert joined.asked() == [heard_s + ASK_SILENT_AFTER_S]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
-from rserpool.errors import Cause, CauseCode, EncodeError, RegistrationRejected, RSerPoolError
+from rserpool.errors import CauseCode, EncodeError, ErrorCause, RegistrationRejected, RSerPoolError
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 from rserpool.policies import LeastUsed, Policy, RoundRobin, UnknownPolicy, WeightedRandom
 
@@ -34,7 +34,7 @@ OUT_OF_RANGE: dict[str, Callable[[], bytes]] = {
     "items": lambda: asap.encode(asap.HandleResolution(b"P", items=-1)),
     "handle": lambda: asap.encode(asap.HandleResolution(b"P" * 65532)),
     "message": lambda: asap.encode(asap.HandleResolution(b"P" * 65528)),
-    "cause": lambda: asap.encode(asap.AsapError((Cause(65536),))),
+    "cause": lambda: asap.encode(asap.AsapError((ErrorCause(65536),))),
     "checksum": lambda: enrp.encode(enrp.Presence(1, 2, 65536, ServerInformation(1, SCTP))),
     "sender": lambda: enrp.encode(enrp.ListRequest(-1, 2)),
 }
@@ -56,15 +56,15 @@ def test_the_longest_message_fits() -> None:
 
 @pytest.mark.parametrize("code", [*CauseCode, 0x100A, 0x100B, *range(0xF000, 0xF009)])
 def test_causes_are_explained_with_their_code(code: int) -> None:
-    words = Cause(code).explain()
+    words = ErrorCause(code).explain()
     assert f"0x{code:04x}" in words
     assert "unknown cause" not in words
 
 
 def test_unknown_causes_show_what_came_with_them() -> None:
-    assert Cause(0x4242, b"\x01\x02").explain() == "unknown cause (cause 0x4242: 0102)"
+    assert ErrorCause(0x4242, b"\x01\x02").explain() == "unknown cause (cause 0x4242: 0102)"
 
 
 def test_a_rejection_says_why() -> None:
-    assert "policy" in str(RegistrationRejected([Cause(CauseCode.INCONSISTENT_POLICY)]))
+    assert "policy" in str(RegistrationRejected([ErrorCause(CauseCode.INCONSISTENT_POLICY)]))
     assert "no reason" in str(RegistrationRejected([]))

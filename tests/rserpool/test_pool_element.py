@@ -21,7 +21,7 @@ from rserpool.element import (
     ElementState,
     PoolElementMachine,
 )
-from rserpool.errors import Cause, CauseCode
+from rserpool.errors import CauseCode, ErrorCause
 from rserpool.machine.base import Connect
 from rserpool.machine.registrar_choice import DISTRUST_FIRST_S, preference
 
@@ -187,7 +187,7 @@ def test_an_error_in_reply_to_a_registration_is_a_rejection() -> None:
         registrar.frozen = True
     joined.start()
     (association,) = joined.associations
-    joined.receive(association, asap.AsapError((Cause(CauseCode.INVALID_VALUES),)))
+    joined.receive(association, asap.AsapError((ErrorCause(CauseCode.INVALID_VALUES),)))
     assert joined.machine.state is ElementState.WAITING
     assert "invalid" in joined.events[0].detail
 
@@ -417,7 +417,9 @@ FIRST, SECOND = 1, 2
 """Associations with the first registrar of the order, and with the second (set up by that)."""
 
 ACCEPTED = asap.RegistrationResponse(HANDLE, ELEMENT.identifier)
-REJECTED = asap.RegistrationResponse(HANDLE, ELEMENT.identifier, True, (Cause(CauseCode.LACK_OF_RESOURCES),))
+REJECTED = asap.RegistrationResponse(
+    HANDLE, ELEMENT.identifier, True, (ErrorCause(CauseCode.LACK_OF_RESOURCES),)
+)
 
 
 class Observed(PoolElementMachine):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from ipaddress import ip_address
 
 import pytest
-from rserpool.aio.sctp import AssociationRestarted, Message
+from rserpool.aio.sctp import AssociationRestarted, SctpMessage
 from rserpool.element import (
     RESPONSE_TIMEOUT_S,
     ElementEvent,
@@ -133,7 +133,7 @@ class TestElement:
         sock = network.open_sockets[0]
         sock.associations[9] = new_home.endpoint
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
-        sock.deliver(Message(9, asap.PPID, keep_alive, new_home.endpoint))
+        sock.deliver(SctpMessage(9, asap.PPID, keep_alive, new_home.endpoint))
         await until_async(lambda: element.registrar == new_home and element.home_registrar == 0x222)
         assert network.registrars[new_home.endpoint].acknowledged
 
@@ -147,7 +147,7 @@ class TestElement:
         sock.other_addresses[2] = [new_home.endpoint]
         assert sock.associate(second_address) == 2
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
-        sock.deliver(Message(2, asap.PPID, keep_alive, second_address))
+        sock.deliver(SctpMessage(2, asap.PPID, keep_alive, second_address))
         await until_async(lambda: element.registrar == new_home)
 
     @pytest.fixture
@@ -159,7 +159,7 @@ class TestElement:
         assert sock.associate(STRANGER) == 2
         keep_alive = asap.encode(asap.EndpointKeepAlive(0x222, HANDLE, ELEMENT.identifier, True))
         # The packet's source is forged: whoever knows the association can do that.
-        sock.deliver(Message(2, asap.PPID, keep_alive, registrar.endpoint))
+        sock.deliver(SctpMessage(2, asap.PPID, keep_alive, registrar.endpoint))
         return registrar
 
     async def test_an_address_that_is_only_listed_makes_nobody_a_registrar(
@@ -207,7 +207,7 @@ class TestElement:
         sock = network.open_sockets[0]
         for _ in range(3):  # keep-alives come before it
             keep_alive = asap.encode(asap.EndpointKeepAlive(0x100, HANDLE, ELEMENT.identifier, False))
-            sock.deliver(Message(1, asap.PPID, keep_alive, home.endpoint))  # type: ignore[union-attr]
+            sock.deliver(SctpMessage(1, asap.PPID, keep_alive, home.endpoint))  # type: ignore[union-attr]
         element.update_policy(least_used(0.5))
         time.sleep(RESPONSE_TIMEOUT_S + 0.1)  # noqa: ASYNC251 - longer than the element is patient
         await until_async(lambda: element.state is not ElementState.RENEWING)

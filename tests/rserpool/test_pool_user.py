@@ -3,8 +3,8 @@
 import itertools
 
 import pytest
-from rserpool.errors import Cause, CauseCode, RegistrarUnreachable, ResolutionTimeout
-from rserpool.user import Input, RegistrarClientMachine, Resolution, State
+from rserpool.errors import CauseCode, ErrorCause, RegistrarUnreachable, ResolutionTimeout
+from rserpool.user import LinkInput, LinkState, RegistrarClientMachine, Resolution
 
 from rserpool import asap
 from rserpool import user as pool_user
@@ -87,7 +87,7 @@ def test_no_such_pool_is_an_answer(joined: JoinedUser) -> None:
 def test_a_refusal_for_another_reason_is_not_absence(joined: JoinedUser) -> None:
     joined.registrar.frozen = True
     number = joined.ask()
-    joined.receive(asap.HandleResolutionResponse(HANDLE, error=(Cause(CauseCode.LACK_OF_RESOURCES),)))
+    joined.receive(asap.HandleResolutionResponse(HANDLE, error=(ErrorCause(CauseCode.LACK_OF_RESOURCES),)))
     answer = joined.answers[number]
     assert isinstance(answer, ResolutionTimeout)
     assert "out of resources" in str(answer)
@@ -197,10 +197,10 @@ def test_connects_again_with_growing_pauses_up_to_a_second() -> None:
     assert pauses[4:] == [pytest.approx(1.0)] * len(pauses[4:])
     joined.registrar.dead = False
     joined.run(1)
-    assert joined.user.state is State.UP
+    assert joined.user.state is LinkState.UP
     joined.lose()
     joined.run(0.11)
-    assert joined.user.state is State.UP, "a success starts the pauses anew"
+    assert joined.user.state is LinkState.UP, "a success starts the pauses anew"
 
 
 def test_tells_when_the_association_comes_and_goes_and_why(joined: JoinedUser) -> None:
@@ -251,35 +251,35 @@ def test_closed_is_closed(joined: JoinedUser) -> None:
     joined.lose()
     joined.receive(found())
     joined.run(10)
-    assert joined.user.state is State.CLOSED
+    assert joined.user.state is LinkState.CLOSED
     assert joined.connects == [100.0]
 
 
-def in_state(state: State) -> RegistrarClientMachine:
+def in_state(state: LinkState) -> RegistrarClientMachine:
     user = RegistrarClientMachine(HOME)
-    if state is State.CLOSED:
+    if state is LinkState.CLOSED:
         user.close()
-    elif state is not State.DOWN:
+    elif state is not LinkState.DOWN:
         user.advance(0.0)
-        if state is State.UP:
+        if state is LinkState.UP:
             user.associated(1, HOME, 0.0)
     user.take_actions()
     assert user.state is state
     return user
 
 
-@pytest.mark.parametrize("what", Input)
-@pytest.mark.parametrize("state", State)
-def test_the_table_holds(state: State, what: Input) -> None:
+@pytest.mark.parametrize("what", LinkInput)
+@pytest.mark.parametrize("state", LinkState)
+def test_the_table_holds(state: LinkState, what: LinkInput) -> None:
     """Every input in every state: either the table's transition, or nothing happens at all."""
     user = in_state(state)
-    if what is Input.CONNECT:
+    if what is LinkInput.CONNECT:
         user.advance(0.0)
     else:
         {
-            Input.ASSOCIATED: lambda: user.associated(1, HOME, 0.0),
-            Input.LOST: lambda: user.lost(1, 0.0),
-            Input.CLOSE: user.close,
+            LinkInput.ASSOCIATED: lambda: user.associated(1, HOME, 0.0),
+            LinkInput.LOST: lambda: user.lost(1, 0.0),
+            LinkInput.CLOSE: user.close,
         }[what]()
     expected = pool_user.TRANSITIONS[state].get(what)
     assert user.state is (expected or state)

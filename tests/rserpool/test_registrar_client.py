@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import pytest
 from rserpool.aio import driver
 from rserpool.aio.driver import ASAP, DeadlineTimer, MessageEndpoint
-from rserpool.aio.sctp import Message, SctpUnavailable
+from rserpool.aio.sctp import SctpMessage, SctpUnavailable
 from rserpool.errors import RegistrarUnreachable, ResolutionTimeout, UnsafeMessageError
 from rserpool.parameters import Protocol, Transport
 from rserpool.user import RegistrarClient
@@ -87,7 +87,7 @@ class TestClient:
         await asyncio.sleep(0)
         for reply in registrar.thaw():
             data = asap.encode(reply)
-            network.open_sockets[0].deliver(Message(1, asap.PPID, data, HOME.endpoint))
+            network.open_sockets[0].deliver(SctpMessage(1, asap.PPID, data, HOME.endpoint))
         assert (await question).asked_at_s >= asked_at_s
 
     @pytest.mark.parametrize("handle", [b"", b"x" * 33])
@@ -137,8 +137,8 @@ class TestClient:
             (99, b"?"),
             (asap.PPID, b"\0" * 70),
         ):
-            sock.deliver(Message(1, ppid, data, HOME.endpoint))
-        sock.deliver(Message(77, asap.PPID, asap.encode(asap.ServerAnnounce(1)), ("192.0.2.1", 1)))
+            sock.deliver(SctpMessage(1, ppid, data, HOME.endpoint))
+        sock.deliver(SctpMessage(77, asap.PPID, asap.encode(asap.ServerAnnounce(1)), ("192.0.2.1", 1)))
         assert not (await client.resolve(HANDLE)).found
 
     async def test_messages_of_another_association_or_protocol_are_no_answer(
@@ -149,7 +149,7 @@ class TestClient:
         await asyncio.sleep(0)
         found = asap.encode(asap.HandleResolutionResponse(HANDLE, ELEMENT.policy, (ELEMENT,)))
         for association, ppid in ((77, asap.PPID), (1, enrp.PPID)):
-            network.open_sockets[0].deliver(Message(association, ppid, found, HOME.endpoint))
+            network.open_sockets[0].deliver(SctpMessage(association, ppid, found, HOME.endpoint))
         with pytest.raises(ResolutionTimeout):
             await question
 

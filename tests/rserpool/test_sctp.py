@@ -14,7 +14,7 @@ from rserpool.aio.sctp import (
     AssociationLost,
     AssociationRestarted,
     AssociationUp,
-    Message,
+    SctpMessage,
     SctpSocket,
     SctpUnavailable,
     parse_notification,
@@ -166,7 +166,7 @@ def received(
 
 def test_a_message_is_received_with_association_protocol_and_peer(kernel: PaperKernel) -> None:
     kernel.incoming.append(received(b"hello"))
-    assert SctpSocket().receive() == Message(7, 11, b"hello", PEER)
+    assert SctpSocket().receive() == SctpMessage(7, 11, b"hello", PEER)
 
 
 def test_puts_pieces_together_for_each_association(kernel: PaperKernel) -> None:
@@ -180,8 +180,8 @@ def test_puts_pieces_together_for_each_association(kernel: PaperKernel) -> None:
     assert [sock.receive() for _ in range(4)] == [
         None,
         None,
-        Message(7, 11, b"hello", PEER),
-        Message(8, 11, b"xyz", PEER),
+        SctpMessage(7, 11, b"hello", PEER),
+        SctpMessage(8, 11, b"xyz", PEER),
     ]
 
 
@@ -193,7 +193,7 @@ def test_an_endless_message_takes_no_endless_memory(kernel: PaperKernel) -> None
     assert sum(len(each) for each in sock._partial.values()) <= sctp.MAX_MESSAGE_BYTES + 1
     kernel.incoming += [received(b"end"), received(b"next")]
     assert sock.receive() is None
-    assert sock.receive() == Message(7, 11, b"next", PEER)
+    assert sock.receive() == SctpMessage(7, 11, b"next", PEER)
 
 
 def test_half_a_message_of_an_ended_association_is_forgotten(kernel: PaperKernel) -> None:
@@ -201,7 +201,7 @@ def test_half_a_message_of_an_ended_association_is_forgotten(kernel: PaperKernel
     kernel.incoming += [received(b"he", is_end=False), received(b"new")]
     sock.receive()
     sock.forget(7)
-    assert sock.receive() == Message(7, 11, b"new", PEER)
+    assert sock.receive() == SctpMessage(7, 11, b"new", PEER)
 
 
 def test_the_end_of_the_socket_is_an_error_not_a_loop(kernel: PaperKernel) -> None:

@@ -4,7 +4,7 @@ import json
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from rserpool.errors import Cause
+from rserpool.errors import ErrorCause
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
 from rserpool.policies import (
     LeastUsed,
@@ -54,7 +54,7 @@ def registered(handle: bytes, policy: Policy) -> asap.Registration:
 
 
 def rejected(code: int) -> asap.RegistrationResponse:
-    return asap.RegistrationResponse(b"V", 0xBAD, rejected=True, error=(Cause(code),))
+    return asap.RegistrationResponse(b"V", 0xBAD, rejected=True, error=(ErrorCause(code),))
 
 
 def registrar(identifier: int) -> ServerInformation:
@@ -69,7 +69,7 @@ EXPECTED: dict[str, asap.AsapMessage | enrp.EnrpMessage] = {
     "asap_registration_native_sctp_leastused": asap.Registration(b"P1", p1(1, NOBODY)),
     "asap_registration_response_ok": asap.RegistrationResponse(b"P1", 0xA001),
     "asap_registration_response_reject_ctrlch": asap.RegistrationResponse(
-        b"EchoPool", 0xC0DE, rejected=True, error=(Cause(8),)
+        b"EchoPool", 0xC0DE, rejected=True, error=(ErrorCause(8),)
     ),
     "asap_handle_resolution_128items": asap.HandleResolution(b"P1", items=128),
     "asap_handle_resolution_plain": asap.HandleResolution(b"big", items=None),
@@ -83,7 +83,7 @@ EXPECTED: dict[str, asap.AsapMessage | enrp.EnrpMessage] = {
     "asap_registration_policy_WRAND": registered(b"polWRAND", WeightedRandom(0)),
     "asap_registration_policy_PLU": registered(b"polPLU", PriorityLeastUsed(0.0, load(0x100))),
     "asap_registration_policy_RLU": registered(b"polRLU", RandomizedLeastUsed(0.0)),
-    "asap_handle_resolution_response_notfound": asap.HandleResolutionResponse(b"P", error=(Cause(9),)),
+    "asap_handle_resolution_response_notfound": asap.HandleResolutionResponse(b"P", error=(ErrorCause(9),)),
     "asap_endpoint_keepalive": asap.EndpointKeepAlive(R1, b"web", 0x7357),
     "asap_endpoint_keepalive_H": asap.EndpointKeepAlive(R3, b"P", 0xA008, home=True),
     "asap_endpoint_keepalive_ack": asap.EndpointKeepAliveAck(b"web", 0x7357),
@@ -109,8 +109,8 @@ EXPECTED: dict[str, asap.AsapMessage | enrp.EnrpMessage] = {
     "enrp_init_takeover": enrp.InitTakeover(R3, R2, R1),
     "enrp_init_takeover_ack": enrp.InitTakeoverAck(R2, R3, R1),
     "enrp_takeover_server": enrp.TakeoverServer(R3, R2, R1),
-    "asap_error_unknown_policy": asap.AsapError((Cause(0x100B),)),
-    "asap_error_unknown_tlv_0x4777": asap.AsapError((Cause(3, bytes.fromhex("477700087a7a7a7a")),)),
+    "asap_error_unknown_policy": asap.AsapError((ErrorCause(0x100B),)),
+    "asap_error_unknown_tlv_0x4777": asap.AsapError((ErrorCause(3, bytes.fromhex("477700087a7a7a7a")),)),
     UNSAFE: asap.HandleResolution(b"H" * 33, items=128),
     "asap_reg_reject_policy_mismatch": rejected(5),
     "asap_reg_reject_wrong_transport": rejected(0x100A),

@@ -16,9 +16,9 @@ from rserpool import (
     AssociationLost,
     AssociationUp,
     EndpointKeepAlive,
-    Message,
     Registration,
     RegistrationResponse,
+    SctpMessage,
     SctpSocket,
     asap,
 )
@@ -50,7 +50,7 @@ def main(own: str, claimed: str, target: str, port: str, handle: str, identifier
                     print("associated", flush=True)
                 case AssociationLost(association):
                     associations.discard(association)
-                case Message(association, _, data):
+                case SctpMessage(association, _, data):
                     message = asap.decode(data)
                     if isinstance(message, Registration):
                         print("registration", flush=True)

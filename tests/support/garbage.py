@@ -14,9 +14,9 @@ from ipaddress import ip_address
 from rserpool import (
     AssociationUp,
     LeastUsed,
-    Message,
     PoolElement,
     Protocol,
+    SctpMessage,
     SctpSocket,
     Transport,
     asap,
@@ -85,7 +85,7 @@ def main(address: str, port: str, handle: str) -> None:
         select.select([listener], [], [])
         with contextlib.suppress(OSError):
             came = listener.receive()
-            if not isinstance(came, AssociationUp | Message):
+            if not isinstance(came, AssociationUp | SctpMessage):
                 continue
             for message in mutated([*seeds, *enrp_seeds()], draw.randrange(1, 4), draw):
                 listener.send(came.association, draw.choice((11, 11, 11, 12, 0, 0xFFFFFFFF)), message)

@@ -36,8 +36,8 @@ from rserpool import (
     MOST_RESOLVED,
     AssociationLost,
     AssociationUp,
-    Cause,
     CauseCode,
+    ErrorCause,
     HandleResolution,
     HandleResolutionResponse,
     HandleTableRequest,
@@ -146,7 +146,7 @@ class LyingRegistrar:
         if not isinstance(message, HandleResolution):
             return
         elements = tuple(self._pools.get(message.handle, ())[:MOST_RESOLVED])
-        error = () if elements else (Cause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
+        error = () if elements else (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
         policy = LeastUsed(0.0) if elements else None
         self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
 

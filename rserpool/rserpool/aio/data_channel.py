@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from rserpool.aio.driver import Codec, MessageEndpoint
+from rserpool.aio.driver import MessageCodec, MessageEndpoint
 from rserpool.aio.sctp import (
     AssociationLost,
     AssociationRestarted,
@@ -17,17 +17,17 @@ from rserpool.aio.sctp import (
 from rserpool.data_channel import (
     MAX_DATA_BYTES,
     PPID,
+    ChannelFlow,
     DataMessage,
-    Flow,
+    DataMessageType,
     FlowBroken,
-    Type,
     decode,
     encode,
     way_of,
 )
+from rserpool.machine.base import Endpoint
 
-Endpoint = tuple[str, int]
-DATA: Final[Codec[DataMessage]] = Codec(PPID, encode, decode, way_of)
+DATA: Final[MessageCodec[DataMessage]] = MessageCodec(PPID, encode, decode, way_of)
 _Key = tuple[int, int]
 FLUSH_S: Final = 30.0
 """The time that a program has to take the last bytes of a connection that ended in order."""
@@ -91,9 +91,9 @@ class DataChannels:
 
     def _take(self, association: int, message: DataMessage, peer: Endpoint) -> None:
         passing = self._flows.get((association, message.flow))
-        if passing is not None and message.type is not Type.DATAGRAM:
+        if passing is not None and message.type is not DataMessageType.DATAGRAM:
             passing.received(message)
-        elif message.type in (Type.OPEN, Type.DATAGRAM):
+        elif message.type in (DataMessageType.OPEN, DataMessageType.DATAGRAM):
             self._on_message(association, message, peer)
 
     def _changed(self, notification: Notification) -> None:
@@ -119,7 +119,7 @@ class Passing:
     def __init__(self, number: int, send: Callable[[DataMessage], bool]) -> None:
         self.when_done: Callable[[], object] = lambda: None
         self._send = send
-        self._flow = Flow(number, self._send_or_break)
+        self._flow = ChannelFlow(number, self._send_or_break)
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
@@ -193,7 +193,7 @@ class Passing:
     def _tell(self) -> None:
         """Tell the other side, unless it knows; the number is free again."""
         if self._broken is not None and not self._broken.is_told:
-            self._send(DataMessage(Type.RESET, self._flow.number))
+            self._send(DataMessage(DataMessageType.RESET, self._flow.number))
         self.when_done()
 
     async def _to_flow(self, reader: asyncio.StreamReader) -> None:

@@ -19,9 +19,9 @@ from rserpool.aio.sctp import (
     AssociationLost,
     AssociationRestarted,
     AssociationUp,
-    Message,
     Notification,
     PathChanged,
+    SctpMessage,
     SctpSocket,
     SctpUnavailable,
 )
@@ -29,7 +29,7 @@ from rserpool.asap import AsapMessage
 from rserpool.data_channel import DataMessage
 from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
-from rserpool.machine.base import Action, Close, CloseSocket, Connect, Endpoint, Machine, Send
+from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Machine, MachineAction, Send
 from rserpool.machine.peer_identity import PeerIdentities
 from rserpool.rspregistrar import check_safe
 
@@ -56,7 +56,7 @@ _Way = tuple[int, bool] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Codec(Generic[M]):
+class MessageCodec(Generic[M]):
     """How one protocol's messages travel; `encode` raises UnsafeMessageError for what must not be sent.
 
     `way` says of a message by which stream it goes, and whether unordered. Default: stream 0, in order.
@@ -90,8 +90,8 @@ def _decode_asap(data: bytes) -> AsapMessage:
     return _kept_message(data) if len(data) <= _MOST_KEPT_BYTES else asap.decode(data)
 
 
-ASAP: Codec[AsapMessage] = Codec(asap.PPID, _encode_asap, _decode_asap)
-ENRP: Codec[EnrpMessage] = Codec(enrp.PPID, _safe_enrp, enrp.decode)
+ASAP: MessageCodec[AsapMessage] = MessageCodec(asap.PPID, _encode_asap, _decode_asap)
+ENRP: MessageCodec[EnrpMessage] = MessageCodec(enrp.PPID, _safe_enrp, enrp.decode)
 
 
 # Messages over a socket
@@ -105,7 +105,7 @@ class MessageEndpoint(Generic[M]):
 
     def __init__(
         self,
-        codec: Codec[M],
+        codec: MessageCodec[M],
         sock: SctpSocket,
         *,
         on_message: Callable[[int, M, Endpoint], None],
@@ -228,14 +228,14 @@ class MessageEndpoint(Generic[M]):
                 self.close()
                 self._on_dead(str(problem))
                 return
-            if isinstance(received, Message):
+            if isinstance(received, SctpMessage):
                 self._take(received)
             elif received is not None:
                 if isinstance(received, AssociationLost):
                     self._socket.forget(received.association)
                 self._on_notification(received)
 
-    def _take(self, received: Message) -> None:
+    def _take(self, received: SctpMessage) -> None:
         if received.ppid != self._codec.ppid:
             self.undecodable += 1
             return
@@ -294,7 +294,7 @@ class Driver(Generic[M, E]):
     def __init__(
         self,
         machine: Machine[M, E],
-        codec: Codec[M],
+        codec: MessageCodec[M],
         on_event: Callable[[E], None],
         *,
         registrars: Iterable[Endpoint],
@@ -363,7 +363,7 @@ class Driver(Generic[M, E]):
 
     # Actions of the machine
 
-    def _do(self, action: Action[M, E]) -> None:
+    def _do(self, action: MachineAction[M, E]) -> None:
         match action:
             case Connect(peer):
                 self._connect(peer)

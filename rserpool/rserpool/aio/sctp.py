@@ -198,7 +198,7 @@ class SctpUnavailable(RSerPoolError):  # noqa: N818 - reads as a state, and is o
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SctpMessage:
     """One user message, whole."""
 
     association: int
@@ -259,7 +259,7 @@ _TYPE_PATH_CHANGE = 0x8002
 _TYPE_SHUTDOWN = 0x8005
 
 
-class _Change(IntEnum):
+class _AssociationChange(IntEnum):
     UP = 0
     LOST = 1
     RESTARTED = 2
@@ -280,15 +280,15 @@ def parse_notification(data: bytes, peer: Endpoint) -> Notification | None:
         return None
     _, _, _, state, _, _, _, association = _ASSOCIATION_CHANGE.unpack_from(data)
     match state:
-        case _Change.UP:
+        case _AssociationChange.UP:
             return AssociationUp(association, peer)
-        case _Change.LOST:
+        case _AssociationChange.LOST:
             return AssociationLost(association, peer, "the association broke")
-        case _Change.RESTARTED:
+        case _AssociationChange.RESTARTED:
             return AssociationRestarted(association, peer)
-        case _Change.SHUT_DOWN:
+        case _AssociationChange.SHUT_DOWN:
             return AssociationLost(association, peer, "the association was closed")
-        case _Change.CANNOT_START:
+        case _AssociationChange.CANNOT_START:
             return AssociationFailed(association, peer)
     return None
 
@@ -375,7 +375,7 @@ class SctpSocket:
         with contextlib.suppress(OSError):
             self._socket.sendmsg([], [(SOL_SCTP, SNDINFO, info)])
 
-    def receive(self) -> Message | Notification | None:
+    def receive(self) -> SctpMessage | Notification | None:
         """Return what came next; None when it is of no interest, or not whole yet.
 
         Raise BlockingIOError when there is nothing, any other OSError when the socket itself is broken.
@@ -390,7 +390,7 @@ class SctpSocket:
             if level == SOL_SCTP and kind == RCVINFO and len(value) >= RCVINFO_BYTES:
                 association, ppid = unpack_receive_info(value)
                 whole = self._collect(association, data, is_end=bool(flags & socket.MSG_EOR))
-                return None if whole is None else Message(association, ppid, whole, peer)
+                return None if whole is None else SctpMessage(association, ppid, whole, peer)
         return None
 
     def _collect(self, association: int, data: bytes, *, is_end: bool) -> bytes | None:

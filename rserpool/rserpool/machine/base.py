@@ -49,7 +49,7 @@ class CloseSocket:
     """Close the socket with all its associations, whose ends are not told any more."""
 
 
-Action: TypeAlias = Connect | Send[M] | Close | CloseSocket | E
+MachineAction: TypeAlias = Connect | Send[M] | Close | CloseSocket | E
 """An event among the actions is for the owner, in this place of the order."""
 
 
@@ -60,7 +60,7 @@ class Machine(Protocol[M, E]):
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
 
-    def take_actions(self) -> list[Action[M, E]]:
+    def take_actions(self) -> list[MachineAction[M, E]]:
         """Return what is to be done, in order, and forget it."""
 
     def advance(self, now: float) -> None:
@@ -91,9 +91,9 @@ class TableMachine(Generic[S, I, M, E]):
     def __init__(self, start: S, transitions: Mapping[S, Mapping[I, S]]) -> None:
         self.state = start
         self._transitions = transitions
-        self._actions: list[Action[M, E]] = []
+        self._actions: list[MachineAction[M, E]] = []
 
-    def take_actions(self) -> list[Action[M, E]]:
+    def take_actions(self) -> list[MachineAction[M, E]]:
         """Return what is to be done, in order, and forget it."""
         actions, self._actions = self._actions, []
         return actions
