@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
-from daemon_kit.control import Command, ControlError, ControlServer
+from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import (
@@ -148,9 +148,9 @@ class Backend:
             config.admin.socket,
             {
                 "status": self._tell_status,
-                "reload": Command(self._tell_reload, {"force": bool}),
-                "forget": Command(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
-                "reloaded": Command(self._tell_reloaded, {"number": int}),
+                "reload": ControlCommand(self._tell_reload, {"force": bool}),
+                "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
+                "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
             },
         )
         self.admin: AdminServer | None = None

@@ -19,7 +19,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from daemon_kit.unix_listener import SOCKET_STAYS, listen_at
 
-Handler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+CommandHandler = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
@@ -32,10 +32,10 @@ class ControlError(Exception):
 
 
 @dataclass(frozen=True)
-class Command:
+class ControlCommand:
     """A command that takes keys, with the type of each key's value. Null is the same as no key."""
 
-    handler: Handler
+    handler: CommandHandler
     keys: Mapping[str, type] = field(default_factory=dict)
 
 
@@ -43,15 +43,15 @@ class ControlServer:
     """Answers commands on the unix socket `path`; only owner and group may connect (`mode`).
 
     `commands` maps the command's name to a coroutine function that takes the whole request and returns the
-    result, or raises ControlError. A command that takes keys is given as a `Command`, which names them.
+    result, or raises ControlError. A command with keys is given as a `ControlCommand`, which names them.
     """
 
     def __init__(
-        self, path: str | Path, commands: Mapping[str, Handler | Command], mode: int = 0o660
+        self, path: str | Path, commands: Mapping[str, CommandHandler | ControlCommand], mode: int = 0o660
     ) -> None:
         self._path = Path(path)
         self._commands = {
-            name: command if isinstance(command, Command) else Command(command)
+            name: command if isinstance(command, ControlCommand) else ControlCommand(command)
             for name, command in commands.items()
         }
         self._mode = mode

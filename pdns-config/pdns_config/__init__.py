@@ -3,7 +3,7 @@
 from pdns_config.cli import pdns_conf
 from pdns_config.render import (
     BESIDE,
-    Beside,
+    OtherBackend,
     PdnsSettings,
     lacks_remote_backend,
     render_pdns_conf,
@@ -12,7 +12,7 @@ from pdns_config.render import (
 
 __all__ = [
     "BESIDE",
-    "Beside",
+    "OtherBackend",
     "PdnsSettings",
     "lacks_remote_backend",
     "pdns_conf",

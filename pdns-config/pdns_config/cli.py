@@ -2,7 +2,7 @@
 
 import click
 
-from pdns_config.render import BESIDE, Beside, PdnsSettings, installed_script, render_pdns_conf
+from pdns_config.render import BESIDE, OtherBackend, PdnsSettings, installed_script, render_pdns_conf
 
 _DEFAULT = PdnsSettings()
 
@@ -91,11 +91,11 @@ def pdns_conf(
     click.echo(render_pdns_conf(made), nl=False)
 
 
-def _beside(launch: str | None, settings: tuple[str, ...]) -> Beside | None:
+def _beside(launch: str | None, settings: tuple[str, ...]) -> OtherBackend | None:
     """Raises ValueError."""
     if launch is None:
         if settings:
             raise ValueError("--setting is for the backend named with --beside")
         return None
     pairs = [setting.partition("=") for setting in settings]
-    return Beside(launch, [(key, value) for key, _, value in pairs])
+    return OtherBackend(launch, [(key, value) for key, _, value in pairs])

@@ -78,7 +78,7 @@ BESIDE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OtherBackend:
     """Another backend of the same PowerDNS, and its settings. Raises ValueError for what can't be.
 
     `launch` is a name in `BESIDE`, as PowerDNS writes it: a suffix (`gmysql:second`) names an instance.
@@ -116,8 +116,8 @@ class PdnsSettings:
     `socket_dir` is where PowerDNS makes its control socket, at which the backend purges. `user` is the user
     and group to become; None to stay who starts it. `signed` is for zones signed by PowerDNS with keys that
     the backend keeps. `beside` is another backend that holds other zones, the parent among them, with its own
-    settings: Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks that may
-    transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves not to
+    settings: OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks
+    that may transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves not to
     exist; never over HTTP, nor beside another backend. `script` does so: PowerDNS runs it, so nobody but root
     (or PowerDNS's own user) may write to it. Raises ValueError for what can't be in a pdns.conf.
     """
@@ -131,7 +131,7 @@ class PdnsSettings:
     receiver_threads: int = 2
     distributor_threads: int = 6
     signed: bool = False
-    beside: Beside | None = None
+    beside: OtherBackend | None = None
     axfr: Sequence[str] = ("127.0.0.0/8", "::1")
     denials: bool = True
     script: str = f"/usr/lib/rspdns/{SCRIPT}"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.control import Command, ControlError, ControlServer
+from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
@@ -98,8 +98,8 @@ class Agent:
             config.control.path,
             {
                 "status": self._status,
-                "drain": Command(self._drain, {"name": str, "wait": bool}),
-                "undrain": Command(self._undrain, {"name": str}),
+                "drain": ControlCommand(self._drain, {"name": str, "wait": bool}),
+                "undrain": ControlCommand(self._undrain, {"name": str}),
             },
         )
 

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress, is_on_this_host
-from daemon_kit.control import Command, ControlError, ControlServer
+from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
@@ -123,7 +123,7 @@ class PpuAgent:
             config.control.path,
             {
                 "status": self._tell_status,
-                "explain": Command(self._tell_explain, {"endpoint": str}),
+                "explain": ControlCommand(self._tell_explain, {"endpoint": str}),
                 "suspend": self._suspend,
                 "resume": self._resume,
             },

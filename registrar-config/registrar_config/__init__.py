@@ -14,7 +14,7 @@ from registrar_config.embedded import (
 from registrar_config.gate import check_rules
 from registrar_config.inventory import Inventory, load_inventory
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
-from registrar_config.options import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments
+from registrar_config.options import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 from registrar_config.preflight import check_scope, own_address, sctp_wrapper
 from registrar_config.render import check_inventory, render_files, render_inventory
 from registrar_config.sizing import size
@@ -25,9 +25,9 @@ __all__ = [
     "KERNEL_TIMERS_MS",
     "SCTPD_OPTIONS",
     "TIMERS_MS",
-    "Endpoint",
     "Inventory",
     "RegistrarSettings",
+    "SctpEndpoint",
     "arguments",
     "check_embedded",
     "check_inventory",

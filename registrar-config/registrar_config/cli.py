@@ -24,8 +24,8 @@ from registrar_config.options import (
     ENRP_PORT,
     KEEP_ALIVE,
     MOST_PATIENCE,
-    Endpoint,
     RegistrarSettings,
+    SctpEndpoint,
     announce_problem,
     arguments,
     parse_group,
@@ -46,8 +46,8 @@ def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Paramet
     def read(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
         try:
             if isinstance(value, str):
-                return Endpoint.parse(value, default_port)
-            return tuple(Endpoint.parse(text, default_port) for text in value)
+                return SctpEndpoint.parse(value, default_port)
+            return tuple(SctpEndpoint.parse(text, default_port) for text in value)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
 
@@ -57,12 +57,12 @@ def _read_endpoints(default_port: int) -> Callable[[click.Context, click.Paramet
 def _read_registrars(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
     """Return the endpoints of "10.0.0.1, 10.0.0.2"; none for None."""
     try:
-        return tuple(Endpoint.parse(text, ASAP_PORT) for text in (value or "").replace(",", " ").split())
+        return tuple(SctpEndpoint.parse(text, ASAP_PORT) for text in (value or "").replace(",", " ").split())
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def _number_of(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint) -> int:
+def _number_of(number: int | None, registrars: tuple[SctpEndpoint, ...], asap: SctpEndpoint) -> int:
     """Return the number of the registrar `asap`, as given or as listed. Raises UsageError."""
     if not registrars:
         if number is None:
@@ -78,7 +78,7 @@ def _number_of(number: int | None, registrars: tuple[Endpoint, ...], asap: Endpo
     return listed
 
 
-def _read_group(_context: click.Context, _option: click.Parameter, value: str | None) -> Endpoint | None:
+def _read_group(_context: click.Context, _option: click.Parameter, value: str | None) -> SctpEndpoint | None:
     try:
         return None if value is None else parse_group(value)
     except ValueError as error:
@@ -188,14 +188,14 @@ def main() -> None:
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def run(
     number: int | None,
-    registrars: tuple[Endpoint, ...],
-    asap: Endpoint,
+    registrars: tuple[SctpEndpoint, ...],
+    asap: SctpEndpoint,
     agent_reregistration_ms: int,
     log_level: str,
     log_json: bool,
     enrp_port: int,
-    peers: tuple[Endpoint, ...],
-    announce: Endpoint | None,
+    peers: tuple[SctpEndpoint, ...],
+    announce: SctpEndpoint | None,
     no_sentinel: bool,
     set_kernel_timers: bool,
     patience: float,
@@ -209,8 +209,8 @@ def run(
     own_number = _number_of(number, registrars, asap)
     logs.configure(log_level, log_json)
     log = logs.get_logger(f"registrar-{own_number}")
-    enrp = Endpoint(asap.address, enrp_port)
-    listed = [Endpoint(one.address, ENRP_PORT) for one in registrars if one != asap]
+    enrp = SctpEndpoint(asap.address, enrp_port)
+    listed = [SctpEndpoint(one.address, ENRP_PORT) for one in registrars if one != asap]
     others = tuple(dict.fromkeys(without_other((*peers, *listed), enrp)))
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")
@@ -286,8 +286,8 @@ main.add_command(render_wireguard)
 @_common
 def sentinel(
     number: int | None,
-    registrars: tuple[Endpoint, ...],
-    asap: Endpoint,
+    registrars: tuple[SctpEndpoint, ...],
+    asap: SctpEndpoint,
     agent_reregistration_ms: int,
     log_level: str,
     log_json: bool,
@@ -317,7 +317,11 @@ def sentinel(
     "--metrics", is_flag=True, help="Print what the gate has dropped as Prometheus's text, and nothing else."
 )
 def status(
-    number: int | None, registrars: tuple[Endpoint, ...], asap: Endpoint, control: Path | None, metrics: bool
+    number: int | None,
+    registrars: tuple[SctpEndpoint, ...],
+    asap: SctpEndpoint,
+    control: Path | None,
+    metrics: bool,
 ) -> None:
     """Say whether a registrar is settled: exits with 0 when it answers and lists its own sentinel.
 

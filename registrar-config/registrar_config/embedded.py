@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from ipaddress import ip_address
 
-from registrar_config.options import ASAP_PORT, ENRP_PORT, Endpoint, RegistrarSettings
+from registrar_config.options import ASAP_PORT, ENRP_PORT, RegistrarSettings, SctpEndpoint
 from registrar_config.preflight import check_ports, own_address
 from rserpool import RegistrarAddress
 
@@ -13,14 +13,16 @@ from rserpool import RegistrarAddress
 def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
     """Return `count` registrars that share one `address`, at ports 3863, ... (ASAP) and 9901, ... (ENRP)."""
     own = ip_address(address)
-    enrp = [Endpoint(own, ENRP_PORT + position) for position in range(count)]
+    enrp = [SctpEndpoint(own, ENRP_PORT + position) for position in range(count)]
     return [
-        RegistrarSettings(Endpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position]))
+        RegistrarSettings(
+            SctpEndpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position])
+        )
         for position in range(count)
     ]
 
 
-def _without(endpoints: Iterable[Endpoint], own: Endpoint) -> tuple[Endpoint, ...]:
+def _without(endpoints: Iterable[SctpEndpoint], own: SctpEndpoint) -> tuple[SctpEndpoint, ...]:
     return tuple(endpoint for endpoint in endpoints if endpoint != own)
 
 

@@ -19,7 +19,7 @@ from daemon_kit.control import ControlServer
 from daemon_kit.errors import FatalError
 from structlog.typing import FilteringBoundLogger
 
-from registrar_config.inventory import AgentEntry, ClientEntry, Inventory, PoolEntry
+from registrar_config.inventory import AgentEntry, ClientEntry, Inventory, PoolKindEntry
 from rserpool import POLICY_KINDS, sentinel_handle
 
 LIBRARY: Final = Path(__file__).with_name("lib") / "librspdns-gate.so"
@@ -63,7 +63,7 @@ def gate_rules(inventory: Inventory, own: str) -> str:
     )
 
 
-def _of_pool(pool: PoolEntry) -> str:
+def _of_pool(pool: PoolKindEntry) -> str:
     policy = f" policy 0x{POLICY_KINDS[pool.policy].TYPE:08x}" if pool.policy else ""
     transport = f" transport {pool.transport}" if pool.transport else ""
     said = f"  # {pool.policy}" if pool.policy else ""

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, Field
 from registrar_config.options import (
     ASAP_PORT,
     ENRP_PORT,
-    Endpoint,
     IPAddress,
     RegistrarSettings,
+    SctpEndpoint,
     announce_problem,
     parse_group,
 )
@@ -102,7 +102,7 @@ Name = Annotated[str, AfterValidator(_name)]
 
 
 def _outside(text: str) -> str:
-    Endpoint.parse(text, WIREGUARD_PORT)
+    SctpEndpoint.parse(text, WIREGUARD_PORT)
     return text
 
 
@@ -152,7 +152,7 @@ class AgentEntry(ClientEntry):
     """SCTP ports that everyone may reach: of servers that speak SCTP, and 4630 for `[relay]`."""
 
 
-class PoolEntry(StrictModel):
+class PoolKindEntry(StrictModel):
     """Pools whose members are all of one kind. rspregistrar refuses members that differ from the first one;
     with this entry the gate takes no first member that differs."""
 
@@ -193,7 +193,7 @@ class Inventory(StrictModel):
 
     registrar: Annotated[tuple[RegistrarEntry, ...], Field(min_length=1, max_length=99)]
     agent: tuple[AgentEntry, ...] = ()
-    pool: tuple[PoolEntry, ...] = ()
+    pool: tuple[PoolKindEntry, ...] = ()
     """Policy and transport of pools. Without them a host that may join a pool can enter it with others, while
     it is empty, and so keep everybody else out."""
     backend: tuple[BackendEntry, ...] = ()
@@ -259,9 +259,9 @@ class Inventory(StrictModel):
             for host in dict.fromkeys((*single, *listed))
         }
 
-    def wireguard_endpoint(self, host: IPAddress) -> Endpoint:
+    def wireguard_endpoint(self, host: IPAddress) -> SctpEndpoint:
         """Return where a host receives what others send through the tunnel."""
-        return Endpoint.parse(self.wireguard_outside.get(host, str(host)), WIREGUARD_PORT)
+        return SctpEndpoint.parse(self.wireguard_outside.get(host, str(host)), WIREGUARD_PORT)
 
     @property
     def wireguard_outside(self) -> dict[IPAddress, str]:
@@ -384,7 +384,7 @@ def two_registrars_problem(count: int) -> str:
     return TWO_REGISTRARS if count == 2 else ""
 
 
-def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[Endpoint]:
+def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[SctpEndpoint]:
     """Return one endpoint each; those without a port get the next free one at their address."""
     taken: dict[IPAddress, set[int]] = {}
     for entry in entries:
@@ -398,7 +398,7 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
         if port is None:
             port = next(one for one in range(first, first + 1000) if one not in here)
             here.add(port)
-        found.append(Endpoint(address, port))
+        found.append(SctpEndpoint(address, port))
     return found
 
 

@@ -48,14 +48,14 @@ def patient_timers_ms(patience: float) -> Mapping[str, int]:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class SctpEndpoint:
     """An address and an SCTP port."""
 
     address: IPAddress
     port: int
 
     @classmethod
-    def parse(cls, text: str, default_port: int) -> "Endpoint":
+    def parse(cls, text: str, default_port: int) -> "SctpEndpoint":
         """Read "10.0.0.1", "10.0.0.1:3863", "::1" or "[::1]:3863". Raises ValueError saying what is wrong."""
         host, port = text, ""
         if text.startswith("["):
@@ -78,18 +78,18 @@ class Endpoint:
         return f"{host}:{self.port}"
 
 
-def parse_group(text: str) -> Endpoint:
+def parse_group(text: str) -> SctpEndpoint:
     """Read a multicast group as "239.0.0.50", "239.0.0.50:3863" or "[ff05::50]:3863".
 
     Raises ValueError saying what is wrong.
     """
-    group = Endpoint.parse(text, ASAP_PORT)
+    group = SctpEndpoint.parse(text, ASAP_PORT)
     if problem := group_problem(group.address):
         raise ValueError(f"{text!r}: {problem}")
     return group
 
 
-def announce_problem(group: Endpoint, registrar: IPAddress) -> str:
+def announce_problem(group: SctpEndpoint, registrar: IPAddress) -> str:
     """Return why a registrar at this address can't announce itself to the group; "" if it can."""
     if group.address.version == registrar.version:
         return ""
@@ -100,11 +100,11 @@ def announce_problem(group: Endpoint, registrar: IPAddress) -> str:
 class RegistrarSettings:
     """One registrar: where it serves agents and backends (ASAP) and its peers (ENRP), and who these are."""
 
-    asap: Endpoint
-    enrp: Endpoint
-    peers: tuple[Endpoint, ...] = ()
+    asap: SctpEndpoint
+    enrp: SctpEndpoint
+    peers: tuple[SctpEndpoint, ...] = ()
     timers_ms: Mapping[str, int] = field(default_factory=lambda: TIMERS_MS)
-    announce: Endpoint | None = None
+    announce: SctpEndpoint | None = None
     """The multicast group to which it announces itself, for agents that have no list of registrars."""
     takes_reports: bool = False
     """Whether three reports of "endpoint unreachable" remove a pool element. Anybody can send them, so the

@@ -26,7 +26,7 @@ _TUNNEL_ONLY: Final = (
 
 
 @dataclass(frozen=True)
-class Admission:
+class FilterRule:
     """The sources (None: everyone) that may send SCTP (or UDP) to which ports (empty: to all), and why."""
 
     why: str
@@ -85,7 +85,7 @@ def _addresses_of(inventory: Inventory, name: str) -> tuple[Network, ...]:
     raise KeyError(name)
 
 
-def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[Admission]:
+def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[FilterRule]:
     """Yield who may reach hosts with these addresses."""
     registrars = inventory.registrars.values()
     here = [one for one in registrars if _is_among(ip_network(str(one.asap.address)), networks)]
@@ -96,27 +96,27 @@ def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[A
         yield from _to_registrars(inventory, here, of_registrars)
     for agent in agents:
         if agent.sctp_ports:
-            yield Admission("everyone, to the application servers themselves", None, agent.sctp_ports)
+            yield FilterRule("everyone, to the application servers themselves", None, agent.sctp_ports)
     if agents and inventory.announce is not None:
         group = parse_group(inventory.announce)
-        yield Admission("announcements of registrars, to agents", of_registrars, (group.port,), "udp")
+        yield FilterRule("announcements of registrars, to agents", of_registrars, (group.port,), "udp")
     if agents or backends:
         what = " and ".join(
             ["keep-alives to agents"] * bool(agents) + ["answers to backends"] * bool(backends)
         )
-        yield Admission(f"registrars: {what}", of_registrars)
+        yield FilterRule(f"registrars: {what}", of_registrars)
 
 
 def _to_registrars(
     inventory: Inventory, here: Sequence[RegistrarSettings], of_registrars: tuple[Network, ...]
-) -> Iterable[Admission]:
+) -> Iterable[FilterRule]:
     clients: list[ClientEntry] = [*inventory.agent, *inventory.followers]
     following = [one for one in inventory.followers if one.follow == "enrp"]
     asap, enrp = tuple(one.asap.port for one in here), tuple(one.enrp.port for one in here)
-    yield Admission("agents and backends: ASAP", _sources(clients), asap)
-    yield Admission("the other registrars: ENRP", of_registrars, enrp)
+    yield FilterRule("agents and backends: ASAP", _sources(clients), asap)
+    yield FilterRule("the other registrars: ENRP", of_registrars, enrp)
     if following:
-        yield Admission("backends that follow the registrars: ENRP", _sources(following), enrp)
+        yield FilterRule("backends that follow the registrars: ENRP", _sources(following), enrp)
 
 
 def _sources(clients: Iterable[ClientEntry]) -> tuple[Network, ...]:
@@ -131,7 +131,7 @@ def _is_among(network: Network, others: Sequence[Network]) -> bool:
     return any(network.version == other.version and network.overlaps(other) for other in others)
 
 
-def _rules(admission: Admission) -> Iterable[str]:
+def _rules(admission: FilterRule) -> Iterable[str]:
     if admission.sources is not None and not admission.sources:
         return
     yield f"# {admission.why}"

@@ -15,7 +15,7 @@ from typing import Final
 
 from daemon_kit.errors import FatalError
 
-from registrar_config.options import Endpoint, IPAddress, RegistrarSettings
+from registrar_config.options import IPAddress, RegistrarSettings, SctpEndpoint
 from rserpool import IPPROTO_SCTP
 
 
@@ -67,7 +67,7 @@ def check_ports(settings: RegistrarSettings) -> None:
         check_port(endpoint, purpose)
 
 
-def check_port(endpoint: Endpoint, purpose: str) -> None:
+def check_port(endpoint: SctpEndpoint, purpose: str) -> None:
     """Raise FatalError when `endpoint` can't be bound for SCTP."""
     family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
     try:
@@ -90,7 +90,7 @@ def check_scope(address: IPAddress) -> None:
         )
 
 
-def _explain(error: OSError, endpoint: Endpoint, purpose: str) -> str:
+def _explain(error: OSError, endpoint: SctpEndpoint, purpose: str) -> str:
     if error.errno in (errno.EPROTONOSUPPORT, errno.ESOCKTNOSUPPORT, errno.EAFNOSUPPORT):
         return "this kernel has no SCTP; start it as: sctp-run rspdns-registrar ..."
     if error.errno == errno.EADDRINUSE:
@@ -100,7 +100,7 @@ def _explain(error: OSError, endpoint: Endpoint, purpose: str) -> str:
     return f"{purpose} port {endpoint} can't be used: {error.strerror or error}"
 
 
-def without_other(peers: Sequence[Endpoint], own: Endpoint) -> list[Endpoint]:
+def without_other(peers: Sequence[SctpEndpoint], own: SctpEndpoint) -> list[SctpEndpoint]:
     """Return `peers` without `own`, so that all registrars can be given the same list."""
     return [peer for peer in peers if peer != own]
 

@@ -39,7 +39,7 @@ from typing import Final
 from daemon_kit.errors import FatalError
 from structlog.typing import FilteringBoundLogger
 
-from registrar_config.options import Endpoint
+from registrar_config.options import SctpEndpoint
 from rserpool import (
     MOST_RESOLVED,
     REPORTS_THAT_REMOVE,
@@ -61,7 +61,7 @@ from rserpool import (
 )
 
 
-class Change(enum.Enum):
+class SentinelInput(enum.Enum):
     """The events in the life of a registrar."""
 
     UP = "up"
@@ -70,7 +70,7 @@ class Change(enum.Enum):
     READY = "ready"
 
 
-class State(enum.Enum):
+class SentinelState(enum.Enum):
     """The state of a sentinel in the life of its registrar."""
 
     DOWN = "down"
@@ -90,7 +90,7 @@ class Leave:
     """Forget the pool element: its registrar, and with it all that it was good for, is gone."""
 
 
-Action = Enter | Leave
+SentinelAction = Enter | Leave
 
 
 class SentinelLife:
@@ -101,7 +101,7 @@ class SentinelLife:
     """
 
     def __init__(self, settle_s: float, new_identifier: Callable[[], int], *, is_ready: bool) -> None:
-        self.state = State.DOWN
+        self.state = SentinelState.DOWN
         self._settle_s = settle_s
         self._new_identifier = new_identifier
         self._is_ready = is_ready
@@ -112,22 +112,22 @@ class SentinelLife:
         """When `advance()` has something to do next, or None."""
         return self._settled_at_s if self._is_ready else None
 
-    def change(self, change: Change, now: float) -> Action | None:
+    def change(self, change: SentinelInput, now: float) -> SentinelAction | None:
         """Take in what happened. A repeated change changes nothing."""
-        if change in (Change.STARTED, Change.READY):
-            self._is_ready = change is Change.READY
-        elif change is Change.UP and self.state is State.DOWN:
-            self.state, self._settled_at_s = State.SETTLING, now + self._settle_s
-        elif change is Change.DOWN:
-            was, self.state, self._settled_at_s = self.state, State.DOWN, None
-            return Leave() if was is State.IN else None
+        if change in (SentinelInput.STARTED, SentinelInput.READY):
+            self._is_ready = change is SentinelInput.READY
+        elif change is SentinelInput.UP and self.state is SentinelState.DOWN:
+            self.state, self._settled_at_s = SentinelState.SETTLING, now + self._settle_s
+        elif change is SentinelInput.DOWN:
+            was, self.state, self._settled_at_s = self.state, SentinelState.DOWN, None
+            return Leave() if was is SentinelState.IN else None
         return None
 
-    def advance(self, now: float) -> Action | None:
+    def advance(self, now: float) -> SentinelAction | None:
         """Take in that it is `now`."""
         if self.next_deadline_s is None or now < self.next_deadline_s:
             return None
-        self.state, self._settled_at_s = State.IN, None
+        self.state, self._settled_at_s = SentinelState.IN, None
         return Enter(self._new_identifier())
 
 
@@ -164,7 +164,7 @@ REFUSED_PAUSE_S: Final = 0.25
 ANSWER_TIMEOUT_S: Final = 2.0
 
 
-async def is_settled(number: int, registrar: Endpoint, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+async def is_settled(number: int, registrar: SctpEndpoint, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
     """Ask a registrar once whether it lists its own sentinel.
 
     Raises RSerPoolError when it does not answer in time, SctpUnavailable where there is no SCTP.
@@ -197,7 +197,7 @@ class Sentinel:
     def __init__(
         self,
         number: int,
-        registrar: Endpoint,
+        registrar: SctpEndpoint,
         log: FilteringBoundLogger,
         agent_reregistration_ms: int = AGENT_REREGISTRATION_MS,
         *,
@@ -219,7 +219,7 @@ class Sentinel:
         self._element: PoolElementClient | None = None
         self._identifier = 0
         self._watch: RegistrarClient | None = None
-        self._changes: asyncio.Queue[Change] = asyncio.Queue()
+        self._changes: asyncio.Queue[SentinelInput] = asyncio.Queue()
         self._refused = asyncio.Event()
         self._is_refusal_told = False
 
@@ -230,11 +230,11 @@ class Sentinel:
 
     def registrar_started(self) -> None:
         """Take in that the registrar's process was started (again)."""
-        self._changes.put_nowait(Change.STARTED)
+        self._changes.put_nowait(SentinelInput.STARTED)
 
     def registrar_ready(self) -> None:
         """Take in that the registrar said it has the handlespace."""
-        self._changes.put_nowait(Change.READY)
+        self._changes.put_nowait(SentinelInput.READY)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch the registrar and keep its sentinel registered until `stop` is set; then deregister it."""
@@ -269,7 +269,7 @@ class Sentinel:
             else:
                 await self._act(self._life.change(change, clock.time()))
 
-    async def _act(self, action: Action | None) -> None:
+    async def _act(self, action: SentinelAction | None) -> None:
         if isinstance(action, Enter):
             self._identifier = action.identifier
             self._element = PoolElementClient(
@@ -292,7 +292,7 @@ class Sentinel:
 
     def _on_link(self, is_up: bool) -> None:
         self._log.info("registrar_link", up=is_up)
-        self._changes.put_nowait(Change.UP if is_up else Change.DOWN)
+        self._changes.put_nowait(SentinelInput.UP if is_up else SentinelInput.DOWN)
 
     def _on_event(self, event: ElementEvent) -> None:
         if event.kind is ElementEventKind.REGISTERED:

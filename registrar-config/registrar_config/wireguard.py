@@ -20,7 +20,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.files import read_secret, replace_file
 
 from registrar_config.inventory import WIREGUARD_INTERFACE, Inventory, load_inventory
-from registrar_config.options import Endpoint, IPAddress
+from registrar_config.options import IPAddress, SctpEndpoint
 
 TABLE: Final = 51820
 """The number of the routing table with what is behind the tunnel."""
@@ -72,7 +72,7 @@ def _interface(own: IPAddress, name: str, port: int, keys: KeyPair, inside_only:
     )
 
 
-def _peer(address: IPAddress, name: str, endpoint: Endpoint, keys: KeyPair) -> str:
+def _peer(address: IPAddress, name: str, endpoint: SctpEndpoint, keys: KeyPair) -> str:
     return (
         f"\n# {name}\n[Peer]\nPublicKey = {keys.public}\nAllowedIPs = {address}/{address.max_prefixlen}\n"
         f"Endpoint = {endpoint}\n"

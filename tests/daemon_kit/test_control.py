@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from daemon_kit import control
-from daemon_kit.control import Command, ControlError, ControlServer, request
+from daemon_kit.control import ControlCommand, ControlError, ControlServer, request
 from daemon_kit.errors import FatalError
 
 
@@ -32,7 +32,7 @@ async def running(path: Path) -> AsyncIterator[ControlServer]:
     server = ControlServer(
         path,
         {
-            "status": Command(_status, {"what": str, "wait": bool, "share": float}),
+            "status": ControlCommand(_status, {"what": str, "wait": bool, "share": float}),
             "refuse": _refuse,
             "break": _break,
         },

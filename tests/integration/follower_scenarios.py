@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 import uvloop
-from daemon_kit.control import Command, ControlServer
+from daemon_kit.control import ControlCommand, ControlServer
 from pool_user import Belief, BeliefEvent, Intervals, PoolRules, PoolUser, PoolView, RegistrarView
 
 from rserpool import (
@@ -397,7 +397,7 @@ async def serve(control: str, address: str, supervisors: Sequence[int]) -> None:
 
     stage.pool_user.start()
     server = ControlServer(
-        control, {"play": Command(play, {"scenario": str})}
+        control, {"play": ControlCommand(play, {"scenario": str})}
     )  # kept: one that nobody refers to stops listening
     await server.start()
     await asyncio.Event().wait()

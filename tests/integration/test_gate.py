@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.control import request
-from registrar_config import Endpoint, RegistrarSettings, arguments
+from registrar_config import RegistrarSettings, SctpEndpoint, arguments
 from rserpool.policies import WeightedRoundRobin
 
 from rserpool import LeastUsed, PoolElement, Protocol, Transport, asap, enrp
@@ -69,7 +69,7 @@ class Site:
         self._ports = itertools.count(5060)
 
     def start_bare(self) -> subprocess.Popen[str]:
-        asap, port = Endpoint.parse(REGISTRAR, 3863), Endpoint.parse(REGISTRAR, 9901)
+        asap, port = SctpEndpoint.parse(REGISTRAR, 3863), SctpEndpoint.parse(REGISTRAR, 9901)
         settings = RegistrarSettings(asap, port, takes_reports=True)
         started = self.near.start(*arguments(settings), sctp=True, log=self.log)
         until(lambda: not self.is_dead(), told=self.log)

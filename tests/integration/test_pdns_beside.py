@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from pdns_config import BESIDE, Beside, pdns_conf
+from pdns_config import BESIDE, OtherBackend, pdns_conf
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
 from tests.support.namespaces import Namespace, own_namespace
@@ -131,7 +131,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize("name", BESIDE)
 def test_both_backends_answer_and_changes_are_purged_at_once(name: str, folder: Path, tmp_path: Path) -> None:
     with own_namespace() as namespace:
-        beside = Beside(name, PREPARE[name](folder, namespace))
+        beside = OtherBackend(name, PREPARE[name](folder, namespace))
         with served([zone(UDP)], views(view(member(1))), tmp_path, beside=beside) as made:
             pdns, control = made.pdns, made.backend.purger.sockets[0]
             until(lambda: pdns.short(f"www.{PARENT}", "A") == ["10.0.1.80"])

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from registrar_config import Endpoint, RegistrarSettings, arguments
+from registrar_config import RegistrarSettings, SctpEndpoint, arguments
 
 from rserpool import (
     PoolElement,
@@ -90,8 +90,8 @@ def registrar(namespace: Namespace, tmp_path: Path) -> Registrar:
         f"address add {HERE}/24 dev there",
     ):
         namespace.ip(*setup.split())
-    peers = (Endpoint.parse(str(HERE), 9999),)
-    options = RegistrarSettings(Endpoint.parse(ADDRESS, 3863), Endpoint.parse(ADDRESS, 9901), peers)
+    peers = (SctpEndpoint.parse(str(HERE), 9999),)
+    options = RegistrarSettings(SctpEndpoint.parse(ADDRESS, 3863), SctpEndpoint.parse(ADDRESS, 9901), peers)
     log = tmp_path / "registrar.log"
     process = namespace.start(*arguments(options), sctp=True, log=log)
     deadline = time.monotonic() + 20

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from daemon_kit.control import ControlError, request
-from registrar_config import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments, sctp_wrapper
+from registrar_config import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments, sctp_wrapper
 from rspdns_lab.net.network import Host, Network, processes_in
 from rspdns_lab.net.preconditions import find_sctp
 from rspdns_lab.net.processes import Program, end_programs
@@ -34,7 +34,7 @@ class Elements:
     def __init__(self, network: Network, folder: Path, programs: list[Program]) -> None:
         self._folder, self._programs = folder, programs
         self.host = network.add_host("one", ADDRESS)
-        registrar = Endpoint.parse(ADDRESS, 3863), Endpoint.parse(ADDRESS, 9901)
+        registrar = SctpEndpoint.parse(ADDRESS, 3863), SctpEndpoint.parse(ADDRESS, 9901)
         self._start("registrar", arguments(RegistrarSettings(*registrar, timers_ms=PATIENT)))
         self._control = folder / "elements.sock"
         limited = ["sh", "-c", f'ulimit -S -n {FEW_DESCRIPTORS} && exec "$@"', "sh"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pdns_config import Beside, PdnsSettings, pdns_conf, render_pdns_conf
+from pdns_config import OtherBackend, PdnsSettings, pdns_conf, render_pdns_conf
 from rspdns.cli import main as rspdns_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "pdns-config" / "examples"
@@ -43,7 +43,8 @@ def test_a_hung_backend_cannot_end_powerdns() -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [{}, {"signed": True}, {"beside": Beside("bind", (("bind-config", "/etc/powerdns/named.conf"),))}]
+    "case",
+    [{}, {"signed": True}, {"beside": OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),))}],
 )
 def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]) -> None:
     lines = render_pdns_conf(PdnsSettings(user="pdns", **case)).splitlines()
@@ -72,7 +73,7 @@ def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]
         {"backend_timeout_ms": 0},
         {"distributor_threads": 0},
         {"signed": True, "connector": "http:127.0.0.1:8053"},
-        {"signed": True, "beside": Beside("bind")},
+        {"signed": True, "beside": OtherBackend("bind")},
         {"axfr": ["somewhere"]},
     ],
 )

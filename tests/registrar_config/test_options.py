@@ -6,8 +6,8 @@ import pytest
 from registrar_config.embedded import embedded_commands, embedded_registrars, embedded_settings
 from registrar_config.options import (
     TIMERS_MS,
-    Endpoint,
     RegistrarSettings,
+    SctpEndpoint,
     arguments,
     patient_timers_ms,
 )
@@ -16,9 +16,9 @@ from registrar_config.preflight import without_other
 
 def settings(address: str = "10.0.0.1") -> RegistrarSettings:
     return RegistrarSettings(
-        Endpoint.parse(address, 3863),
-        Endpoint.parse(address, 9901),
-        (Endpoint.parse("10.0.0.2", 9901), Endpoint.parse("10.0.0.3:9911", 9901)),
+        SctpEndpoint.parse(address, 3863),
+        SctpEndpoint.parse(address, 9901),
+        (SctpEndpoint.parse("10.0.0.2", 9901), SctpEndpoint.parse("10.0.0.3:9911", 9901)),
     )
 
 
@@ -54,9 +54,9 @@ def test_a_registrar_never_has_a_fixed_identifier() -> None:
     ],
 )
 def test_endpoints_are_read(text: str, address: str, port: int) -> None:
-    endpoint = Endpoint.parse(text, 3863)
-    assert endpoint == Endpoint(ip_address(address), port)
-    assert Endpoint.parse(str(endpoint), 1) == endpoint
+    endpoint = SctpEndpoint.parse(text, 3863)
+    assert endpoint == SctpEndpoint(ip_address(address), port)
+    assert SctpEndpoint.parse(str(endpoint), 1) == endpoint
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_endpoints_are_read(text: str, address: str, port: int) -> None:
 )
 def test_bad_endpoints_are_named(text: str) -> None:
     with pytest.raises(ValueError, match=r"is n"):
-        Endpoint.parse(text, 3863)
+        SctpEndpoint.parse(text, 3863)
 
 
 def test_embedded_registrars_know_each_other_and_not_themselves() -> None:
@@ -78,5 +78,5 @@ def test_embedded_registrars_know_each_other_and_not_themselves() -> None:
 
 
 def test_the_same_list_of_peers_serves_every_registrar() -> None:
-    all_of_them = [Endpoint.parse(f"10.0.0.{number}", 9901) for number in (1, 2, 3)]
+    all_of_them = [SctpEndpoint.parse(f"10.0.0.{number}", 9901) for number in (1, 2, 3)]
     assert without_other(all_of_them, all_of_them[1]) == [all_of_them[0], all_of_them[2]]

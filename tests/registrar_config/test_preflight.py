@@ -9,7 +9,7 @@ import pytest
 import structlog
 from daemon_kit.errors import FatalError
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, report_kernel_timers
-from registrar_config.options import Endpoint, RegistrarSettings
+from registrar_config.options import RegistrarSettings, SctpEndpoint
 from registrar_config.preflight import check_ports, find_program, local_addresses, sctp_wrapper
 from structlog.testing import capture_logs
 from structlog.typing import FilteringBoundLogger
@@ -19,7 +19,7 @@ from tests.support.namespaces import Namespace
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.3.4.5", "::1", "169.254.1.1", "fe80::1"])
 def test_addresses_that_rspregistrar_passes_over_are_refused_with_a_remedy(address: str) -> None:
-    settings = RegistrarSettings(Endpoint.parse(address, 3863), Endpoint.parse(address, 9901))
+    settings = RegistrarSettings(SctpEndpoint.parse(address, 3863), SctpEndpoint.parse(address, 9901))
     with pytest.raises(FatalError, match=r"loopback and link-local .* ip address add") as error:
         check_ports(settings)
     assert "\n" not in str(error.value)

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import Command, ControlServer, request
+from daemon_kit.control import ControlCommand, ControlServer, request
 
 from rserpool import RegistrarAddress, RegistrarClient
 from tests.support.ask_registrar import listed
@@ -46,7 +46,7 @@ async def _serve(control: str, address: str) -> None:
     async def ask(wanted: dict[str, Any]) -> dict[str, Any]:
         return await listed(client, wanted["handle"].encode())
 
-    await ControlServer(control, {"ask": Command(ask, {"handle": str})}).start()
+    await ControlServer(control, {"ask": ControlCommand(ask, {"handle": str})}).start()
     await asyncio.Event().wait()
 
 

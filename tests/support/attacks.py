@@ -21,7 +21,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import Command, ControlServer, request
+from daemon_kit.control import ControlCommand, ControlServer, request
 from registrar_config import SCTPD_OPTIONS
 
 from rserpool import (
@@ -210,8 +210,8 @@ class _Program:
 async def _serve(control: str) -> None:
     program = _Program()
     commands = {
-        "begin": Command(program.begin, {"words": str}),
-        "status": Command(program.status, {"pid": int}),
+        "begin": ControlCommand(program.begin, {"words": str}),
+        "status": ControlCommand(program.status, {"pid": int}),
     }
     await ControlServer(control, commands).start()
     await asyncio.Event().wait()

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import Command, ControlError, ControlServer, Handler, request
+from daemon_kit.control import CommandHandler, ControlCommand, ControlError, ControlServer, request
 
 from tests.support.namespaces import REPOSITORY, Namespace
 from tests.support.waiting import until
@@ -141,12 +141,12 @@ class _Program:
 
 async def _main(control: str, profile: str) -> None:
     program = await asyncio.to_thread(_Program, profile)
-    commands: dict[str, Command | Handler] = {
-        "open": Command(program.open, {"url": str}),
-        "run": Command(program.run, {"script": str}),
-        "press": Command(program.press, {"key": str}),
-        "look": Command(program.look, {"dark": bool, "width": int, "height": int}),
-        "picture": Command(program.picture, {"path": str}),
+    commands: dict[str, ControlCommand | CommandHandler] = {
+        "open": ControlCommand(program.open, {"url": str}),
+        "run": ControlCommand(program.run, {"script": str}),
+        "press": ControlCommand(program.press, {"key": str}),
+        "look": ControlCommand(program.look, {"dark": bool, "width": int, "height": int}),
+        "picture": ControlCommand(program.picture, {"path": str}),
         "complaints": program.complaints,
     }
     server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from daemon_kit.control import Command, ControlServer, Handler, request
+from daemon_kit.control import CommandHandler, ControlCommand, ControlServer, request
 
 from rserpool import Ended, FollowerEvent, HandlespaceFollower, Joined, RegistrarAddress, Table, Update
 from tests.support.members import wait_for_control
@@ -89,8 +89,8 @@ async def _main(control: str, *texts: str) -> None:
         states = [follower.state(index).value for index in range(len(registrars))]
         return {"states": states, "events": events}
 
-    commands: dict[str, Command | Handler] = {
-        "follow": Command(follow, {"indexes": list}),
+    commands: dict[str, ControlCommand | CommandHandler] = {
+        "follow": ControlCommand(follow, {"indexes": list}),
         "leave": leave,
         "status": status,
     }

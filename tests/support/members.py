@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, cast
 
-from daemon_kit.control import Command, ControlError, ControlServer, request
+from daemon_kit.control import ControlCommand, ControlError, ControlServer, request
 
 from rserpool import (
     LeastUsed,
@@ -186,9 +186,9 @@ async def _main(control: str, address: str, *registrars: str) -> None:
     server = ControlServer(
         control,
         {
-            "add": Command(program.add, ADD),
-            "load": Command(program.load, {"identifier": int, "load": float}),
-            "remove": Command(program.remove, {"identifier": int}),
+            "add": ControlCommand(program.add, ADD),
+            "load": ControlCommand(program.load, {"identifier": int, "load": float}),
+            "remove": ControlCommand(program.remove, {"identifier": int}),
         },
     )
     await server.start()

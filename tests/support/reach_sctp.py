@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 
-from registrar_config import Endpoint
+from registrar_config import SctpEndpoint
 
 from rserpool import IPPROTO_SCTP, AssociationUp, SctpSocket
 
@@ -19,7 +19,7 @@ PATIENCE_S = 20.0
 
 
 def reached(expected: int, texts: list[str]) -> list[str]:
-    endpoints = {text: Endpoint.parse(text, 0) for text in texts}
+    endpoints = {text: SctpEndpoint.parse(text, 0) for text in texts}
     sockets = {text: SctpSocket(ipv6=endpoint.address.version == 6) for text, endpoint in endpoints.items()}
     for text, one in sockets.items():
         one.connect((str(endpoints[text].address), endpoints[text].port))
@@ -39,7 +39,7 @@ def reached(expected: int, texts: list[str]) -> list[str]:
 def listen(texts: list[str]) -> None:
     listeners = []
     for text in texts:
-        endpoint = Endpoint.parse(text, 0)
+        endpoint = SctpEndpoint.parse(text, 0)
         family = socket.AF_INET6 if endpoint.address.version == 6 else socket.AF_INET
         listeners.append(socket.socket(family, socket.SOCK_SEQPACKET, IPPROTO_SCTP))
         listeners[-1].bind((str(endpoint.address), endpoint.port))

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from daemon_kit.control import Command, ControlError, ControlServer, Handler
+from daemon_kit.control import CommandHandler, ControlCommand, ControlError, ControlServer
 
 from rserpool import (
     ASAP,
@@ -232,11 +232,11 @@ def _have_descriptors() -> None:
 
 
 async def _simulate(control: Path, simulation: Simulation) -> None:
-    commands: dict[str, Command | Handler] = {
+    commands: dict[str, ControlCommand | CommandHandler] = {
         "state": simulation.state,
         "again": simulation.again,
         "missing": simulation.missing,
-        "silence": Command(simulation.silence, {"element": int}),
+        "silence": ControlCommand(simulation.silence, {"element": int}),
     }
     server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening
     await server.start()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from daemon_kit.control import Command, ControlServer
+from daemon_kit.control import ControlCommand, ControlServer
 
 from rserpool import (
     AsapMessage,
@@ -106,9 +106,9 @@ async def _simulate(
         await association.ready.wait()
     one = {"pool": int, "index": int}
     commands = {
-        "leave": Command(leave, one),
-        "join": Command(join, one),
-        "loads": Command(report_loads, {"count": int, "per_s": int}),
+        "leave": ControlCommand(leave, one),
+        "join": ControlCommand(join, one),
+        "loads": ControlCommand(report_loads, {"count": int, "per_s": int}),
     }
     server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening
     await server.start()

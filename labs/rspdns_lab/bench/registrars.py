@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 from daemon_kit.control import ControlError, request
-from registrar_config import KEEP_ALIVE, TIMERS_MS, Endpoint, RegistrarSettings, arguments, size
+from registrar_config import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments, size
 
 from rspdns_lab.bench.kept_alive import REREGISTRATION_MS
 from rspdns_lab.chain.hosts import wait_until
@@ -242,11 +242,11 @@ class _Scene:
             time.sleep(0.2)
 
     def _start_registrar(self, number: int, host: Host) -> Program:
-        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
         own = endpoints[number - 1]
         peers = tuple(one for one in endpoints if one != own)
         settings = RegistrarSettings(
-            Endpoint.parse(host.address, 3863), own, peers, {**TIMERS_MS, KEEP_ALIVE: self._interval_ms}
+            SctpEndpoint.parse(host.address, 3863), own, peers, {**TIMERS_MS, KEEP_ALIVE: self._interval_ms}
         )
         return self._start(f"registrar-{number}", host, arguments(settings))
 

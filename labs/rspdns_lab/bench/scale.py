@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import psutil
 from daemon_kit.control import ControlError, request
-from registrar_config import TIMERS_MS, Endpoint, RegistrarSettings, arguments
+from registrar_config import TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import owner, target, write_files
@@ -191,10 +191,10 @@ class _Scene:
             "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
             "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
         }
-        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
         own = endpoints[number - 1]
         settings = RegistrarSettings(
-            Endpoint.parse(host.address, 3863),
+            SctpEndpoint.parse(host.address, 3863),
             own,
             tuple(one for one in endpoints if one != own),
             timers_ms,

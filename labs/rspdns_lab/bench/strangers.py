@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import dns.message
 from daemon_kit.control import ControlError, request
-from registrar_config import TIMERS_MS, Endpoint, RegistrarSettings, arguments
+from registrar_config import TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 
 from rspdns_lab.bench.scale import KEEP_ALIVE_MS
 from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files
@@ -279,7 +279,7 @@ class _Scene:
             raise LabError(f"the simulated members: {error}") from None
 
     def _start_registrar(self, number: int, host: Host) -> None:
-        endpoints = [Endpoint.parse(address, 9901) for address in REGISTRARS]
+        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
         own = endpoints[number - 1]
         peers = tuple(one for one in endpoints if one != own)
         timers_ms = {
@@ -287,7 +287,7 @@ class _Scene:
             "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
             "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
         }
-        settings = RegistrarSettings(Endpoint.parse(host.address, 3863), own, peers, timers_ms)
+        settings = RegistrarSettings(SctpEndpoint.parse(host.address, 3863), own, peers, timers_ms)
         self._started(f"registrar-{number}", host, self._sctp.command(arguments(settings)))
         self._python(
             f"sentinel-{number}", host, "registrar_config", "sentinel", f"--number={number}",
