@@ -117,9 +117,9 @@ class PdnsSettings:
     and group to become; None to stay who starts it. `signed` is for zones signed by PowerDNS with keys that
     the backend keeps. `beside` is another backend that holds other zones, the parent among them, with its own
     settings: OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks
-    that may transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves not to
-    exist; never over HTTP, nor beside another backend. `script` does so: PowerDNS runs it, so nobody but root
-    (or PowerDNS's own user) may write to it. Raises ValueError for what can't be in a pdns.conf.
+    that may transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves
+    not to exist; never over HTTP, nor beside another backend. `script` does so: PowerDNS runs it, so nobody
+    but root (or PowerDNS's own user) may write to it. Raises ValueError for what can't be in a pdns.conf.
     """
 
     listen_address: str | Sequence[str] = ("0.0.0.0", "::")  # noqa: S104 - a DNS server is for everyone
