@@ -6,7 +6,7 @@
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
-# make bench-sctp  SCTP against kernel UDP and TCP; BENCH_OPTIONS='--quick', '--soak 1000000', '--json FILE', '--html FILE'
+#             sctp-userland/ and ppu-agent/guard/ are products beside this one: `make -C sctp-userland test` (or bench), and the same of ppu-agent/guard
 # make fuzz   fuzzes sctp-userland, ppu-guard and the registrars' gate, FUZZ_SECONDS=300 for each of four fuzzers
 # make lint   ruff, mypy, the direction of imports, how sentences begin; needs neither root nor the Debian packages
 # make docs   the documentation as a site in build/site; links are checked
@@ -29,7 +29,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results bench-sctp fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
@@ -60,10 +60,10 @@ endif
 	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/integration/test_demo_on_a_kernel.py $(PYTEST_OPTIONS)
 
 test-kernel: setup
-	@setup/run_tests.sh -v tests/sctp/test_kernel.py tests/sctp/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -v sctp-userland/tests/test_kernel.py sctp-userland/tests/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)
 
 test-lksctp: setup
-	@setup/run_tests.sh -v tests/sctp/test_lksctp.py $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -v sctp-userland/tests/test_lksctp.py $(PYTEST_OPTIONS)
 
 test-fastpath-kernel:
 	@fastpath/kernel/run.sh
@@ -72,17 +72,13 @@ bench:
 	@setup/setup.sh test
 	@$(BIN)/rspdns-lab bench $(BENCH_OPTIONS)
 
-bench-sctp:
-	@setup/setup.sh demo
-	@$(BIN)/rspdns-lab bench-sctp $(BENCH_OPTIONS)
-
 results:
 	@setup/setup.sh test
 	@setup/results.sh $(RESULTS)
 
 fuzz: setup
 	@$(MAKE) --silent -C sctp-userland fuzz
-	@$(MAKE) --silent -C ppu-agent fuzz
+	@$(MAKE) --silent -C ppu-agent/guard fuzz
 	@$(MAKE) --silent -C registrar-config fuzz
 
 lint:
@@ -92,7 +88,8 @@ lint:
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python setup/prose.py
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
-	@$(BIN)/mypy tests
+	@$(BIN)/mypy tests conftest.py
+	@$(BIN)/mypy sctp-userland ppu-agent/guard
 
 docs:
 	@setup/setup.sh lint

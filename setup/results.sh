@@ -31,7 +31,7 @@ command_of() {
         registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
         gate) echo bench --only gate --rounds 5 --seconds 3 ;;
         resolvers) echo resolvers ;;
-        guard) echo guard ;;
+        guard) echo ;; # the bench of ppu-agent/guard
         proxies) echo proxies --trials 3 ;; # some 10 minutes
         *) printf 'results: %s: there is no such page; the pages are: %s\n' "$1" "${all[*]}" >&2; exit 2 ;;
     esac
@@ -40,9 +40,11 @@ command_of() {
 for name in "${names[@]}"; do command_of "$name" >/dev/null; done
 for name in "${names[@]}"; do
     read -ra command <<<"$(command_of "$name")"
-    printf 'results: %s: rspdns-lab %s\n' "$name" "${command[*]}" >&2
+    program=("$here/.venv/bin/rspdns-lab")
+    [ "$name" != guard ] || program=(env PYTHONPATH="$here/ppu-agent/guard/bench" "$here/.venv/bin/python" -m guard_bench)
+    printf 'results: %s: %s\n' "$name" "${program[*]##*/} ${command[*]}" >&2
     status=0
-    "$here/.venv/bin/rspdns-lab" "${command[@]}" --results "$here/build/results/$name.json" \
+    "${program[@]}" "${command[@]}" --results "$here/build/results/$name.json" \
         --markdown "$here/docs/results/$name.md" || status=$?
     [ "$status" -le 1 ] || exit "$status" # 1: a bound was broken; the page says which
 done

@@ -68,7 +68,7 @@ cp -L "$python" "$guest/usr/bin/python3"
 mkdir -p "$guest/usr/lib/python$number"
 tar -C "/usr/lib/python$number" -c --exclude=test --exclude=__pycache__ --exclude=idlelib --exclude=tkinter --exclude=lib2to3 \
     --exclude='config-*' --exclude=unittest --exclude=distutils --exclude=ensurepip . | tar -x -C "$guest/usr/lib/python$number"
-cp fastpath/build/rspdns-fastpath ppu-agent/build/ppu-guard "$guest/"
+cp fastpath/build/rspdns-fastpath ppu-agent/guard/build/ppu-guard "$guest/"
 ip=$(command -v ip || echo /sbin/ip)
 [ -x "$ip" ] || untried "ip is missing (package iproute2)"
 mkdir -p "$guest/sbin"

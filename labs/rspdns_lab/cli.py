@@ -9,12 +9,10 @@ from daemon_kit.commands import CommandGroup
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
-from rspdns_lab.bench_sctp.cli import bench_sctp
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
 from rspdns_lab.ending import end_on_signals, told_plainly
-from rspdns_lab.guard.report import guard
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
@@ -60,7 +58,7 @@ def demo(json_file: Path | None, slow: float) -> None:
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
     with told_plainly():
-        become_root(sys.argv[1:])
+        become_root()
         outcome = run_demo(console, slow)
     if json_file is not None:
         with told_plainly():
@@ -74,8 +72,6 @@ main.add_command(compare)
 main.add_command(chaos)
 main.add_command(loss)
 main.add_command(resolvers)
-main.add_command(bench_sctp)
-main.add_command(guard)
 main.add_command(proxies)
 
 
@@ -89,7 +85,7 @@ main.add_command(proxies)
 def watch(admin_port: int) -> None:
     """Show the running lab, and kill, hang, cut, drain, overload and revive its servers with a key."""
     with told_plainly(), listener_on_loopback(admin_port) as listener:
-        become_root(sys.argv[1:], {HANDED_ON: str(listener.fileno())})
+        become_root({HANDED_ON: str(listener.fileno())})
         run_watch(Console(highlight=False), listener)
 
 

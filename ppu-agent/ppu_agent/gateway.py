@@ -1,8 +1,8 @@
 """`[gateway]`: guards connection set-up through a box between clients and servers, by the program ppu-guard.
 
 `guarded()` says which destinations; `Gateway` starts ppu-guard, tells it of them, and keeps what it counts.
-ppu-guard and its BPF program do the rest (`guard/`, `bpf/guard.bpf.c`). When the agent is silent for 3 s they
-let everything pass; when it ends, ppu-guard takes its program out of the interfaces, and ends, too.
+ppu-guard and its BPF program do the rest (`guard/`, a product of its own). When the agent is silent for 3 s
+they let everything pass; when it ends, ppu-guard takes its program out of the interfaces, and ends, too.
 """
 
 from __future__ import annotations

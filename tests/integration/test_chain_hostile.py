@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from daemon_kit.control import request
 
-from tests.sctp.daemon import SCTPD
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.dns_watch import DnsWatch
@@ -28,6 +27,8 @@ from tests.support.waiting import until
 ALL = set(SIP_PORTS)
 HOSTILE_PORT = 3899
 HOSTILE_ENRP_PORT = 9899
+SCTP_USERLAND = REPOSITORY / "sctp-userland"
+SCTPD = SCTP_USERLAND / "build" / "sctpd"
 SENDER = REPOSITORY / "tests" / "integration" / "send_messages.py"
 
 
@@ -244,8 +245,7 @@ def test_packets_that_are_no_sctp(attacked: Attacked) -> None:
     lost = (chain.sidecar.log).read_text().count("registrar_lost")
     with attacked.unharmed():
         done = subprocess.run(
-            chain.namespace.command(sys.executable, "-m", "tests.support.raw_sctp", ADDRESS),
-            cwd=REPOSITORY,
+            chain.namespace.command(sys.executable, str(SCTP_USERLAND / "tests/raw_sctp.py"), ADDRESS),
             capture_output=True,
             text=True,
             timeout=60,

@@ -272,7 +272,7 @@ def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
 
     def run(*arguments: str) -> list[tuple[int, str, int]]:
         labs.clear()
@@ -333,7 +333,7 @@ def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(chaos, "Lab", MagicMock())
     monkeypatch.setattr(chaos, "_run_trial", run_trial)
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
     done = CliRunner().invoke(main, ["chaos", "--quick"])
     assert done.exit_code == 130, done.output
     assert "| as-killed | 3 | followed by ENRP | 1 | 12 ms |" in done.stdout

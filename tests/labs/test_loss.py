@@ -118,7 +118,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             raise KeyboardInterrupt
         yield replace(LOST, seconds=seconds, percent=percent, wrong=0, looks=())
 
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
     monkeypatch.setattr(loss, "run_loss", run_loss)
     return asked
 

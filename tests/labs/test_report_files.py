@@ -17,7 +17,7 @@ from rspdns_lab.net.network import Network
 from rspdns_lab.report import trials
 from rspdns_lab.report.files import ReportFiles, ReportPath, write_whole
 
-WITH_TRIALS = ["ims", "bench", "compare", "chaos", "loss", "bench-sctp", "resolvers"]
+WITH_TRIALS = ["ims", "bench", "compare", "chaos", "loss", "resolvers"]
 ALL = ["demo", *WITH_TRIALS]
 STARTERS = (cli, trials)
 """The modules that become root for a lab."""
@@ -27,7 +27,7 @@ STARTERS = (cli, trials)
 def no_lab(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lab that begins fails the test instead."""
 
-    def begin(_: object) -> None:
+    def begin() -> None:
         raise AssertionError("the lab has begun")
 
     for module in STARTERS:
@@ -165,7 +165,7 @@ def test_a_run_with_other_options_is_not_gone_on_with(
     words: str,
 ) -> None:
     """Trials that were measured otherwise, or for others only, would be passed off as those asked for."""
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
     file = tmp_path / "report.json"
     ReportFiles(file).keep({"trials": found}, written)
     before = file.read_text()
@@ -205,7 +205,7 @@ def test_a_report_of_another_version_is_refused(
     trial: dict[str, object],
 ) -> None:
     """A trial that this version doesn't know would be missing in its tables, or end it with a traceback."""
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
     begins = MagicMock(side_effect=LabError("the lab has begun"))
     monkeypatch.setattr(Network, "__enter__", begins)
     file = tmp_path / "report.json"

@@ -17,12 +17,12 @@ from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page
 from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
 
-LABS = ["ims", "bench", "compare", "chaos", "loss", "bench-sctp", "resolvers"]
+LABS = ["ims", "bench", "compare", "chaos", "loss", "resolvers"]
 
 
 @pytest.fixture(autouse=True)
 def is_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trials, "become_root", lambda _: None)
+    monkeypatch.setattr(trials, "become_root", lambda: None)
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ def test_every_python_command_tells_the_version(command: str) -> None:
         "sctp-userland/build/sctpd",
         "sctp-userland/sctp-run",
         "fastpath/build/rspdns-fastpath",
-        "ppu-agent/build/ppu-guard",
+        "ppu-agent/guard/build/ppu-guard",
     ],
 )
 def test_every_other_program_tells_the_same(program: str) -> None:

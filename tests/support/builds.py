@@ -7,11 +7,10 @@ from pathlib import Path
 
 from tests.support.namespaces import REPOSITORY
 
-SCTP_USERLAND = REPOSITORY / "sctp-userland"
 REGISTRAR_CONFIG = REPOSITORY / "registrar-config"
 
 
-def build(target: str, of: Path = SCTP_USERLAND) -> None:
+def build(of: Path, target: str) -> None:
     """Run make for this target in the folder `of`; another test process waits meanwhile."""
     folder = os.open(of, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -23,15 +22,9 @@ def build(target: str, of: Path = SCTP_USERLAND) -> None:
         os.close(folder)
 
 
-def sanitized() -> Path:
-    """Return the folder with sctpd, and in `library/` the library, built with the sanitizers."""
-    build("asan")
-    return SCTP_USERLAND / "build-asan"
-
-
 def sanitized_gate() -> Path:
     """Return the folder with the registrars' gate and its tests, built with the sanitizers."""
-    build("asan", REGISTRAR_CONFIG)
+    build(REGISTRAR_CONFIG, "asan")
     return REGISTRAR_CONFIG / "build-asan"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-INIT = HERE.parent / "sctp" / "kernel" / "init.py"
+INIT = HERE / "guest_init.py"
 REGISTERS = HERE / "uml_registers.c"
 BUILT = HERE.parents[1] / ".setup" / "uml-registers.so"
 

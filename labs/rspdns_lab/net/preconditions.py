@@ -36,8 +36,8 @@ def in_user_namespace(command: Sequence[str]) -> list[str]:
     return [*_UNSHARE, "sh", "-c", _WITH_OWN_RUN, "sh", *command]
 
 
-def become_root(arguments: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Return if this is root; otherwise start `rspdns-lab arguments` anew in a user namespace.
+def become_root(environment: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Return if this is root; otherwise start this command anew in a user namespace.
 
     `environment`: what it finds there besides. Inheritable descriptors stay open. Raises LabError when
     neither is possible.
@@ -50,7 +50,7 @@ def become_root(arguments: Sequence[str], environment: Mapping[str, str] = Mappi
     trial = subprocess.run(in_user_namespace(["true"]), capture_output=True, text=True, check=False)
     if trial.returncode != 0:
         raise LabError(f"{needs}; this machine allows neither ({trial.stderr.strip() or 'unshare failed'})")
-    command = in_user_namespace([sys.executable, "-m", "rspdns.entry", "rspdns-lab", *arguments])
+    command = in_user_namespace([sys.executable, *sys.orig_argv[1:]])
     os.execvpe(command[0], command, {**os.environ, **environment})  # noqa: S606 - an argument list, no shell
 
 

@@ -37,7 +37,8 @@ class LabReport(Generic[T]):
     `read`: makes a trial from what `write` gave to JSON; raises TypeError or LookupError for something else.
     `figures`: what programs want to know beside the trials. `tables`: everything in Markdown. `page`: the
     same with plots. `problems`: broken promises, in words; with any the lab's exit status is 1.
-    `figures`, `tables` and `problems` are also asked when there is no trial yet.
+    `figures`, `tables` and `problems` are also asked when there is no trial yet. `command`: the
+    beginning of the command line that a page names.
     """
 
     read: Callable[[dict[str, Any]], T]
@@ -46,6 +47,7 @@ class LabReport(Generic[T]):
     page: Callable[[Sequence[T]], Page]
     problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
     write: Callable[[T], Mapping[str, Any]] = trial_as_json
+    command: str = "rspdns-lab"
 
 
 def run_lab(
@@ -66,7 +68,7 @@ def run_lab(
         files.keep({**report.figures(found), "trials": trials}, options)
 
     with told_plainly(lambda: report.tables(found)):
-        become_root(sys.argv[1:])
+        become_root()
         found += files.earlier(report.read, options)
         with contextlib.closing(_each(measure(tuple(found)))) as trials:  # the lab ends before a word is said
             for more in trials:
@@ -76,7 +78,7 @@ def run_lab(
         if files.html_file is not None:
             write_page(files.html_file, report.page(found))
         if files.markdown_file is not None:
-            write_markdown(files.markdown_file, report.page(found), _command(files))
+            write_markdown(files.markdown_file, report.page(found), _command(report.command, files))
     click.echo(report.tables(found))
     broken = report.problems(found)
     for problem in broken:
@@ -84,10 +86,10 @@ def run_lab(
     sys.exit(EXIT_BROKEN if broken else 0)
 
 
-def _command(files: ReportFiles) -> list[str]:
+def _command(begins: str, files: ReportFiles) -> list[str]:
     """The command of this process, without the files that it writes."""
     written = {str(file) for file in (files.json_file, files.html_file, files.results, files.markdown_file)}
-    words = ["rspdns-lab", *(word for word in sys.argv[1:] if word not in written)]
+    words = [begins, *(word for word in sys.argv[1:] if word not in written)]
     return [word for word in words if word.partition("=")[0] not in REPORTS]
 
 

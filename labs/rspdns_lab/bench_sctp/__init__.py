@@ -1,1 +1,0 @@
-"""`rspdns-lab bench-sctp`: SCTP beside kernel UDP and TCP."""

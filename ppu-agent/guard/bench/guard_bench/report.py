@@ -1,0 +1,285 @@
+"""The command of `make bench`, and its report: tables, a page with a plot, broken promises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+
+import click
+from rspdns_lab.ending import say
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.page import (
+    Page,
+    Section,
+    Table,
+    legend_above,
+    markdown_table,
+    new_plot,
+    plain_numbers,
+)
+from rspdns_lab.report.trials import LabReport, run_lab
+
+from guard_bench.lab import Way
+from guard_bench.measure import (
+    GIVEN_UP_WITHIN_MS,
+    WATCHED_S,
+    Load,
+    Memory,
+    Mode,
+    SetUp,
+    Trial,
+    measure_load,
+    measure_memory,
+    measure_set_ups,
+    read_trial,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Plot
+
+RATES: Final = (1_000, 5_000, 10_000, 14_000, 50_000, 100_000, 200_000)
+PENDING: Final = (10_000, 100_000)
+PROMISED_PER_S: Final = 100_000
+ADDED_BELOW_US: Final = 20.0
+"""The median delay that the guard may add."""
+BYTES_BELOW: Final = 10_000_000
+"""For 100,000 set-ups that wait, and so for fewer."""
+_QUICK_RATES: Final = (1_000, 20_000, 100_000)
+_QUICK_S: Final = 1.0
+_WAYS: Final[tuple[Way, ...]] = get_args(Way)
+_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
+_GUARDS: Final[Mapping[Mode, str]] = {
+    "nothing": "nothing",
+    "host": "`pace`, on the client's host",
+    "gateway": "`[gateway]`",
+}
+T = TypeVar("T", SetUp, Load, Memory)
+
+
+@click.command()
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    type=click.IntRange(100, 1_000_000),
+    help=f"SYNs a second; may be given several times.  [default: {', '.join(map(str, RATES))}]",
+)
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Each round.")
+@click.option(
+    "--rounds", type=click.IntRange(1, 100), default=3, show_default=True, help="Rounds of each rate."
+)
+@click.option("--quick", is_flag=True, help="Three rates, one round of a second each.")
+@report_options
+def guard(rates: Sequence[int], seconds: float, rounds: int, quick: bool, report: ReportFiles) -> None:
+    """Guard connection set-up: one to a silent server, then thousands a second, and what they cost.
+
+    Exit status: 0 all promises kept, 1 one was broken, 2 the lab can't run here.
+    """
+    if quick:
+        seconds, rounds = _QUICK_S, 1
+    wanted = tuple(rates) or (_QUICK_RATES if quick else RATES)
+    options = {"seconds": seconds, "rounds": rounds}
+
+    def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
+        return ([trial] for trial in _left(earlier, wanted, seconds, rounds, say))
+
+    run_lab(report, REPORT, options, measure)
+
+
+def _left(
+    earlier: Sequence[Trial],
+    rates: Sequence[int],
+    seconds: float,
+    rounds: int,
+    tell: Callable[[str], None],
+) -> Iterator[Trial]:
+    """Measure what an earlier run lacks."""
+    for way in _WAYS:
+        seen = {one.mode for one in _of(SetUp, earlier) if one.way == way}
+        modes: Sequence[Mode] = [mode for mode in _MODES if mode not in seen]
+        if modes:
+            yield from measure_set_ups(way, modes, tell)
+    for way in _WAYS:
+        done = {one.rate_per_s for one in _of(Load, earlier) if one.way == way}
+        left = [rate for rate in rates if rate not in done]
+        if left:
+            yield from measure_load(way, left, seconds, rounds, tell)
+    held = {one.pending for one in _of(Memory, earlier)}
+    yield from measure_memory([count for count in PENDING if count not in held], tell)
+
+
+def _of(kind: type[T], trials: Sequence[Trial]) -> list[T]:
+    return [one for one in trials if isinstance(one, kind)]
+
+
+def problems(found: Sequence[Trial]) -> list[str]:
+    """Return broken promises."""
+    return [
+        *(
+            f"{one.way}, guarded by {one.mode}: SYNs at {_times(one)} ms, ended: {one.ended}"
+            for one in _of(SetUp, found)
+            if one.mode != "nothing" and not _is_kept(one)
+        ),
+        *(
+            f"{one.way}, {one.rate_per_s:,} SYN/s: {one.open} set-ups were not closed, "
+            f"{one.unguarded} passed unguarded"
+            for one in _of(Load, found)
+            if (one.open or one.unguarded) and one.rate_per_s <= PROMISED_PER_S
+        ),
+        *(
+            f"{one.way}, {one.rate_per_s:,} SYN/s: the median delay grew by {one.added_syn_p50_us:g} us "
+            f"(SYN) and {one.added_answer_p50_us:g} us (SYN-ACK)"
+            for one in _of(Load, found)
+            if max(one.added_syn_p50_us, one.added_answer_p50_us) >= ADDED_BELOW_US
+        ),
+        *(
+            f"{one.pending:,} set-ups at a time: {one.refused:,} refused, {one.memory_bytes:,} bytes"
+            for one in _of(Memory, found)
+            if one.refused != one.pending or one.memory_bytes > BYTES_BELOW
+        ),
+    ]
+
+
+def _is_kept(one: SetUp) -> bool:
+    """Whether a silent server was asked four times, and given up about two seconds after the first."""
+    return len(one.syns_ms) == 4 and one.ended_ms is not None and one.ended_ms < GIVEN_UP_WITHIN_MS
+
+
+def _times(one: SetUp) -> str:
+    return ", ".join(f"{at_ms:.0f}" for at_ms in one.syns_ms)
+
+
+def _set_ups(found: Sequence[Trial]) -> Table:
+    rows = [
+        (
+            _GUARDS[one.mode],
+            one.way,
+            _times(one),
+            "" if one.ended_ms is None else f"{one.ended_ms:.0f}",
+            one.ended,
+        )
+        for one in _of(SetUp, found)
+    ]
+    return [
+        ("guarded by", "the network", "SYNs at the server after, ms", "ended after, ms", "with"),
+        *rows,
+    ]
+
+
+def _loads(found: Sequence[Trial]) -> Table:
+    rows = [
+        (
+            f"{one.rate_per_s:,}",
+            one.way,
+            f"{one.reached_per_s:,}",
+            f"{one.syn_p50_us:.1f}, {one.syn_p99_us:.1f}",
+            f"{one.added_syn_p50_us:+.1f}, {one.added_syn_p99_us:+.1f}",
+            f"{one.answer_p50_us:.1f}, {one.answer_p99_us:.1f}",
+            f"{one.added_answer_p50_us:+.1f}, {one.added_answer_p99_us:+.1f}",
+            f"{one.processor_us:.2f}",
+            f"{one.processor_us * one.reached_per_s / 1e4:.1f} %",
+            "all" if not (one.open or one.unguarded) else f"{one.open} open, {one.unguarded} unguarded",
+        )
+        for one in _of(Load, found)
+    ]
+    head = (
+        "SYN/s",
+        "the network",
+        "reached",
+        "SYN p50, p99, us",
+        "added",
+        "SYN-ACK p50, p99, us",
+        "added",
+        "processor, us each",
+        "of a core",
+        "handled",
+    )
+    return [head, *rows]
+
+
+def _memories(found: Sequence[Trial]) -> Table:
+    rows = [
+        (f"{one.pending:,}", f"{one.held:,}", f"{one.refused:,}", f"{one.memory_bytes / 1e6:.1f}")
+        for one in _of(Memory, found)
+    ]
+    return [("set-ups at a time", "held", "refused after 2 s", "memory, MB"), *rows]
+
+
+_PROTOTYPE: Final[Table] = [
+    ("figure", "the prototype of 2012"),
+    ("delay, unloaded", "128 us at least, 164 us in the median"),
+    ("delay at 5,000 to 10,000 SYN/s", "5 to 10 ms and more"),
+    ("its queue was full at", "14,000 SYN/s"),
+    ("memory for 10,730 set-ups", "41 MB"),
+    ("memory for 99,181 set-ups", "341 MB"),
+]
+
+
+def page_of(found: Sequence[Trial]) -> Page:
+    """Return the page of a run."""
+    text = (
+        "A client, a gateway and a server in network namespaces. A set-up without an answer is repeated by "
+        "the guard of the gateway, or by `pace` on the client's host, and refused in the end. Delays are "
+        "those of the way through the gateway, by the kernel's clock at both ends. *Added* is with the guard "
+        "less without, by turns in the same run."
+    )
+    loads = _of(Load, found)
+    return Page(
+        "What a guarded connection set-up costs",
+        text,
+        [
+            Section(
+                "One set-up to a silent server",
+                f"Without help the client's kernel goes on for two minutes; it was watched {WATCHED_S:g} s.",
+                _set_ups(found),
+            ),
+            Section(
+                "Many set-ups",
+                "Bursts and intervals are uniform, between random addresses of two /24. Each server drops "
+                "some SYNs, which the guard repeats; the generator repeats nothing. *Processor* is the "
+                "guard's process and its BPF programs. A rate that is not reached, and what is lost there, "
+                "is this machine's: its processors carry clients, network and servers as well.",
+                _loads(found),
+                [("Delay that the guard adds to a SYN, median and p99.", _plot(loads))]
+                if len(loads) > 1
+                else (),
+            ),
+            Section(
+                "Set-ups that wait",
+                "None is answered. Memory is the process with its BPF maps.",
+                _memories(found),
+            ),
+            Section("The prototype, to compare", "It held packets back in user space (NFQUEUE).", _PROTOTYPE),
+        ],
+    )
+
+
+def _plot(loads: Sequence[Load]) -> Plot:
+    plot = new_plot()
+    axes = plot.subplots()
+    for way, colour in zip(_WAYS, ("#0072b2", "#e69f00"), strict=True):
+        of_way = sorted((one for one in loads if one.way == way), key=lambda one: one.rate_per_s)
+        rates = [one.rate_per_s for one in of_way]
+        axes.plot(rates, [one.added_syn_p50_us for one in of_way], "o-", color=colour, label=f"{way}, median")
+        axes.plot(rates, [one.added_syn_p99_us for one in of_way], "o:", color=colour, label=f"{way}, p99")
+    axes.set(xlabel="SYN/s", ylabel="us", xscale="log")
+    plain_numbers(axes.xaxis)
+    legend_above(axes)
+    return plot
+
+
+def _as_markdown(found: Sequence[Trial]) -> str:
+    tables = (_set_ups(found), _loads(found), _memories(found))
+    return "\n\n".join(markdown_table(table) for table in tables if len(table) > 1)
+
+
+def _figures(found: Sequence[Trial]) -> dict[str, Any]:
+    kinds = {"set-up": SetUp, "load": Load, "memory": Memory}
+    rows = {kind: [asdict(one) for one in found if isinstance(one, made)] for kind, made in kinds.items()}
+    return {"ok": bool(found) and not problems(found), **rows}
+
+
+REPORT: Final = LabReport(
+    read_trial, _figures, _as_markdown, page_of, problems, command="make -C ppu-agent/guard bench"
+)

@@ -1,0 +1,1 @@
+"""`make -C sctp-userland bench`: SCTP beside kernel UDP and TCP."""
