@@ -36,7 +36,7 @@ from rspdns.configuration import BackendConfig
 from rspdns.zones.configuration import ZoneConfig
 
 TOP = Path(__file__).resolve().parents[1]
-Row = Sequence[str]
+Cells = Sequence[str]
 OUR_METRIC = re.compile(r"(rspdns|ppe_agent|ppu_agent|process)_")
 
 COMMANDS = {
@@ -150,7 +150,7 @@ def changes_page() -> str:
     return (TOP / "CHANGELOG.md").read_text(encoding="utf-8").replace("](docs/", "](")
 
 
-def table(titles: Row, rows: Iterable[Row]) -> str:
+def table(titles: Cells, rows: Iterable[Cells]) -> str:
     """A table of Markdown."""
     lines = [titles, ["---"] * len(titles), *([_cell(cell) for cell in row] for row in rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
@@ -285,7 +285,7 @@ def _status(title: str, command: str, module: Path) -> str:
     return text
 
 
-def _keys_of(shape: ast.ClassDef) -> Iterator[Row]:
+def _keys_of(shape: ast.ClassDef) -> Iterator[Cells]:
     """The keys of a class, those of its base first told by its name."""
     for base in shape.bases:
         if ast.unparse(base) != "TypedDict":
@@ -295,7 +295,7 @@ def _keys_of(shape: ast.ClassDef) -> Iterator[Row]:
             yield f"`{ast.unparse(field.target)}`", _json_type(field.annotation), _text(text) or ""
 
 
-def _shape_by_call(node: ast.stmt, below: ast.stmt) -> tuple[str, str, list[Row]] | None:
+def _shape_by_call(node: ast.stmt, below: ast.stmt) -> tuple[str, str, list[Cells]] | None:
     """A shape with a key that is a keyword of Python: `Name = TypedDict("Name", {key: type})`."""
     if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
         return None

@@ -20,11 +20,11 @@ SENTENCE = re.compile(r"(?:^\s*|(?<=[.!?:])[\"”)]?\s+)(?=[*_`]*[A-Z])")
 EXEMPT = ("CHANGELOG.md",)
 """Files that are not read by default: earlier releases keep their words."""
 
-Text = tuple[int, str]
+PlacedText = tuple[int, str]
 """The number of the first line, and the text."""
 
 
-def joined(comments: Iterator[tuple[int, int, str]]) -> Iterator[Text]:
+def joined(comments: Iterator[tuple[int, int, str]]) -> Iterator[PlacedText]:
     """Comments up to the end of a line, as line, column and words; those below each other are one text."""
     first, last, text = 0, (0, 0), ""
     for line, column, words in comments:
@@ -37,14 +37,14 @@ def joined(comments: Iterator[tuple[int, int, str]]) -> Iterator[Text]:
     yield first, text
 
 
-def line_comments(source: str, mark: str = "#") -> Iterator[Text]:
+def line_comments(source: str, mark: str = "#") -> Iterator[PlacedText]:
     """Comments behind a mark."""
     lines = enumerate(source.splitlines(), 1)
     found = ((number, match) for number, line in lines if (match := re.search(rf"(?<!\S){mark}+ (.*)", line)))
     yield from joined((number, match.start(), match[1]) for number, match in found)
 
 
-def python_texts(source: str) -> Iterator[Text]:
+def python_texts(source: str) -> Iterator[PlacedText]:
     """Docstrings, those of attributes too, and comments."""
     for node in ast.walk(ast.parse(source)):
         match node:
@@ -56,14 +56,14 @@ def python_texts(source: str) -> Iterator[Text]:
     )
 
 
-def c_texts(source: str) -> Iterator[Text]:
+def c_texts(source: str) -> Iterator[PlacedText]:
     """Comments of both kinds."""
     for match in re.finditer(r"/\*+(.*?)\*/", source, re.DOTALL):
         yield source.count("\n", 0, match.start()) + 1, re.sub(r"\n\s*\*", "\n", match[1])
     yield from line_comments(source, "//")
 
 
-def markdown_texts(source: str) -> Iterator[Text]:
+def markdown_texts(source: str) -> Iterator[PlacedText]:
     """Paragraphs and list items; also those of man pages."""
     in_code, first, text = False, 0, ""
     for number, line in enumerate([*source.splitlines(), ""], 1):
@@ -78,14 +78,14 @@ def markdown_texts(source: str) -> Iterator[Text]:
     yield first, text
 
 
-READERS: dict[str, Callable[[str], Iterator[Text]]] = {
+READERS: dict[str, Callable[[str], Iterator[PlacedText]]] = {
     ".py": python_texts,
     **dict.fromkeys((".c", ".h", ".js", ".css"), c_texts),
     **dict.fromkeys((".md", ".1", ".8"), markdown_texts),
 }
 
 
-def stand_ins(path: Path) -> Iterator[Text]:
+def stand_ins(path: Path) -> Iterator[PlacedText]:
     """Line and sentence of each stand-in in this file."""
     try:
         source = path.read_text("utf-8")

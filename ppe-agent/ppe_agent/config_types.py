@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from rserpool import POLICIES, POLICY_KINDS, Policy, UnknownPolicy, policy_name
 
 Milliseconds = Annotated[int, Field(ge=10, le=3_600_000)]
-Number = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
+Uint32 = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 _OF_SHELLS = frozenset("|&;<>()$`*?[#~\n")
@@ -42,7 +42,7 @@ def matching(pattern: str, problem: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-def one_line(value: str) -> str:
+def single_line(value: str) -> str:
     """Return `value`. Raises ValueError when it is empty or holds what can't stand in one line."""
     if not value or not value.isprintable():
         raise ValueError("one line of text, not empty")
@@ -79,7 +79,7 @@ def check_command(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-Command = Annotated[tuple[str, ...], AfterValidator(check_command), BeforeValidator(_split)]
+CommandLine = Annotated[tuple[str, ...], AfterValidator(check_command), BeforeValidator(_split)]
 """The program and its arguments; it is run without a shell."""
 
 

@@ -29,16 +29,16 @@ from ppe_agent.checks.configuration import CheckConfig, DampingConfig
 from ppe_agent.client_addresses import DEFAULT_NETWORKS
 from ppe_agent.config_types import (
     POLICY_KEYS,
-    Number,
     Port,
     Share,
+    Uint32,
     filled,
     make_policy,
-    one_line,
+    single_line,
 )
 from ppe_agent.consistency import ANNOUNCE_GROUP, MULTICAST, Problem
 from ppe_agent.load_config import LoadConfig
-from ppe_agent.relay import RelayLimits
+from ppe_agent.relay import PpuAgentLimits
 from rserpool import (
     DATA_CHANNEL_PORT,
     MAX_HANDLE,
@@ -214,15 +214,15 @@ class ServerConfig(StrictModel):
     policy: Annotated[str, AfterValidator(_policy)] = "least-used"
     """How load is shared: a policy of RFC 5356, `least-used`, `priority`, `round-robin`, `random`,
     `weighted-round-robin`, `weighted-random` or a variant. All members of a pool must agree."""
-    weight: Number | None = None
+    weight: Uint32 | None = None
     """For the weighted policies. 0: standby, shown when no other member lives."""
-    priority: Number | None = None
+    priority: Uint32 | None = None
     """For the policy `priority`: the largest is preferred."""
     degradation: Share | None = None
     """For the policies with degradation: by how much one more request raises the load."""
     penalty_factor: Share | None = None
     """For `least-used-dpf`: how much the distance counts."""
-    distance_ms: Number | None = None
+    distance_ms: Uint32 | None = None
     """For `least-used-dpf`: how far this server is."""
     check: Annotated[tuple[CheckConfig, ...], filled("at least one [[as.check]] is needed")]
     """The health checks; at least one. The server is in its pool while all of them pass."""
@@ -240,21 +240,21 @@ class ServerConfig(StrictModel):
         return make_policy(self.policy, {key: getattr(self, key) for key in POLICY_KEYS}, load)
 
 
-class StateConfig(StrictModel):
+class PpeStateConfig(StrictModel):
     """`[state]`: the directory that keeps identifiers and drains across restarts."""
 
     path: FilePath = Path("/var/lib/ppe-agent")
     """Keeps PE identifiers and drains. It belongs to one agent: a second one refuses to start."""
 
 
-class ControlConfig(StrictModel):
+class PpeControlConfig(StrictModel):
     """`[control]`: the unix socket of status, drain and undrain."""
 
     path: FilePath = Path("/run/ppe-agent/control.sock")
     """The socket at which the commands ask; for the owner and the group only."""
 
 
-class MetricsConfig(StrictModel):
+class PpeMetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
@@ -271,7 +271,7 @@ class MulticastConfig(StrictModel):
     """The networks in which registrars are. Announcements from elsewhere are ignored."""
     group: Annotated[str, AfterValidator(_group)] = ANNOUNCE_GROUP
     """The multicast group and port of the announcements (RFC 5352)."""
-    interface: Annotated[str, AfterValidator(one_line)] | None = None
+    interface: Annotated[str, AfterValidator(single_line)] | None = None
     """The network interface to listen on. Default: the one that this host's routes choose."""
 
     @property
@@ -280,7 +280,7 @@ class MulticastConfig(StrictModel):
         return tuple(ip_network(text) for text in self.accept)
 
 
-class RelayConfig(StrictModel):
+class PpeRelayConfig(StrictModel):
     """`[relay]`: where ppu-agents hand over what they embed in SCTP, for the servers with `relay = true`."""
 
     accept: Annotated[
@@ -305,9 +305,9 @@ class RelayConfig(StrictModel):
     """A TCP connection through which nothing passes for this time is reset."""
 
     @property
-    def limits(self) -> RelayLimits:
+    def limits(self) -> PpuAgentLimits:
         """The limits of ppu-agents."""
-        return RelayLimits(self.max_connections, self.max_clients, self.agent_share, self.idle_s)
+        return PpuAgentLimits(self.max_connections, self.max_clients, self.agent_share, self.idle_s)
 
     @property
     def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
@@ -339,10 +339,10 @@ class AgentConfig(StrictModel):
     reports: bool = False
     """Whether registrars take reports from this host: `reports_per_s` of the registrars' inventory. A server
     that leaves without its registrar's word is then reported as unreachable by the sidecar itself."""
-    state: StateConfig = StateConfig()
-    control: ControlConfig = ControlConfig()
-    metrics: MetricsConfig | None = None
-    relay: RelayConfig | None = None
+    state: PpeStateConfig = PpeStateConfig()
+    control: PpeControlConfig = PpeControlConfig()
+    metrics: PpeMetricsConfig | None = None
+    relay: PpeRelayConfig | None = None
     servers: Annotated[tuple[ServerConfig, ...], filled("at least one [[as]] is needed")] = Field(alias="as")
 
     @classmethod
@@ -358,7 +358,7 @@ def load_configuration(path: str | Path) -> AgentConfig:
 
 def control_path(path: str | Path) -> Path:
     """The control socket that agent.toml names, whatever else is wrong in it. Raises ConfigurationErrors."""
-    return named_control_path(path, ControlConfig().path)
+    return named_control_path(path, PpeControlConfig().path)
 
 
 def addresses_of(

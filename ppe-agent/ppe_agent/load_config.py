@@ -6,8 +6,8 @@ from daemon_kit.config_file import StrictModel
 from daemon_kit.files import FilePath
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from ppe_agent.checks.configuration import Credentials, Oid, Text
-from ppe_agent.config_types import Command, Milliseconds, Port, Share, matching
+from ppe_agent.checks.configuration import Credentials, Oid, SingleLine
+from ppe_agent.config_types import CommandLine, Milliseconds, Port, Share, matching
 
 ValueT = TypeVar("ValueT")
 
@@ -50,7 +50,7 @@ class LoadConfig(StrictModel):
     processor. The others read one number, below."""
     path: FilePath | None = None
     """For `file`: it holds a number that is written again and again. Not below /tmp or /home."""
-    command: Command | None = None
+    command: CommandLine | None = None
     """For `exec`: the command, as a list, that prints the number."""
     url: Annotated[str, _URL] | None = None
     """For `http-json` and `prometheus`: the page to read."""
@@ -60,7 +60,7 @@ class LoadConfig(StrictModel):
     """For `prometheus`: the metric, whose values are summed."""
     labels: dict[str, str] | None = None
     """For `prometheus`: only values with these labels count."""
-    header: Annotated[Text, _HEADER] | None = None
+    header: Annotated[SingleLine, _HEADER] | None = None
     """For `sip-options`: the header of the answer to SIP OPTIONS that holds the number."""
     port: Port | None = None
     """For `sip-options`; default: the port of the server. For `snmp`, at the server's address; default:

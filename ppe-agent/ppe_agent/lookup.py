@@ -11,8 +11,8 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppe_agent.loop import next_moment
-from ppe_agent.registration import Registration
-from ppe_agent.status_model import RegistrarStatus
+from ppe_agent.registration import ServerRegistration
+from ppe_agent.status_model import RegistrarLinkStatus
 from rserpool import (
     DEAF,
     REPORTS_THAT_REMOVE,
@@ -33,7 +33,7 @@ class RegistrarWatch:
     def __init__(
         self,
         address: RegistrarAddress,
-        registrations: Sequence[Registration],  # the agent's own list, which a reload changes
+        registrations: Sequence[ServerRegistration],  # the agent's own list, which a reload changes
         *,
         make_client: Callable[..., RegistrarClient] = RegistrarClient,
     ) -> None:
@@ -43,15 +43,15 @@ class RegistrarWatch:
         self._client = make_client(address, on_link=self._on_link)
         self._is_started = False
         self._looks_unheard = 0
-        self._listed: dict[Registration, bool | None] = {}
+        self._listed: dict[ServerRegistration, bool | None] = {}
         self.problem: Exception | None = None
         """The unexpected error of an answer; None as long as there was none."""
 
-    def lists(self, registration: Registration) -> bool | None:
+    def lists(self, registration: ServerRegistration) -> bool | None:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""
         return self._listed.get(registration) if self._client.is_up else None
 
-    def describe(self) -> RegistrarStatus:
+    def describe(self) -> RegistrarLinkStatus:
         """Return the registrar for people and programs."""
         return {
             "address": str(self.address),
@@ -59,7 +59,7 @@ class RegistrarWatch:
             "round_trip_ms": self._client.round_trip_ms,
         }
 
-    def report_unreachable(self, registration: Registration) -> None:
+    def report_unreachable(self, registration: ServerRegistration) -> None:
         """Have the registrar remove a PE that left while its own registrar failed, before any takeover."""
         if self._client.is_up:
             for _ in range(REPORTS_THAT_REMOVE):
@@ -98,7 +98,7 @@ class RegistrarWatch:
                 hint="is this its address, does it run, does every firewall on the way let SCTP pass?",
             )
 
-    def _is_looked_up(self, registration: Registration) -> bool:
+    def _is_looked_up(self, registration: ServerRegistration) -> bool:
         # While an AS is joining, its pool is looked up for what its other members have in common. An AS that
         # left is looked up until it is seen to be gone; else its status would say for ever that it is listed.
         is_doubtful = registration.is_unconfirmed or self._listed.get(registration) is True
@@ -123,7 +123,7 @@ class RegistrarWatches:
     """Watches every registrar of `set_registrars()`: all are asked at the same moments."""
 
     def __init__(self) -> None:
-        self.registrations: list[Registration] = []
+        self.registrations: list[ServerRegistration] = []
         """Those that are looked up; a reload changes them."""
         self._watches: dict[RegistrarAddress, RegistrarWatch] = {}
         self._left: list[RegistrarWatch] = []
@@ -138,17 +138,17 @@ class RegistrarWatches:
             if address not in self._watches:
                 self._watches[address] = RegistrarWatch(address, self.registrations)
 
-    def set_registrations(self, registrations: Sequence[Registration]) -> None:
+    def set_registrations(self, registrations: Sequence[ServerRegistration]) -> None:
         """Look these up and no others; with `reports`, those that leave without its word are reported."""
         self.registrations[:] = registrations
         for one in registrations:
             one.on_unconfirmed = partial(self._report_unreachable, one)
 
-    def listed_by(self, registration: Registration) -> list[str]:
+    def listed_by(self, registration: ServerRegistration) -> list[str]:
         """Return the registrars that listed this PE when last asked."""
         return [str(watch.address) for watch in self._watches.values() if watch.lists(registration) is True]
 
-    def describe(self) -> list[RegistrarStatus]:
+    def describe(self) -> list[RegistrarLinkStatus]:
         """Return the registrars for people and programs."""
         return [watch.describe() for watch in self._watches.values()]
 
@@ -170,7 +170,7 @@ class RegistrarWatches:
         while self._left:
             await self._left.pop().close()
 
-    def _report_unreachable(self, registration: Registration) -> None:
+    def _report_unreachable(self, registration: ServerRegistration) -> None:
         if self.reports:
             for watch in self._watches.values():
                 watch.report_unreachable(registration)

@@ -3,7 +3,7 @@
 `rserpool.element` has the automaton: it joins when it is wanted, leaves when it is not, and keeps itself
 registered meanwhile. `Upkeep` judges by what happens to it and by what every registrar lists: it has the
 automaton renew, leave its home or take a fresh identifier, and knows for the operator why the AS is not in.
-It takes `now` and has no clock. `Registration` is the automaton's asyncio client with an `Upkeep`.
+It takes `now` and has no clock. `ServerRegistration` is the automaton's asyncio client with an `Upkeep`.
 
 Below stand, in this order: what a registrar's answer says of a pool element, when a home is outvoted, the
 upkeep, and the asyncio part.
@@ -410,7 +410,7 @@ FAREWELL_HEARD_S: Final = 0.2
 """How long the end of the agent waits for the farewell to be seen."""
 
 
-class Registration(PoolElementClient):
+class ServerRegistration(PoolElementClient):
     """The pool element of one AS: registered while it is wanted, and looked up at every registrar."""
 
     def __init__(

@@ -40,7 +40,7 @@ Address = IPv4Address | IPv6Address
 Networks = Sequence[Any]
 _Key = tuple[int, int, int]
 """Association, flow and port of a sender of datagrams."""
-Servers = Mapping[tuple[Protocol, int], Address]
+RelayedServers = Mapping[tuple[Protocol, int], Address]
 """The server's address, by transport and port."""
 
 SENDER_IDLE_S: Final = 180.0
@@ -66,7 +66,7 @@ class _Sender:
 
 
 @dataclass(frozen=True)
-class RelayLimits:
+class PpuAgentLimits:
     """TCP connections and UDP clients at a time, which share of both one host may have, and how long a
     connection may be idle."""
 
@@ -95,8 +95,8 @@ class RelayEnd:
     accept: Networks
     clients: Networks
     """The servers see each client at an address of these."""
-    servers: Servers = field(default_factory=dict)
-    limits: RelayLimits = RelayLimits()
+    servers: RelayedServers = field(default_factory=dict)
+    limits: PpuAgentLimits = PpuAgentLimits()
     counts: _Counts = field(default_factory=_Counts)
 
     def __post_init__(self) -> None:
@@ -123,13 +123,13 @@ class RelayEnd:
         self.port = self._channels.endpoint.port
         self._tidy()
 
-    def check(self, servers: Servers) -> None:
+    def check(self, servers: RelayedServers) -> None:
         """Raise FatalError when these servers could not answer clients."""
         problem = problem_of(self.clients, servers.values())
         if problem is not None:
             raise FatalError(f"[relay] clients: {problem}")
 
-    def serve(self, servers: Servers) -> None:
+    def serve(self, servers: RelayedServers) -> None:
         """Reach these servers from now on. Raises FatalError when they could not answer."""
         self.check(servers)
         self.servers = servers

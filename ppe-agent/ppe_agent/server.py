@@ -21,7 +21,7 @@ from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
 from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_within
 from ppe_agent.loop import next_moment
-from ppe_agent.registration import Registration
+from ppe_agent.registration import ServerRegistration
 from ppe_agent.state import KeptState
 from ppe_agent.status_model import ServerState, ServerStatus
 from rserpool import IS_LEAVING, PoolElement, Protocol, RegistrarAddress, ServerKey, Transport
@@ -83,7 +83,7 @@ def _next_identifier(key: ServerKey, handle: bytes, kept: KeptState) -> int:
     return kept.renumber(key.next_identifier(handle, kept.state.identifier))
 
 
-class Server:
+class ServerKeeper:
     """Keeps one AS in its pool while it is healthy and not drained."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Server:
             new_identifier = functools.partial(_next_identifier, key, handle, kept)
         elif config.remote:
             new_identifier = None  # the identifier of a remote server is its address
-        self.registration = Registration(
+        self.registration = ServerRegistration(
             registrars,
             handle,
             PoolElement(

@@ -12,7 +12,7 @@ from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
 from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
-from ppe_agent.server import LIVES, Server, Spawn
+from ppe_agent.server import LIVES, ServerKeeper, Spawn
 from ppe_agent.state import KeptState, StateDirectory
 from ppe_agent.status_model import ServerState, ServerStatus, WaitingStatus
 from rserpool import Protocol, RegistrarAddress
@@ -39,7 +39,7 @@ class Servers:
             name: KeptState(self._states, name, self._states.load(name))
             for name in (server.name for server in config.servers)
         }
-        self.running: list[Server] = []
+        self.running: list[ServerKeeper] = []
         self.registrars: Sequence[RegistrarAddress] = config.registrars
         self.watches = RegistrarWatches()
 
@@ -65,10 +65,10 @@ class Servers:
         except NoLocalAddress as error:
             raise FatalError(f'address = "auto": {error}') from None
 
-    def _make_one(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> Server:
+    def _make_one(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> ServerKeeper:
         """Return the AS, not started. Raises NoLocalAddress."""
         registrars = config.registrars or self.registrars
-        return Server(
+        return ServerKeeper(
             server,
             addresses_of(server, registrars[0]),
             registered_addresses(server, registrars[0]),
@@ -210,7 +210,7 @@ class Servers:
         """Return each AS for people and programs."""
         return [self._describe(server) for server in self.running]
 
-    def _describe(self, server: Server) -> ServerStatus:
+    def _describe(self, server: ServerKeeper) -> ServerStatus:
         return server.describe(self.watches.listed_by(server.registration))
 
     def describe_waiting(self) -> list[WaitingStatus]:
@@ -226,7 +226,7 @@ class Servers:
         ]
 
 
-async def _leave(servers: Sequence[Server]) -> None:
+async def _leave(servers: Sequence[ServerKeeper]) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LEAVE_TIMEOUT_S):
             await asyncio.gather(*(server.leave() for server in servers))

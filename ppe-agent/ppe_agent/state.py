@@ -31,7 +31,7 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
-class ServerState:
+class KeptServer:
     """The kept state of one AS: its PE identifier (1..0xffffffff), and whether the operator drained it."""
 
     identifier: int
@@ -91,11 +91,11 @@ class StateDirectory:
         finally:
             os.close(descriptor)
 
-    def reading(self, name: str) -> asyncio.Future[ServerState]:
+    def reading(self, name: str) -> asyncio.Future[KeptServer]:
         """Do `load()` in the thread, whoever waits for it."""
         return self._in_thread(self.load, name)
 
-    def writing(self, name: str, state: ServerState) -> asyncio.Future[None]:
+    def writing(self, name: str, state: KeptServer) -> asyncio.Future[None]:
         """Do `save()` in the thread, whoever waits for it."""
         return self._in_thread(self.save, name, state)
 
@@ -113,18 +113,18 @@ class StateDirectory:
         if late:
             get_logger("state").warning("ended_before_the_disk", path=str(self._path), pending=len(late))
 
-    def load(self, name: str) -> ServerState:
+    def load(self, name: str) -> KeptServer:
         """Return the state of the AS `name`; a new one, saved at once, when there is none.
 
         Raises FatalError as `read()` does, and when it can't be written.
         """
         state = self.read(name)
         if state is None:
-            state = ServerState(fresh_identifier(), is_fresh=True)
+            state = KeptServer(fresh_identifier(), is_fresh=True)
             self.save(name, state)
         return state
 
-    def read(self, name: str) -> ServerState | None:
+    def read(self, name: str) -> KeptServer | None:
         """Return the state of the AS `name`, None when there is none.
 
         Raises FatalError for a file that can't be read or is damaged: it may say that the AS is drained.
@@ -147,7 +147,7 @@ class StateDirectory:
                 f"remove it: {name} then begins anew, not drained"
             ) from None
 
-    def save(self, name: str, state: ServerState) -> None:
+    def save(self, name: str, state: KeptServer) -> None:
         """Write the state of the AS `name`, whole or not at all. Raises FatalError."""
         file = self.file(name)
         kept = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
@@ -161,7 +161,7 @@ class StateDirectory:
         return self._path / f"{name}.json"
 
 
-def _decode(data: bytes) -> ServerState:
+def _decode(data: bytes) -> KeptServer:
     """Return the state in a file. Raises ValueError."""
     document = json.loads(data)
     if not isinstance(document, dict) or document.get("version") != _VERSION:
@@ -169,7 +169,7 @@ def _decode(data: bytes) -> ServerState:
     identifier, drained = document.get("identifier"), document.get("drained")
     if type(identifier) is not int or not 0 < identifier <= 0xFFFFFFFF or type(drained) is not bool:
         raise ValueError("identifier or drained is wrong")
-    return ServerState(identifier, drained)
+    return KeptServer(identifier, drained)
 
 
 _RETRY_FIRST_S: Final = 1.0
@@ -184,7 +184,7 @@ class KeptState:
     `write_soon()` waits for the disk.
     """
 
-    def __init__(self, states: StateDirectory, name: str, state: ServerState) -> None:
+    def __init__(self, states: StateDirectory, name: str, state: KeptServer) -> None:
         self.state = state
         self.problem: str | None = None
         self._states = states

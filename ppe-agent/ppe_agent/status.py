@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ppe_agent.status_model import AgentStatus, RegistrarStatus, ServerStatus
+from ppe_agent.status_model import AgentStatus, RegistrarLinkStatus, ServerStatus
 
 _COLOURS = {
     "in": "green",
@@ -181,7 +181,7 @@ def _checks(servers: list[ServerStatus]) -> Table:
     return table
 
 
-def _registrars(registrars: list[RegistrarStatus]) -> Table:
+def _registrars(registrars: list[RegistrarLinkStatus]) -> Table:
     table = _table("Registrars", "address", "link", "round trip")
     for registrar in registrars:
         time_ms = registrar["round_trip_ms"]

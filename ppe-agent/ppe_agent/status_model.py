@@ -96,7 +96,7 @@ class WaitingStatus(TypedDict):
     reason: str
 
 
-class RegistrarStatus(TypedDict):
+class RegistrarLinkStatus(TypedDict):
     """One registrar."""
 
     address: str
@@ -148,7 +148,7 @@ class RelayStatus(TypedDict):
 AgentStatus = TypedDict(
     "AgentStatus",
     {
-        "registrars": list[RegistrarStatus],
+        "registrars": list[RegistrarLinkStatus],
         "multicast": MulticastStatus | None,
         "as": list[ServerStatus],
         "waiting": list[WaitingStatus],

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 
 import pytest
-from ppe_agent.registration import Registration
+from ppe_agent.registration import ServerRegistration
 
 from rserpool import (
     CauseCode,
@@ -153,8 +153,8 @@ class FakeRegistrarClient:
 @contextlib.asynccontextmanager
 async def running(
     server_key: ServerKey | None = None, new_identifier: Callable[[], int] | None = None
-) -> AsyncIterator[Registration]:
-    one = Registration(
+) -> AsyncIterator[ServerRegistration]:
+    one = ServerRegistration(
         [REGISTRAR],
         b"pool",
         ELEMENT,

@@ -11,7 +11,7 @@ from ipaddress import ip_address
 import pytest
 from daemon_kit.logs import get_logger
 from ppe_agent import registration
-from ppe_agent.registration import Registration, Upkeep, is_same_server
+from ppe_agent.registration import ServerRegistration, Upkeep, is_same_server
 from rserpool.machine.base import Connect
 from structlog.testing import capture_logs
 from structlog.typing import FilteringBoundLogger
@@ -52,7 +52,7 @@ def resolution(*elements: PoolElement) -> Resolution:
 
 
 @contextlib.asynccontextmanager
-async def joined() -> AsyncIterator[Registration]:
+async def joined() -> AsyncIterator[ServerRegistration]:
     fresh = itertools.count(101)
     async with running(new_identifier=lambda: next(fresh)) as one:
         one.want(True)
@@ -213,7 +213,7 @@ KEY = PoolKey(bytes(32)).server_key(Protocol.UDP, MINE.addresses[0], 5060)
 
 
 @contextlib.asynccontextmanager
-async def keyed() -> AsyncIterator[Registration]:
+async def keyed() -> AsyncIterator[ServerRegistration]:
     kept = [ELEMENT.identifier]
 
     def next_identifier() -> int:

@@ -16,7 +16,7 @@ from daemon_kit.control import ControlError
 from ppe_agent import cli, servers
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
-from ppe_agent.state import ServerState, StateDirectory
+from ppe_agent.state import KeptServer, StateDirectory
 
 from rserpool import PoolElement, RegistrarAddress, Resolution
 from tests.ppe_agent.fakes import PaperPool, settle
@@ -60,7 +60,7 @@ async def test_every_registrar_is_told_before_the_disk_is_asked(
     agent, pool = joined
     saved: list[tuple[str, bool, list[list[str]]]] = []
 
-    def save(_: StateDirectory, name: str, state: ServerState) -> None:
+    def save(_: StateDirectory, name: str, state: KeptServer) -> None:
         saved.append((name, state.drained, [stay.calls[:] for stay in pool.stays]))
 
     monkeypatch.setattr(StateDirectory, "save", save)

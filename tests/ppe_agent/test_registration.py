@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ppe_agent import lookup, registration
 from ppe_agent.lookup import RegistrarWatch, RegistrarWatches
-from ppe_agent.registration import Registration, is_listed
+from ppe_agent.registration import ServerRegistration, is_listed
 from structlog.testing import capture_logs
 
 from rserpool import CauseCode, ElementState, ErrorCause, RegistrarAddress, Resolution
@@ -18,7 +18,7 @@ from tests.rserpool.paper_registrars import least_used
 from tests.support.waiting import until_async
 
 
-def state_of(one: Registration) -> ElementState:
+def state_of(one: ServerRegistration) -> ElementState:
     return one.state
 
 
@@ -180,7 +180,7 @@ async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded(pool: Paper
 class Watched:
     """Registrations looked up at two fake registrars, a hundred times a second."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looked_up: Registration) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *looked_up: ServerRegistration) -> None:
         monkeypatch.setattr(lookup, "INTERVAL_S", 0.01)
         monkeypatch.setattr(registration, "_SETTLED_AFTER_S", 0.0)
         monkeypatch.setattr(lookup, "RegistrarWatch", partial(RegistrarWatch, make_client=self._make))

@@ -9,9 +9,9 @@ from daemon_kit.files import FilePath
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
-from ppe_agent.config_types import Command, Milliseconds, Port, matching, one_line, url_path
+from ppe_agent.config_types import CommandLine, Milliseconds, Port, matching, single_line, url_path
 
-Text = Annotated[str, AfterValidator(one_line)]
+SingleLine = Annotated[str, AfterValidator(single_line)]
 ValueT = TypeVar("ValueT")
 StatusCode = Annotated[int, Field(ge=100, le=599)]
 
@@ -71,7 +71,7 @@ class ProcessConfig(_CheckConfig):
     type: Literal["process"]
     pid_file: FilePath | None = None
     """The file with the process identifier; or `process`, or both."""
-    process: Text | None = Field(default=None, validate_default=True)
+    process: SingleLine | None = Field(default=None, validate_default=True)
     """The name of the process, cut to 15 bytes as the kernel does. Without a pid file the oldest process of
     that name counts."""
 
@@ -116,11 +116,11 @@ class HttpConfig(_PortCheckConfig):
     type: Literal["http", "https"]
     path: Annotated[str, AfterValidator(url_path)] = "/"
     """The path of the request."""
-    host: Text | None = None
+    host: SingleLine | None = None
     """The Host header, and the name in the certificate. Default: the IP address."""
     status: Annotated[tuple[StatusCode, StatusCode], AfterValidator(_in_order)] = (200, 399)
     """The lowest and the highest status that counts as good. Redirections are not followed."""
-    contains: Text | None = None
+    contains: SingleLine | None = None
     """A text that must be in the body."""
     verify: bool = True
     """For `https`: whether the certificate is checked."""
@@ -142,7 +142,7 @@ class ExecConfig(_CheckConfig):
     FAST_MS: ClassVar[int] = 250
 
     type: Literal["exec"]
-    command: Command
+    command: CommandLine
     """The program and its arguments, as a list; it runs without a shell."""
     interval_ms: Milliseconds = 1000
     timeout_ms: Milliseconds = 1000
@@ -156,7 +156,8 @@ class SystemdConfig(_CheckConfig):
 
     type: Literal["systemd"]
     unit: Annotated[
-        Text, matching(r"[^\s/-][^\s/]*\.[a-z]+", "a unit is named with its kind: kamailio.service, say")
+        SingleLine,
+        matching(r"[^\s/-][^\s/]*\.[a-z]+", "a unit is named with its kind: kamailio.service, say"),
     ]
     """The unit, with its kind: `kamailio.service`, say."""
     scope: Literal["system", "user"] = "system"
