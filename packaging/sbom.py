@@ -37,19 +37,23 @@ def licences(name: str) -> list[dict[str, Any]]:
     if said.get("License-Expression"):
         return [{"expression": said["License-Expression"]}]
     names = [
-        one.rpartition(" :: ")[2] for one in said.get_all("Classifier", []) if one.startswith("License :: ")
+        classifier.rpartition(" :: ")[2]
+        for classifier in said.get_all("Classifier", [])
+        if classifier.startswith("License :: ")
     ]
-    return [{"license": {"name": one}} for one in names or [said.get("License") or "see its METADATA"]]
+    return [
+        {"license": {"name": licence}} for licence in names or [said.get("License") or "see its METADATA"]
+    ]
 
 
 def debian(packages: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The dependencies of our Debian packages (`SUITE=FILE.deb`), without versions: apt chooses them."""
     found = set()
-    for suite, _, file in (one.partition("=") for one in packages):
+    for suite, _, file in (package.partition("=") for package in packages):
         done = subprocess.run(["dpkg-deb", "-f", file, "Depends"], capture_output=True, text=True, check=True)
         for each in done.stdout.split(","):
             found.add((suite, each.split("|")[0].split("(")[0].strip()))
-    ours = {Path(one.partition("=")[2]).name.partition("_")[0] for one in packages}
+    ours = {Path(package.partition("=")[2]).name.partition("_")[0] for package in packages}
     for suite, name in sorted(found):
         if name and name not in ours:
             purl = f"pkg:deb/debian/{name}?distro={suite}"
@@ -90,7 +94,7 @@ def bill(version: str, at_s: int, packages: Sequence[str]) -> dict[str, Any]:
             },
         },
         "components": components,
-        "dependencies": [{"ref": root, "dependsOn": [one["bom-ref"] for one in components]}],
+        "dependencies": [{"ref": root, "dependsOn": [component["bom-ref"] for component in components]}],
     }
 
 

@@ -182,16 +182,16 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
         )
     records = [
         record
-        for one in command.params
-        if isinstance(one, click.Option) and (record := one.get_help_record(context)) is not None
+        for option in command.params
+        if isinstance(option, click.Option) and (record := option.get_help_record(context)) is not None
     ]
     if records:
         yield table(("Option", "Meaning"), [(f"`{option}`", words) for option, words in records])
     if isinstance(command, click.Group):
-        for one in command.list_commands(context):
-            child = command.get_command(context, one)
+        for inner in command.list_commands(context):
+            child = command.get_command(context, inner)
             if child is not None and not child.hidden:
-                yield from _commands(child, one, context)
+                yield from _commands(child, inner, context)
 
 
 # --- keys of configuration files
@@ -215,7 +215,7 @@ def _tables(model: type[BaseModel], parent: str) -> Iterator[str]:
         if inner:
             is_list = typing.get_origin(_without_none(field.annotation)) is tuple
             path = f"{parent}.{key}".lstrip(".")
-            below += [(one, f"[[{path}]]" if is_list else f"[{path}]", path) for one in inner]
+            below += [(nested, f"[[{path}]]" if is_list else f"[{path}]", path) for nested in inner]
             if name not in meanings:
                 continue
             needed = "required" if field.is_required() else ""
@@ -224,10 +224,10 @@ def _tables(model: type[BaseModel], parent: str) -> Iterator[str]:
             rows.append((f"`{key}`", _kind(field), _default(field), meanings.get(name, "")))
     if rows:
         yield table(("Key", "Type", "Default", "Meaning"), rows)
-    for one, header, path in below:
-        yield f"## `{header}`" + _variant(one) + "\n"
-        yield f"{_about(one)}\n"
-        yield from _tables(one, path)
+    for nested, header, path in below:
+        yield f"## `{header}`" + _variant(nested) + "\n"
+        yield f"{_about(nested)}\n"
+        yield from _tables(nested, path)
 
 
 def _about(model: type[BaseModel]) -> str:
@@ -270,13 +270,13 @@ def status_page() -> str:
         "one that ends in `_count` counts since the agent's start. The backend's status is in "
         "[the admin API](api.md).\n"
     )
-    return words + "".join(_status(*one) for one in STATUSES)
+    return words + "".join(_status(*status) for status in STATUSES)
 
 
 def _status(title: str, command: str, module: Path) -> str:
     body = ast.parse(module.read_text()).body
-    classes = [one for one in body if isinstance(one, ast.ClassDef)]
-    shapes = [(one.name, ast.get_docstring(one) or "", list(_keys_of(one))) for one in classes]
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    shapes = [(shape.name, ast.get_docstring(shape) or "", list(_keys_of(shape))) for shape in classes]
     shapes += [shape for pair in pairwise(body) if (shape := _shape_by_call(*pair)) is not None]
     shapes.sort(key=lambda shape: not shape[0].startswith(("Agent", "Ppu")))
     text = f"\n## {title}\n\n`{command}` prints an `{shapes[0][0]}`.\n"
@@ -331,7 +331,7 @@ def _text(node: ast.stmt) -> str | None:
 
 
 def _without_none(annotation: Any) -> Any:
-    kinds = [one for one in typing.get_args(annotation) if one is not types.NoneType]
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not types.NoneType]
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return kinds[0] if is_union and len(kinds) == 1 else annotation
 
@@ -339,15 +339,17 @@ def _without_none(annotation: Any) -> Any:
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
-    for one in typing.get_args(annotation):
-        yield from _models(one)
+    for part in typing.get_args(annotation):
+        yield from _models(part)
 
 
 BOUNDS = ("ge", "gt", "le", "lt")
 
 
 def _kind(field: FieldInfo) -> str:
-    bounds = {name: getattr(one, name) for one in field.metadata for name in BOUNDS if hasattr(one, name)}
+    bounds = {
+        name: getattr(limit, name) for limit in field.metadata for name in BOUNDS if hasattr(limit, name)
+    }
     low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
     words = _type(field.annotation)
     if low is not None and high is not None:
@@ -374,7 +376,7 @@ def _type(annotation: Any) -> str:
     if origin is dict:
         return "table of texts"
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(dict.fromkeys(_type(one) for one in inner if one is not types.NoneType))
+        return " or ".join(dict.fromkeys(_type(kind) for kind in inner if kind is not types.NoneType))
     return _NAMES.get(annotation, "text")
 
 
@@ -387,7 +389,7 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, tuple):
-        return "`[" + ", ".join(_written(one) for one in value) + "]`"
+        return "`[" + ", ".join(_written(item) for item in value) + "]`"
     return f"`{_written(value)}`"
 
 
@@ -443,7 +445,7 @@ def _literal(node: ast.expr) -> str:
     """The text of a literal; of one that is put together, with the names of what is put in."""
     if isinstance(node, ast.JoinedStr):
         return "".join(
-            _literal(one.value if isinstance(one, ast.FormattedValue) else one) for one in node.values
+            _literal(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values
         )
     return str(node.value) if isinstance(node, ast.Constant) else ast.unparse(node)
 
@@ -456,7 +458,7 @@ def _in_order(node: ast.AST) -> Iterator[ast.AST]:
 
 def api_page() -> str:
     """Every route of the admin address."""
-    rows = [(f"`{one.method} {one.path}`", one.right.name.lower(), one.summary) for one in ROUTES]
+    rows = [(f"`{route.method} {route.path}`", route.right.name.lower(), route.summary) for route in ROUTES]
     return (
         "# API of the admin address\n\nThe backend describes it itself at `/v1/openapi.json` (OpenAPI 3.1). "
         "[Watch it](../how-to/dns/watch.md) says who may ask. Fields are only ever added within `/v1/`.\n\n"
@@ -500,8 +502,10 @@ def logged(path: Path) -> dict[str, tuple[str, str]]:
             continue
         if level not in ("info", "warning", "error"):
             continue
-        names = [one.value for one in ast.walk(event) if isinstance(one, ast.Constant)]
-        fields = ", ".join(f"`{one.arg}`" for one in node.keywords if one.arg and one.arg != "exc_info")
+        names = [part.value for part in ast.walk(event) if isinstance(part, ast.Constant)]
+        fields = ", ".join(
+            f"`{keyword.arg}`" for keyword in node.keywords if keyword.arg and keyword.arg != "exc_info"
+        )
         for name in names:
             if isinstance(name, str) and re.fullmatch(r"[a-z_]*[a-z]", name):
                 found[name] = (level, fields)

@@ -68,8 +68,8 @@ def _why(text: str) -> str:
     if ":" in text:
         return ""
     numbers = text.split(".")
-    if all(one.isascii() and one.isdigit() for one in numbers):
-        too_large = next((one for one in numbers if int(one[:6]) > 255), None)
+    if all(number.isascii() and number.isdigit() for number in numbers):
+        too_large = next((number for number in numbers if int(number[:6]) > 255), None)
         if len(numbers) != 4:
             return ": it has four numbers, 10.0.0.1 say"
         if too_large is not None:

@@ -136,7 +136,7 @@ def check(document: TomlDocument, model: type[ModelT], *, context: Any = None) -
             model.model_validate(with_known, context=context)
         except ValidationError as more:
             found += more.errors(include_url=False)
-        errors += [_explain(document, model, one) for one in found if not _follows(one, found)]
+        errors += [_explain(document, model, problem) for problem in found if not _follows(problem, found)]
     if errors:
         raise ConfigurationErrors(errors)
     return result

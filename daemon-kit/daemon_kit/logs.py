@@ -149,9 +149,13 @@ class _Limited:
         return line
 
     def _tell(self, now: float) -> None:
-        for one in self._limit.over(now):
-            get_logger(one.part).warning(
-                LEFT_OUT, kind=one.event, lines=one.lines, sources=one.sources, within_s=one.seconds
+        for excess in self._limit.over(now):
+            get_logger(excess.part).warning(
+                LEFT_OUT,
+                kind=excess.event,
+                lines=excess.lines,
+                sources=excess.sources,
+                within_s=excess.seconds,
             )
 
     def _set_timer(self) -> None:

@@ -57,7 +57,7 @@ def listen_at(path: Path, mode: int, what: str) -> socket.socket:
 
 def is_too_long(path: Path) -> bool:
     """Tell whether no socket can be made at `path` since it has too many bytes."""
-    return max(len(os.fsencode(one)) for one in (path, _temporary(path))) > MAX_PATH_BYTES
+    return max(len(os.fsencode(name)) for name in (path, _temporary(path))) > MAX_PATH_BYTES
 
 
 def _temporary(path: Path) -> Path:

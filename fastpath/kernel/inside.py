@@ -125,8 +125,8 @@ def running(mode: str, interface: str, *addresses: str) -> Iterator[socket.socke
         found: list[socket.socket] = []
 
         def listens() -> bool:
-            one = connect()
-            found.extend([one] if one else [])
+            connected = connect()
+            found.extend([connected] if connected else [])
             return bool(found)
 
         until(listens, "the daemon")
@@ -179,8 +179,8 @@ def feed_and_ask(backend: socket.socket, mode: str) -> Any:
     until(lambda: status()["lease_ms"] == 0, "the end of the lease")
     expect(ask("127.0.0.1", NAME) is None, "silence without a lease")
     decisions = status()["decisions"]
-    for one in ("answered", "limited_tc", "no_lease"):
-        expect(decisions[one], f"a count of {one}")
+    for decision in ("answered", "limited_tc", "no_lease"):
+        expect(decisions[decision], f"a count of {decision}")
     return decisions
 
 
@@ -241,9 +241,9 @@ def try_ipsec(mode: str) -> None:
         name_server.setblocking(False)
         renew = feed(backend)
 
-        def received(one: socket.socket) -> bytes:
+        def received(sock: socket.socket) -> bytes:
             try:
-                return one.recv(512)
+                return sock.recv(512)
             except (BlockingIOError, TimeoutError):
                 return b""
 

@@ -35,8 +35,8 @@ def inventory(document: dict[str, Any], path: str) -> dict[str, Any]:
     variables = {
         "rspdns_inventory": os.path.abspath(path),
         "rspdns_filter": document.get("filter", "nftables"),
-        "rspdns_registrars_of_sidecars": [_written(*one) for one in ports],
-        "rspdns_registrars_of_name_servers": [_written(*one, enrp=True) for one in ports],
+        "rspdns_registrars_of_sidecars": [_written(*registrar) for registrar in ports],
+        "rspdns_registrars_of_name_servers": [_written(*registrar, enrp=True) for registrar in ports],
     }
     return {
         "_meta": {"hostvars": hosts},
@@ -51,24 +51,24 @@ def _reached_at(text: str) -> str:
 
 
 def _hosts(addresses: list[str]) -> list[str]:
-    networks = [ip_network(one) for one in addresses]
-    return [str(one.network_address) for one in networks if one.num_addresses == 1]
+    networks = [ip_network(address) for address in addresses]
+    return [str(network.network_address) for network in networks if network.num_addresses == 1]
 
 
 def _ports(registrars: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     """Return address and both ports of each; who has none given gets the next free one at its address."""
     found = {}
     for key, first in (("asap_port", ASAP_PORT), ("enrp_port", ENRP_PORT)):
-        taken = {(one["address"], one[key]) for one in registrars if key in one}
-        for one in registrars:
-            port = one.get(key, first)
-            while key not in one and (one["address"], port) in taken:
+        taken = {(registrar["address"], registrar[key]) for registrar in registrars if key in registrar}
+        for registrar in registrars:
+            port = registrar.get(key, first)
+            while key not in registrar and (registrar["address"], port) in taken:
                 port += 1
-            taken.add((one["address"], port))
-            found[one["name"], key] = port
+            taken.add((registrar["address"], port))
+            found[registrar["name"], key] = port
     return [
-        (one["address"], found[one["name"], "asap_port"], found[one["name"], "enrp_port"])
-        for one in registrars
+        (registrar["address"], found[registrar["name"], "asap_port"], found[registrar["name"], "enrp_port"])
+        for registrar in registrars
     ]
 
 

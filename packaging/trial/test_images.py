@@ -23,7 +23,7 @@ COMPOSE = REPOSITORY / "packaging" / "compose"
 IMAGES = REPOSITORY / "build" / "images"
 SERVICES = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
 SERVICES.pop("prepare")  # it has ended
-CHECKED = [name for name, one in SERVICES.items() if not one.get("healthcheck", {}).get("disable")]
+CHECKED = [name for name, service in SERVICES.items() if not service.get("healthcheck", {}).get("disable")]
 NAME_SERVERS = ("10.89.53.21", "10.89.53.22")
 REGISTRARS = "10.89.53.11,10.89.53.12,10.89.53.13"
 WEB = ("10.89.53.31", "10.89.53.32")
@@ -180,7 +180,7 @@ def test_killed_service_is_started_again_and_all_is_well(host: Host, service: st
     all_answer(host, *WEB)
 
 
-def test_sctpd_in_a_container_beside_serves_one_without_any_right(host: Host) -> None:
+def test_sctpd_in_a_container_serves_another_without_any_right(host: Host) -> None:
     """As in packaging/kubernetes/userland-sctp: one network, one user, and CAP_NET_RAW for sctpd alone."""
     options = ("--rm", "--read-only", "--no-healthcheck", "--cap-drop", "all")
     network = ("--network", "trial_pools", "--ip", "10.89.53.51")

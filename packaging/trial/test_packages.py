@@ -87,8 +87,8 @@ def machine(
         for name in names:
             (package,) = source.glob(f"{name}_*.deb")
             put(package, files / "packages" / folder)
-    with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as one:
-        yield one
+    with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as live:
+        yield live
 
 
 def answer(machine: LiveSystemd) -> list[str]:

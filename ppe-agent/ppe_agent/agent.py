@@ -151,7 +151,7 @@ class Agent:
 
     def _on_registrars(self, registrars: Sequence[RegistrarAddress]) -> None:
         """Registrars announced themselves, or are silent for long: at least one is known."""
-        self._log.info("registrars", heard=[str(one) for one in registrars])
+        self._log.info("registrars", heard=[str(registrar) for registrar in registrars])
         try:
             self._servers.set_registrars(registrars)
             if self._relay is not None:
@@ -222,7 +222,7 @@ class Agent:
     def _chosen(self, request: dict[str, Any]) -> Sequence[str]:
         """Return the name of the AS that the request names, of all when it names none."""
         name = request.get("name")
-        chosen = [one for one in self._servers.kept if name in (None, one)]
+        chosen = [server for server in self._servers.kept if name in (None, server)]
         if not chosen:
             raise ControlError(f"no AS named {name!r} here; there is {', '.join(self._servers.kept)}")
         return chosen

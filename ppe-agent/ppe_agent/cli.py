@@ -90,17 +90,17 @@ def check(config: Path) -> None:
         become(_UNIT_USER)
     adopt_orphans()
     loads = asyncio.run(loads_now(loaded))
-    for one in loads:
-        if one.load is None:
-            click.echo(f"warning: {one.name}: load from {one.source}: {one.problem}", err=True)
+    for reading in loads:
+        if reading.load is None:
+            click.echo(f"warning: {reading.name}: load from {reading.source}: {reading.problem}", err=True)
         else:
-            click.echo(f"{one.name}: load from {one.source}: {one.load:.2f} now")
+            click.echo(f"{reading.name}: load from {reading.source}: {reading.load:.2f} now")
     warnings = [] if loaded.relay is None else list(cautions(loaded.relay.client_networks))
     for warning in warnings:
         click.echo(f"warning: [relay] clients: {warning}", err=True)
     for doubt in doubts:
         click.echo(f"{doubt}; no error if the sidecar runs as another user: run this check as that user")
-    failed = sum(one.load is None for one in loads) + len(warnings)
+    failed = sum(reading.load is None for reading in loads) + len(warnings)
     click.echo(f"{config}: no errors" + (f", {counted(failed, 'warning')}" if failed else ""))
 
 

@@ -55,7 +55,7 @@ def client_socket(
 def problem_of(networks: Sequence[Network], servers: Iterable[Address]) -> str | None:
     """The reason why these servers could not answer clients at such addresses; None when they can."""
     for version in sorted({server.version for server in servers}):
-        network = next((one for one in networks if one.version == version), None)
+        network = next((candidate for candidate in networks if candidate.version == version), None)
         if network is None:
             return f"has no IPv{version} network, which a server with relay = true needs"
         if not _is_local(network):
@@ -71,7 +71,7 @@ def cautions(networks: Sequence[Network]) -> Iterator[str]:
     """Warnings for the operator about these networks."""
     loopback = (IPv4Network("127.0.0.0/8"), IPv6Network("::1/128"))
     for network in networks:
-        if any(_overlap(network, one) for one in loopback):
+        if any(_overlap(network, of_loopback) for of_loopback in loopback):
             yield f"{network} is loopback: a server that trusts its own host trusts all these clients"
         for route, device in _routes():
             if device != "lo" and route.prefixlen and _overlap(network, route):
@@ -79,7 +79,7 @@ def cautions(networks: Sequence[Network]) -> Iterator[str]:
 
 
 def _address(networks: Sequence[Network], version: int, number: int) -> Address:
-    network = next((one for one in networks if one.version == version), None)
+    network = next((candidate for candidate in networks if candidate.version == version), None)
     if network is None:
         raise OSError(errno.EADDRNOTAVAIL, "no network for clients")
     if network.num_addresses < 4:
@@ -119,5 +119,5 @@ def _routes() -> Iterator[tuple[Network, str]]:
             yield ip_network((bytes.fromhex(destination), int(prefix, 16))), device
 
 
-def _overlap(one: Network, other: Network) -> bool:
-    return one.version == other.version and one.overlaps(other)
+def _overlap(network: Network, other: Network) -> bool:
+    return network.version == other.version and network.overlaps(other)

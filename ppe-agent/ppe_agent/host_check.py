@@ -117,7 +117,7 @@ def _key(location: Location, server: ServerConfig, config: AgentConfig) -> Itera
 
 def _addresses(config: AgentConfig) -> Iterator[Lack]:
     """Look for addresses that no registrar will take: each must be of the association that registers it."""
-    versions = {ip_address(one.host).version for one in config.registrars}
+    versions = {ip_address(registrar.host).version for registrar in config.registrars}
     for i, server in enumerate(config.servers):
         if not versions or server.remote or server.address == "auto":
             continue

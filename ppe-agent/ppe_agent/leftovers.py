@@ -48,7 +48,9 @@ class Commands:
 
     def ended(self) -> None:
         """A command ended and was reaped: kill what it left."""
-        self._running = {number: one for number, one in self._running.items() if one.returncode is None}
+        self._running = {
+            number: program for number, program in self._running.items() if program.returncode is None
+        }
         if self._ending is None:
             self._end_leftovers(_MOST_TURNS)
 

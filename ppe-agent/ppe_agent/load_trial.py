@@ -23,7 +23,11 @@ class LoadNow(NamedTuple):
 
 async def loads_now(config: AgentConfig) -> Sequence[LoadNow]:
     """Ask the source of each server that names one and whose policy reports a load, all at once."""
-    asked = [(one, one.load) for one in config.servers if one.load is not None and has_load(one.policy)]
+    asked = [
+        (server, server.load)
+        for server in config.servers
+        if server.load is not None and has_load(server.policy)
+    ]
     return await asyncio.gather(*(_ask(server, load, config) for server, load in asked))
 
 

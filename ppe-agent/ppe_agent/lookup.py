@@ -72,7 +72,9 @@ class RegistrarWatch:
         self._tell_if_unheard()
         for gone in self._listed.keys() - set(self._registrations):
             del self._listed[gone]
-        for handle in sorted({one.handle for one in self._registrations if self._is_looked_up(one)}):
+        for handle in sorted(
+            {registration.handle for registration in self._registrations if self._is_looked_up(registration)}
+        ):
             try:
                 self._client.ask(handle, partial(self._answered, handle))
             except RSerPoolError:
@@ -141,8 +143,8 @@ class RegistrarWatches:
     def set_registrations(self, registrations: Sequence[ServerRegistration]) -> None:
         """Look these up and no others; with `reports`, those that leave without its word are reported."""
         self.registrations[:] = registrations
-        for one in registrations:
-            one.on_unconfirmed = partial(self._report_unreachable, one)
+        for registration in registrations:
+            registration.on_unconfirmed = partial(self._report_unreachable, registration)
 
     def listed_by(self, registration: ServerRegistration) -> list[str]:
         """Return the registrars that listed this PE when last asked."""

@@ -88,8 +88,8 @@ def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
     }
     for server in servers:
         labels = [server["name"], server["handle"]]
-        for one in STATES:
-            state.add_metric([*labels, one], float(server["state"] == one))
+        for possible in STATES:
+            state.add_metric([*labels, possible], float(server["state"] == possible))
         if server["load"] is not None:
             load.add_metric(labels, server["load"])
             known.add_metric(labels, float(server["load_problem"] is None))

@@ -107,7 +107,9 @@ class Outvoted:
             self._said.pop(registrar, None)
         else:
             self._said[registrar] = (listed, now)
-        others = [said for one, (said, at_s) in self._said.items() if one != home and now - at_s <= HEARD_S]
+        others = [
+            said for other, (said, at_s) in self._said.items() if other != home and now - at_s <= HEARD_S
+        ]
         if any(others):
             self._left = 0
         if home is None or not others or any(others):

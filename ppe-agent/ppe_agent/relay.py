@@ -173,7 +173,7 @@ class RelayEnd:
             self._refuse(association, peer, f"{MOST_AGENTS} associations are up")
         else:
             self._peers[association] = peer
-            of_host = [one for one, host in self._peers.items() if host == peer]
+            of_host = [number for number, host in self._peers.items() if host == peer]
             if len(of_host) > MOST_OF_ONE_HOST:
                 self._end(of_host[0])
                 self._drop(of_host[0])
@@ -253,7 +253,7 @@ class RelayEnd:
         if len(self._senders[host]) <= self.limits.share_of(self.limits.clients):
             if sum(map(len, self._senders.values())) <= self.limits.clients:
                 return
-            host = max(self._senders, key=lambda one: len(self._senders[one]))
+            host = max(self._senders, key=lambda candidate: len(self._senders[candidate]))
         self._forget(host, next(iter(self._senders[host])))
 
     def _tidy(self) -> None:

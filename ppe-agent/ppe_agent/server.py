@@ -256,11 +256,11 @@ class ServerKeeper:
     def _set_up(self, state: CheckState, load: LoadReporter | None = None) -> None:
         """Make what `self.config` describes; the checks begin in `state`, the load as it was in `load`."""
         config, first = self.config, self._addresses[0]
-        self._checks = [make_check(one, first, config.port, config.transport) for one in config.check]
+        self._checks = [make_check(check, first, config.port, config.transport) for check in config.check]
         damping = Damping(config.damping.falls, config.damping.window_s, config.damping.well_for_s)
-        timings = [one.timing for one in config.check]
+        timings = [check.timing for check in config.check]
         self._health = Health(
-            [(one.kind, one.target, timing) for one, timing in zip(self._checks, timings, strict=True)],
+            [(check.kind, check.target, timing) for check, timing in zip(self._checks, timings, strict=True)],
             damping,
             state=state,
         )

@@ -166,17 +166,19 @@ class Servers:
         try:
             await asyncio.sleep(0)  # the registrar is told first
         finally:
-            writing = [one.write() for one in kept]
+            writing = [state.write() for state in kept]
         await asyncio.gather(*writing)
 
     async def until_left(self, names: Sequence[str]) -> Sequence[str]:
         """Wait until these left; return those that may be listed still, since no registrar says otherwise."""
         here = {server.config.name: server.registration for server in self.running}
         leaving = [here[name] for name in names if name in here]
-        await asyncio.gather(*(one.until_out() for one in leaving))
+        await asyncio.gather(*(registration.until_out() for registration in leaving))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_SEEN_GONE_S):
-                await asyncio.gather(*(one.until_gone() for one in leaving if one.is_unconfirmed))
+                await asyncio.gather(
+                    *(registration.until_gone() for registration in leaving if registration.is_unconfirmed)
+                )
         return [
             name
             for name in names
@@ -215,7 +217,7 @@ class Servers:
 
     def describe_waiting(self) -> list[WaitingStatus]:
         """Return the ASes that nothing was done for yet, since no registrar has announced itself."""
-        return [] if self.running else [_waiting(*one) for one in self.kept.items()]
+        return [] if self.running else [_waiting(*item) for item in self.kept.items()]
 
     def describe_these(self, names: Sequence[str]) -> list[ServerStatus | WaitingStatus]:
         """Return those of these names, running or waiting."""

@@ -210,7 +210,7 @@ def run(
     logs.configure(log_level, log_json)
     log = logs.get_logger(f"registrar-{own_number}")
     enrp = SctpEndpoint(asap.address, enrp_port)
-    listed = [SctpEndpoint(one.address, ENRP_PORT) for one in registrars if one != asap]
+    listed = [SctpEndpoint(registrar.address, ENRP_PORT) for registrar in registrars if registrar != asap]
     others = tuple(dict.fromkeys(without_other((*peers, *listed), enrp)))
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")

@@ -266,7 +266,7 @@ def exposition(number: int, status: Mapping[str, Any] | None) -> str:
         "# HELP rspdns_registrar_gate_dropped_total Messages that the gate kept from rspregistrar.",
         "# TYPE rspdns_registrar_gate_dropped_total counter",
     ]
-    for one in status["dropped"] if status else ():
-        labels = f'registrar="{number}",reason="{one["reason"]}",host="{one["host"]}"'
-        lines.append(f"rspdns_registrar_gate_dropped_total{{{labels}}} {one['messages']}")
+    for drop in status["dropped"] if status else ():
+        labels = f'registrar="{number}",reason="{drop["reason"]}",host="{drop["host"]}"'
+        lines.append(f"rspdns_registrar_gate_dropped_total{{{labels}}} {drop['messages']}")
     return "".join(f"{line}\n" for line in lines)

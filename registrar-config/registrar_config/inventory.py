@@ -255,7 +255,9 @@ class Inventory(StrictModel):
         ]
         listed = [ip_address(host) for host in self.wireguard.hosts] if self.wireguard else []
         return {
-            host: ", ".join(name for name, networks in entries if any(host in one for one in networks))
+            host: ", ".join(
+                name for name, networks in entries if any(host in network for network in networks)
+            )
             for host in dict.fromkeys((*single, *listed))
         }
 
@@ -266,7 +268,9 @@ class Inventory(StrictModel):
     @property
     def wireguard_outside(self) -> dict[IPAddress, str]:
         """The registrars whose addresses exist in the tunnel only, and where they are reached."""
-        return {ip_address(one.address): one.outside for one in self.registrar if one.outside is not None}
+        return {
+            ip_address(entry.address): entry.outside for entry in self.registrar if entry.outside is not None
+        }
 
     @property
     def sizing(self) -> Sizing | None:
@@ -354,7 +358,11 @@ class Inventory(StrictModel):
             )
 
         named = dict.fromkeys(handle for agent in self.agent for handle in agent.handles if handle != "*")
-        return [one for one in named if not (is_covered(one, "policy") and is_covered(one, "transport"))]
+        return [
+            handle
+            for handle in named
+            if not (is_covered(handle, "policy") and is_covered(handle, "transport"))
+        ]
 
     @property
     def registrars(self) -> dict[str, RegistrarSettings]:
@@ -366,7 +374,7 @@ class Inventory(StrictModel):
             entry.name: RegistrarSettings(
                 asap[position],
                 enrp[position],
-                tuple(one for one in enrp if one != enrp[position]),
+                tuple(endpoint for endpoint in enrp if endpoint != enrp[position]),
                 announce=announce,
                 takes_reports=self.takes_reports,
             )
@@ -396,7 +404,7 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
         here = taken.setdefault(address, set())
         port = getattr(entry, key)
         if port is None:
-            port = next(one for one in range(first, first + 1000) if one not in here)
+            port = next(candidate for candidate in range(first, first + 1000) if candidate not in here)
             here.add(port)
         found.append(SctpEndpoint(address, port))
     return found

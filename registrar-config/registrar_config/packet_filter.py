@@ -88,10 +88,12 @@ def _addresses_of(inventory: Inventory, name: str) -> tuple[Network, ...]:
 def _admissions(inventory: Inventory, networks: Sequence[Network]) -> Iterable[FilterRule]:
     """Yield who may reach hosts with these addresses."""
     registrars = inventory.registrars.values()
-    here = [one for one in registrars if _is_among(ip_network(str(one.asap.address)), networks)]
-    agents = [one for one in inventory.agent if _overlap(one, networks)]
-    backends = [one for one in inventory.followers if _overlap(one, networks)]
-    of_registrars = tuple(ip_network(str(one.asap.address)) for one in registrars)
+    here = [
+        registrar for registrar in registrars if _is_among(ip_network(str(registrar.asap.address)), networks)
+    ]
+    agents = [agent for agent in inventory.agent if _overlap(agent, networks)]
+    backends = [backend for backend in inventory.followers if _overlap(backend, networks)]
+    of_registrars = tuple(ip_network(str(registrar.asap.address)) for registrar in registrars)
     if here:
         yield from _to_registrars(inventory, here, of_registrars)
     for agent in agents:
@@ -111,8 +113,11 @@ def _to_registrars(
     inventory: Inventory, here: Sequence[RegistrarSettings], of_registrars: tuple[Network, ...]
 ) -> Iterable[FilterRule]:
     clients: list[ClientEntry] = [*inventory.agent, *inventory.followers]
-    following = [one for one in inventory.followers if one.follow == "enrp"]
-    asap, enrp = tuple(one.asap.port for one in here), tuple(one.enrp.port for one in here)
+    following = [client for client in inventory.followers if client.follow == "enrp"]
+    asap, enrp = (
+        tuple(registrar.asap.port for registrar in here),
+        tuple(registrar.enrp.port for registrar in here),
+    )
     yield FilterRule("agents and backends: ASAP", _sources(clients), asap)
     yield FilterRule("the other registrars: ENRP", of_registrars, enrp)
     if following:
@@ -146,7 +151,10 @@ def _rules(admission: FilterRule) -> Iterable[str]:
     for version, key in ((4, "ip"), (6, "ip6")):
         of_version: Any = [network for network in admission.sources if network.version == version]
         if networks := list(collapse_addresses(of_version)):
-            shown = [str(one.network_address) if one.num_addresses == 1 else str(one) for one in networks]
+            shown = [
+                str(network.network_address) if network.num_addresses == 1 else str(network)
+                for network in networks
+            ]
             yield f"{key} saddr {_set(shown)} {ports} accept"
 
 

@@ -181,7 +181,9 @@ async def is_settled(number: int, registrar: SctpEndpoint, timeout_s: float = AN
         raise RegistrarUnreachable(client.problem or f"no association within {timeout_s:g} s") from None
     finally:
         await client.close()
-    return any(one.user_transport.addresses == (registrar.address,) for one in resolution.pool_elements)
+    return any(
+        element.user_transport.addresses == (registrar.address,) for element in resolution.pool_elements
+    )
 
 
 class Sentinel:

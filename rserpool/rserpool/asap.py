@@ -44,7 +44,9 @@ class Registration:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}))
-        return cls(found.one(P.POOL_HANDLE), decode_pool_element(found.one(P.POOL_ELEMENT)), found.unknown)
+        return cls(
+            found.required(P.POOL_HANDLE), decode_pool_element(found.required(P.POOL_ELEMENT)), found.unknown
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,9 @@ class AboutElement:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}))
-        return cls(found.one(P.POOL_HANDLE), wire.read_uint32(found.one(P.PE_IDENTIFIER)), found.unknown)
+        return cls(
+            found.required(P.POOL_HANDLE), wire.read_uint32(found.required(P.PE_IDENTIFIER)), found.unknown
+        )
 
 
 class Deregistration(AboutElement):
@@ -97,9 +101,9 @@ class RegistrationResponse:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         found = Parameters(body, _RESPONSE)
-        identifier = wire.read_uint32(found.one(P.PE_IDENTIFIER))
+        identifier = wire.read_uint32(found.required(P.PE_IDENTIFIER))
         rejected = bool(flags & _REJECT)
-        return cls(found.one(P.POOL_HANDLE), identifier, rejected, read_error(found), found.unknown)
+        return cls(found.required(P.POOL_HANDLE), identifier, rejected, read_error(found), found.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +122,8 @@ class DeregistrationResponse:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, _RESPONSE)
-        identifier = wire.read_uint32(found.one(P.PE_IDENTIFIER))
-        return cls(found.one(P.POOL_HANDLE), identifier, read_error(found), found.unknown)
+        identifier = wire.read_uint32(found.required(P.PE_IDENTIFIER))
+        return cls(found.required(P.POOL_HANDLE), identifier, read_error(found), found.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +151,7 @@ class EndpointKeepAlive:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}), start=4)
         value = found.optional(P.PE_IDENTIFIER)
         identifier = None if value is None else wire.read_uint32(value)
-        return cls(registrar, found.one(P.POOL_HANDLE), identifier, bool(flags & 0x01), found.unknown)
+        return cls(registrar, found.required(P.POOL_HANDLE), identifier, bool(flags & 0x01), found.unknown)
 
 
 class EndpointKeepAliveAck(AboutElement):
@@ -180,7 +184,7 @@ class HandleResolution:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.ITEM_COUNT}))
         value = found.optional(P.ITEM_COUNT)
         items = None if value is None else wire.read_uint32(value)
-        return cls(found.one(P.POOL_HANDLE), items, bool(flags & 0x01), found.unknown)
+        return cls(found.required(P.POOL_HANDLE), items, bool(flags & 0x01), found.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ class HandleResolutionResponse:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT, P.OPERATION_ERROR}))
         policy = found.optional(P.POLICY)
         return cls(
-            handle=found.one(P.POOL_HANDLE),
+            handle=found.required(P.POOL_HANDLE),
             policy=None if policy is None else decode_policy(policy),
             pool_elements=tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT)),
             error=read_error(found),
@@ -243,7 +247,7 @@ class HoldsCookie:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, frozenset({P.COOKIE}))
-        return cls(found.one(P.COOKIE), found.unknown)
+        return cls(found.required(P.COOKIE), found.unknown)
 
 
 class Cookie(HoldsCookie):
@@ -278,7 +282,9 @@ class BusinessCard:
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT}))
         elements = tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT))
-        return cls(found.one(P.POOL_HANDLE), decode_policy(found.one(P.POLICY)), elements, found.unknown)
+        return cls(
+            found.required(P.POOL_HANDLE), decode_policy(found.required(P.POLICY)), elements, found.unknown
+        )
 
 
 __all__ = [
@@ -342,7 +348,7 @@ class AsapError:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         found = Parameters(body, frozenset({ParameterType.OPERATION_ERROR}))
-        return cls(decode_causes(found.one(ParameterType.OPERATION_ERROR)), found.unknown)
+        return cls(decode_causes(found.required(ParameterType.OPERATION_ERROR)), found.unknown)
 
 
 AsapMessage = (

@@ -65,7 +65,7 @@ class Presence:
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
         found = Parameters(body, frozenset({P.PE_CHECKSUM, P.SERVER_INFORMATION}), _TWO.size)
-        checksum = decode_checksum(found.one(P.PE_CHECKSUM))
+        checksum = decode_checksum(found.required(P.PE_CHECKSUM))
         value = found.optional(P.SERVER_INFORMATION)
         server = None if value is None else decode_server_information(value)
         return cls(sender, receiver, checksum, server, bool(flags & _FLAG_1), found.unknown)
@@ -164,7 +164,7 @@ class HandleUpdate:
         except ValueError:
             raise DecodeError(f"unknown update action {number}") from None
         found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}), _UPDATE.size)
-        handle, element = found.one(P.POOL_HANDLE), decode_pool_element(found.one(P.POOL_ELEMENT))
+        handle, element = found.required(P.POOL_HANDLE), decode_pool_element(found.required(P.POOL_ELEMENT))
         return cls(sender, receiver, action, handle, element, bool(flags & _FLAG_1), found.unknown)
 
 
@@ -266,7 +266,7 @@ class EnrpError:
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
         found = Parameters(body, frozenset({P.OPERATION_ERROR}), _TWO.size)
-        return cls(sender, receiver, decode_causes(found.one(P.OPERATION_ERROR)), found.unknown)
+        return cls(sender, receiver, decode_causes(found.required(P.OPERATION_ERROR)), found.unknown)
 
 
 EnrpMessage = (

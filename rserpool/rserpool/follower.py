@@ -707,7 +707,7 @@ class FollowerMachine:
             raise ValueError("two registrars have the same address and ENRP port")
         ownership = Ownership()
         self.registrars = tuple(
-            FollowedRegistrar(one, identifier, ownership, is_wanted) for one in registrars
+            FollowedRegistrar(registrar, identifier, ownership, is_wanted) for registrar in registrars
         )
         self._by_endpoint = {registrar.endpoint: registrar for registrar in self.registrars}
         self._by_association: dict[int, FollowedRegistrar] = {}
@@ -801,7 +801,9 @@ class FollowerMachine:
 def own_transport(local: Sequence[Endpoint]) -> Transport:
     """Return where we can be reached: a registrar passes over loopback and link-local addresses."""
     addresses = [ip_address(host) for host, _ in local]
-    usable = [one for one in addresses if not one.is_loopback and not one.is_link_local] or addresses
+    usable = [
+        address for address in addresses if not address.is_loopback and not address.is_link_local
+    ] or addresses
     port = local[0][1] if local else 0
     return Transport(Protocol.SCTP, port, tuple(dict.fromkeys(usable))[:MAX_OWN_ADDRESSES])
 

@@ -200,7 +200,7 @@ def _decode_pool_element(value: bytes) -> PoolElement:
         home_registrar=home_registrar,
         life_ms=life_ms,
         user_transport=transports[0],
-        policy=decode_policy(inner.one(ParameterType.POLICY)),
+        policy=decode_policy(inner.required(ParameterType.POLICY)),
         asap_transport=transports[1] if len(transports) == 2 else None,
         unknown=inner.unknown,
     )

@@ -177,7 +177,7 @@ class Parameters:
             raise DecodeError(f"{ParameterType(wanted).name} is there {len(values)} times")
         return values[0] if values else None
 
-    def one(self, wanted: int) -> bytes:
+    def required(self, wanted: int) -> bytes:
         """Return the value of a parameter that must be there once."""
         value = self.optional(wanted)
         if value is None:

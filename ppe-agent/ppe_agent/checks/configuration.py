@@ -78,7 +78,7 @@ class ProcessConfig(_CheckConfig):
     # Each key is checked by itself, for a check of the whole would wait until no other key is wrong.
     @field_validator("process")
     @classmethod
-    def _one_is_given(cls, value: str | None, info: ValidationInfo) -> str | None:
+    def _process_is_named(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is None and info.data.get("pid_file", "a wrong one") is None:
             raise ValueError('type "process" needs a pid_file, or the name of the process: process = "..."')
         return value

@@ -125,8 +125,8 @@ async def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> Fini
 
 def _is_ending(arguments: list[str]) -> bool:
     """Tell whether a command was killed before and has not ended yet."""
-    _KILLED[:] = [one for one in _KILLED if one.poll() is None]
-    return any(one.args == arguments for one in _KILLED)
+    _KILLED[:] = [program for program in _KILLED if program.poll() is None]
+    return any(program.args == arguments for program in _KILLED)
 
 
 def _end(process: subprocess.Popen[bytes], pidfd: int) -> None:

@@ -401,8 +401,8 @@ class Driver(Generic[M, E]):
                 self._on_unopened(getattr(problem, "strerror", None) or str(problem))
             return
         try:
-            for one in self._identities.pretenders(endpoint, tuple(self._associations), peer):
-                self._abort(one, f"it claims to be at {peer[0]} port {peer[1]}, which is to be reached")
+            for pretender in self._identities.pretenders(endpoint, tuple(self._associations), peer):
+                self._abort(pretender, f"it claims to be at {peer[0]} port {peer[1]}, which is to be reached")
             endpoint.connect(peer)
         except OSError as problem:
             self._machine.connect_failed(peer, time.monotonic(), str(problem))

@@ -79,15 +79,17 @@ class RegistrarTable:
 
     def expire(self, now: float) -> bool:
         """Forget who is silent for too long; return whether somebody was."""
-        silent = sorted((heard_s, one) for one, heard_s in self._heard_s.items() if now >= heard_s + EXPIRY_S)
+        silent = sorted(
+            (heard_s, registrar) for registrar, heard_s in self._heard_s.items() if now >= heard_s + EXPIRY_S
+        )
         if len(silent) == len(self._heard_s):
             silent = silent[:-1]
-        for _, one in silent:
-            del self._heard_s[one]
+        for _, registrar in silent:
+            del self._heard_s[registrar]
         return bool(silent)
 
     def _is_full(self, host: str) -> bool:
-        of_host = sum(one.host == host for one in self._heard_s)
+        of_host = sum(registrar.host == host for registrar in self._heard_s)
         return len(self._heard_s) >= MOST_REGISTRARS or of_host >= MOST_OF_A_HOST
 
     def _registrar(self, data: bytes, source: Endpoint) -> RegistrarAddress | None:
@@ -107,6 +109,10 @@ class RegistrarTable:
             return None
         if not isinstance(message, asap.ServerAnnounce):
             return None
-        told = [one for one in message.transports if one.protocol is Protocol.SCTP]
-        port = next((one.port for one in told if address in one.addresses), 0) if told else source[1]
+        told = [transport for transport in message.transports if transport.protocol is Protocol.SCTP]
+        port = (
+            next((transport.port for transport in told if address in transport.addresses), 0)
+            if told
+            else source[1]
+        )
         return RegistrarAddress(str(address), port) if port else None

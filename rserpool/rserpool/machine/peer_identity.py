@@ -57,7 +57,9 @@ class PeerIdentities(Generic[M]):
         """
         if primary in self.registrars:
             return primary
-        return next((one for one in self.registrars if paths.is_confirmed(association, one)), None)
+        return next(
+            (registrar for registrar in self.registrars if paths.is_confirmed(association, registrar)), None
+        )
 
     def hold(self, paths: Paths, association: int, now: float) -> bool:
         """Hold an association of no proved registrar; return False when it does not even claim to be one."""
@@ -97,7 +99,7 @@ class PeerIdentities(Generic[M]):
     def pretenders(paths: Paths, associations: Iterable[int], registrar: Endpoint) -> list[int]:
         """Return those of `associations` that list the address of `registrar` without having proved it."""
         return [
-            one
-            for one in associations
-            if registrar in paths.peers(one) and not paths.is_confirmed(one, registrar)
+            association
+            for association in associations
+            if registrar in paths.peers(association) and not paths.is_confirmed(association, registrar)
         ]

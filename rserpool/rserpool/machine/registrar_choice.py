@@ -144,7 +144,7 @@ class Rotation:
 
     def next(self, now: float) -> RegistrarAddress:
         """Return the registrar to try now."""
-        trusted = [one for one in self._preferred if not self.is_distrusted(one, now)]
+        trusted = [registrar for registrar in self._preferred if not self.is_distrusted(registrar, now)]
         return choose(trusted or self._preferred, self._failed_at_s, now)
 
     def distrust(self, registrar: RegistrarAddress, now: float) -> None:
@@ -160,8 +160,12 @@ class Rotation:
     def replace(self, preferred: Sequence[RegistrarAddress]) -> None:
         """Choose among these from now on; what is known of those that stay is kept."""
         self._preferred = tuple(preferred)
-        self._failed_at_s = {one: at_s for one, at_s in self._failed_at_s.items() if one in self._preferred}
-        self._distrusted = {one: what for one, what in self._distrusted.items() if one in self._preferred}
+        self._failed_at_s = {
+            registrar: at_s for registrar, at_s in self._failed_at_s.items() if registrar in self._preferred
+        }
+        self._distrusted = {
+            registrar: what for registrar, what in self._distrusted.items() if registrar in self._preferred
+        }
         self._failures = 0
 
     def at(self, endpoint: Endpoint | None) -> RegistrarAddress | None:
