@@ -48,13 +48,13 @@ def licences(name: str) -> list[dict[str, Any]]:
 
 def debian(packages: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The dependencies of our Debian packages (`SUITE=FILE.deb`), without versions: apt chooses them."""
-    found = set()
+    dependencies = set()
     for suite, _, file in (package.partition("=") for package in packages):
         done = subprocess.run(["dpkg-deb", "-f", file, "Depends"], capture_output=True, text=True, check=True)
         for each in done.stdout.split(","):
-            found.add((suite, each.split("|")[0].split("(")[0].strip()))
+            dependencies.add((suite, each.split("|")[0].split("(")[0].strip()))
     ours = {Path(package.partition("=")[2]).name.partition("_")[0] for package in packages}
-    for suite, name in sorted(found):
+    for suite, name in sorted(dependencies):
         if name and name not in ours:
             purl = f"pkg:deb/debian/{name}?distro={suite}"
             yield {"type": "library", "bom-ref": purl, "name": name, "purl": purl, "scope": "required"}

@@ -246,7 +246,7 @@ def _variant(model: type[BaseModel]) -> str:
 
 def docstrings(model: type[BaseModel]) -> dict[str, str]:
     """The texts below the fields of a model and of its bases, by field."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if base is BaseModel or not issubclass(base, BaseModel):
             continue
@@ -255,8 +255,8 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
                 words = _text(text)
                 if words is not None:
-                    found[field.target.id] = words
-    return found
+                    texts[field.target.id] = words
+    return texts
 
 
 # --- the agents' status
@@ -417,19 +417,19 @@ def metrics_page() -> str:
 
 def metric_texts(path: Path) -> dict[str, str]:
     """Name and help of every metric that a module makes."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
-            found |= _metrics_of(node)
+            texts |= _metrics_of(node)
     if "ppe_agent" in path.parts:
-        found |= {f"ppe_agent_as_{name}_total": words for name, words in agent_metrics._COUNTERS.values()}
+        texts |= {f"ppe_agent_as_{name}_total": words for name, words in agent_metrics._COUNTERS.values()}
     if "ppu_agent" in path.parts:
-        found |= {f"{name}_total": words for name, words in client_metrics._COUNTERS.values()}
-    return found
+        texts |= {f"{name}_total": words for name, words in client_metrics._COUNTERS.values()}
+    return texts
 
 
 def _metrics_of(function: ast.FunctionDef) -> dict[str, str]:
-    found, texts = {}, {}
+    metrics, texts = {}, {}
     for node in _in_order(function):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             texts[node.targets[0].id] = _literal(node.value)
@@ -437,8 +437,8 @@ def _metrics_of(function: ast.FunctionDef) -> dict[str, str]:
         if len(named) == 2:
             name, words = named
             if isinstance(name, ast.Constant) and OUR_METRIC.match(str(name.value)):
-                found[str(name.value)] = texts.get(getattr(words, "id", ""), _literal(words))
-    return found
+                metrics[str(name.value)] = texts.get(getattr(words, "id", ""), _literal(words))
+    return metrics
 
 
 def _literal(node: ast.expr) -> str:
@@ -493,7 +493,7 @@ def event_meanings() -> dict[str, str]:
 
 def logged(path: Path) -> dict[str, tuple[str, str]]:
     """Level and fields of each event that a module logs, by name."""
-    found = {}
+    events = {}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args):
             continue
@@ -508,5 +508,5 @@ def logged(path: Path) -> dict[str, tuple[str, str]]:
         )
         for name in names:
             if isinstance(name, str) and re.fullmatch(r"[a-z_]*[a-z]", name):
-                found[name] = (level, fields)
-    return found
+                events[name] = (level, fields)
+    return events

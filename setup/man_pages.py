@@ -37,15 +37,15 @@ FILES = {
 def pages(commands: Collection[str] = ()) -> dict[str, str]:
     """The pages of `commands` (none given: of all) by file name."""
     distribution = metadata.distribution("rspdns")
-    found = {}
+    texts = {}
     for name, (module, _) in COMMANDS.items():
         if commands and name not in commands:
             continue
         group = import_module(module).main
         more = {"EXIT STATUS": EXIT_STATUS, "FILES": FILES.get(name, ())}
         sections = {title: terms for title, terms in more.items() if terms}
-        found[f"{name}.1"] = man_page(name, group, f"rspdns {distribution.version}", sections)
-    return found
+        texts[f"{name}.1"] = man_page(name, group, f"rspdns {distribution.version}", sections)
+    return texts
 
 
 def main(folder: Path, commands: Collection[str] = ()) -> None:

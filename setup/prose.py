@@ -40,8 +40,10 @@ def joined(comments: Iterator[tuple[int, int, str]]) -> Iterator[PlacedText]:
 def line_comments(source: str, mark: str = "#") -> Iterator[PlacedText]:
     """Comments behind a mark."""
     lines = enumerate(source.splitlines(), 1)
-    found = ((number, match) for number, line in lines if (match := re.search(rf"(?<!\S){mark}+ (.*)", line)))
-    yield from joined((number, match.start(), match[1]) for number, match in found)
+    comments = (
+        (number, match) for number, line in lines if (match := re.search(rf"(?<!\S){mark}+ (.*)", line))
+    )
+    yield from joined((number, match.start(), match[1]) for number, match in comments)
 
 
 def python_texts(source: str) -> Iterator[PlacedText]:
@@ -105,12 +107,12 @@ def main(names: list[str]) -> int:
     if not names:
         listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
         names = [name for name in listed.stdout.splitlines() if not name.startswith(EXEMPT)]
-    found = [(path, *each) for path in map(Path, names) if path.is_file() for each in stand_ins(path)]
-    for path, line, sentence in found:
+    places = [(path, *each) for path in map(Path, names) if path.is_file() for each in stand_ins(path)]
+    for path, line, sentence in places:
         print(f"{path}:{line}: {sentence[:100]}")
-    if found:
+    if places:
         print("These open with a stand-in for a noun: begin with the noun, or a condition (if, when)")
-    return int(bool(found))
+    return int(bool(places))
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def read_network(text: str) -> IPv4Network | IPv6Network:
     try:
         address = ip_address(address_text)
     except ValueError:
-        told = f"{address_text!r} is no IP address{_why(address_text)}"
-        raise ValueError(told if address_text == text else f"{text!r} is no network: {told}") from None
+        problem = f"{address_text!r} is no IP address{_why(address_text)}"
+        raise ValueError(problem if address_text == text else f"{text!r} is no network: {problem}") from None
     bits = PREFIX_BITS[address.version]
     try:
         whole = ip_network(text, strict=False)
@@ -88,13 +88,13 @@ class ListenAddress:
     @classmethod
     def parse(cls, text: str) -> ListenAddress:
         """Read "127.0.0.1:8054" or "[::1]:8054". Raises ValueError."""
-        found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", text)
-        if found is None:
+        match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):([0-9]{1,5})", text)
+        if match is None:
             raise ValueError('must be an IP address and a port: "127.0.0.1:8054" or "[::1]:8054"')
-        address = read_address(found[1] or found[2])
-        if (address.version == 6) != (found[1] is not None):
+        address = read_address(match[1] or match[2])
+        if (address.version == 6) != (match[1] is not None):
             raise ValueError("an IPv6 address stands in brackets, an IPv4 address does not")
-        port = int(found[3])
+        port = int(match[3])
         if not 1 <= port <= 65535:
             raise ValueError(f"a port is 1 to 65535, not {port}")
         return cls(address, port)

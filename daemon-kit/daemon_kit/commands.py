@@ -44,8 +44,10 @@ def config_option(default: str | Path, what: str = "Configuration file.") -> Cal
 def log_options(level: str | None = "info") -> Callable[[CommandT], CommandT]:
     """Return the options `--log-level` and `--log-json`; no `level`: the configuration has one."""
     levels = click.Choice(logs.LEVELS)
-    told = None if level else "Default: as in the configuration file."
-    of_level = click.option("--log-level", type=levels, default=level, show_default=bool(level), help=told)
+    help_text = None if level else "Default: as in the configuration file."
+    of_level = click.option(
+        "--log-level", type=levels, default=level, show_default=bool(level), help=help_text
+    )
     of_form = click.option("--log-json", is_flag=True, help="Log JSON lines instead of text for people.")
     return lambda command: of_level(of_form(command))
 
@@ -109,13 +111,13 @@ def until_ctrl_c() -> Iterator[Callable[[], bool]]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, press)
-    told = sys.unraisablehook
-    sys.unraisablehook = lambda dropped: None if dropped.exc_type is KeyboardInterrupt else told(dropped)
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda dropped: None if dropped.exc_type is KeyboardInterrupt else hook(dropped)
     try:
         with contextlib.suppress(KeyboardInterrupt):
             yield lambda: not pressed
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = hook
         signal.signal(signal.SIGINT, before)
 
 

@@ -82,11 +82,11 @@ class TomlDocument:
     def has(self, location: Sequence[str | int]) -> bool:
         """Tell whether the last part of `location` is in the document; parts it lacks are passed over."""
         here: Location = ()
-        found = False
+        is_there = False
         for part in location:
-            found = (*here, part) in self._lines
-            here = (*here, part) if found else here
-        return found
+            is_there = (*here, part) in self._lines
+            here = (*here, part) if is_there else here
+        return is_there
 
     def locate(self, location: Sequence[str | int]) -> tuple[int, str]:
         """Return line and dotted key of a location; of a missing key, the line of the table for it.
@@ -126,17 +126,19 @@ def check(document: TomlDocument, model: type[ModelT], *, context: Any = None) -
     """Do what `load()` does, for a document at hand."""
     errors = []
     if issubclass(model, StrictModel):
-        errors += [document.error(*found) for found in model.document_problems(document.data)]
+        errors += [document.error(*problem) for problem in model.document_problems(document.data)]
     try:
         result = model.model_validate(document.data, context=context)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        with_known = _without_unknown_keys(document.data, found)
+        problems = error.errors(include_url=False)
+        with_known = _without_unknown_keys(document.data, problems)
         try:  # an unknown key keeps the rules between the keys of its table from being looked at
             model.model_validate(with_known, context=context)
         except ValidationError as more:
-            found += more.errors(include_url=False)
-        errors += [_explain(document, model, problem) for problem in found if not _follows(problem, found)]
+            problems += more.errors(include_url=False)
+        errors += [
+            _explain(document, model, problem) for problem in problems if not _follows(problem, problems)
+        ]
     if errors:
         raise ConfigurationErrors(errors)
     return result
@@ -310,10 +312,10 @@ def _is_word_of(value: str, text: str) -> bool:
 
 def _syntax_error(file: str, text: str, message: str) -> ConfigurationError:
     lines = text.splitlines()
-    found = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
+    match = re.fullmatch(r"(.*) \(at line (\d+), column \d+\)", message, re.DOTALL)
     line, said = max(1, len(lines)), message.removesuffix(" (at end of document)")
-    if found:
-        line, said = int(found[2]), found[1]
+    if match:
+        line, said = int(match[2]), match[1]
     quote = unclosed_quote(text)
     if quote is not None and quote <= line:
         return ConfigurationError(file, quote, "", f"not TOML: a quote is not closed: {_shown(lines, quote)}")

@@ -32,10 +32,10 @@ def host_is_own(host: str | None, names: Collection[str]) -> bool:
     """Whether the Host header (RFC 9110 section 7.2) names this service; the port may be a tunnel's."""
     if host is None:
         return False
-    found = re.fullmatch(r"(?:\[([0-9a-fA-F:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?", host)
-    if found is None:
+    match = re.fullmatch(r"(?:\[([0-9a-fA-F:.]{2,45})\]|([A-Za-z0-9._-]{1,253}))(?::[0-9]{1,5})?", host)
+    if match is None:
         return False
-    return (found[1] or found[2]).lower().rstrip(".") in names
+    return (match[1] or match[2]).lower().rstrip(".") in names
 
 
 def origin_is_own(origin: str | None, fetch_site: str | None, scheme: str, host: str | None) -> bool:

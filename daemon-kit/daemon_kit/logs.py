@@ -70,14 +70,14 @@ class LogLimit:
 
     def over(self, now: float) -> list[LeftOut]:
         """Begin anew for each kind whose window is over; return what was left out of it."""
-        found = []
+        left_out = []
         for (part, event), kind in list(self._kinds.items()):
             if now >= kind.began_s + WINDOW_S:
                 del self._kinds[part, event]
                 if kind.left_out:
                     seconds = round(now - kind.began_s, 1)
-                    found.append(LeftOut(part, event, kind.left_out, len(kind.silenced), seconds))
-        return found
+                    left_out.append(LeftOut(part, event, kind.left_out, len(kind.silenced), seconds))
+        return left_out
 
     @property
     def next_over_s(self) -> float | None:

@@ -46,8 +46,8 @@ def header_of(model: type[BaseModel], location: Sequence[str | int], key: str) -
 
 def deeper_header(model: type[BaseModel], key: str) -> str | None:
     """Return how the table `key` begins in TOML when exactly one table of the document holds it."""
-    found = [header for name, _ in _fields(model) if (header := header_of(model, (name,), key)) is not None]
-    return found[0] if len(found) == 1 else None
+    headers = [header for name, _ in _fields(model) if (header := header_of(model, (name,), key)) is not None]
+    return headers[0] if len(headers) == 1 else None
 
 
 def meant(word: str, known: Collection[str]) -> str | None:
@@ -103,7 +103,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return every model inside an annotation such as `list[Annotated[A | B, ...]] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for inner in get_args(annotation) for found in _models_in(inner)]
+    return [model for inner in get_args(annotation) for model in _models_in(inner)]
 
 
 def _has_list(annotation: Any) -> bool:

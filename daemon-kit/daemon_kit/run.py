@@ -41,11 +41,11 @@ def run_service(
     SIGTERM and SIGINT set `stop`; `main` then ends cleanly. A second one cancels it. FatalError,
     ConfigurationErrors and the exceptions of `fatal` are printed as they are, without a traceback.
     """
-    told: tuple[type[Exception], ...] = (FatalError, *fatal)
+    explained: tuple[type[Exception], ...] = (FatalError, *fatal)
     try:
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(_supervise(main))
-    except told as error:
+    except explained as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_FAILED
     except ConfigurationErrors as errors:

@@ -176,7 +176,7 @@ class ResponseStream:
 
     def feed(self, data: bytes) -> list[Response]:
         """Take in what was received; return the responses that are complete now."""
-        found: list[Response] = []
+        responses: list[Response] = []
         self._buffer += data
         while not self.is_garbage:
             skipped = min(self._skip, len(self._buffer))
@@ -193,10 +193,10 @@ class ResponseStream:
             self._skip = int(length[1]) if length else 0
             response = parse_response(head + end)
             if response is not None:
-                found.append(response)
+                responses.append(response)
         if self.is_garbage:
             self._buffer = b""
-        return found
+        return responses
 
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
@@ -246,7 +246,7 @@ def refusal(data: bytes, source: tuple[str, int], tag: str) -> bytes | None:
         return None
     if _SEQUENCE.fullmatch(next(value for name, value in copied if name == "cseq")) is None:
         return None
-    told = ["SIP/2.0 503 Service Unavailable"]
+    lines = ["SIP/2.0 503 Service Unavailable"]
     is_first_via = True
     for name, value in copied:
         text = value
@@ -254,8 +254,8 @@ def refusal(data: bytes, source: tuple[str, int], tag: str) -> bytes | None:
             text, is_first_via = _with_source(value, source), False
         elif name == "to" and _TAG.search(value.rpartition(">")[2]) is None:
             text = f"{value};tag={tag}"
-        told.append(f"{name.title() if name != 'cseq' else 'CSeq'}: {text}".replace("Call-Id", "Call-ID", 1))
-    return "\r\n".join([*told, "Content-Length: 0", "", ""]).encode()
+        lines.append(f"{name.title() if name != 'cseq' else 'CSeq'}: {text}".replace("Call-Id", "Call-ID", 1))
+    return "\r\n".join([*lines, "Content-Length: 0", "", ""]).encode()
 
 
 def _with_source(via: str, source: tuple[str, int]) -> str:

@@ -33,9 +33,9 @@ _QUOTES: Final = re.compile(
 
 def unclosed_quote(text: str) -> int | None:
     """Return the line (from 1) of the first quote that is never closed; `text` need not be valid."""
-    for found in _QUOTES.finditer(text):
-        if found["open"]:
-            return text.count("\n", 0, found.start()) + 1
+    for quote in _QUOTES.finditer(text):
+        if quote["open"]:
+            return text.count("\n", 0, quote.start()) + 1
     return None
 
 

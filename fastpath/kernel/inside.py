@@ -77,9 +77,9 @@ def ask(address: str, name: str) -> bytes | None:
             return None
 
 
-def expect(found: object, what: str) -> None:
+def expect(value: object, what: str) -> None:
     """Fail without it."""
-    if not found:
+    if not value:
         raise AssertionError(f"{what} did not come")
 
 
@@ -122,15 +122,15 @@ def running(mode: str, interface: str, *addresses: str) -> Iterator[socket.socke
     each = [part for address in addresses for part in ("--address", address)]
     daemon = subprocess.Popen([*command, *each], preexec_fn=hide_kernel_settings)
     try:
-        found: list[socket.socket] = []
+        connections: list[socket.socket] = []
 
         def listens() -> bool:
             connected = connect()
-            found.extend([connected] if connected else [])
-            return bool(found)
+            connections.extend([connected] if connected else [])
+            return bool(connections)
 
         until(listens, "the daemon")
-        with found[0] as backend:
+        with connections[0] as backend:
             yield backend
         daemon.terminate()
         expect(daemon.wait(WAIT_S) == 0, "the end of the daemon")

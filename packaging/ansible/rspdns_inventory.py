@@ -57,7 +57,7 @@ def _hosts(addresses: list[str]) -> list[str]:
 
 def _ports(registrars: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
     """Return address and both ports of each; who has none given gets the next free one at its address."""
-    found = {}
+    ports = {}
     for key, first in (("asap_port", ASAP_PORT), ("enrp_port", ENRP_PORT)):
         taken = {(registrar["address"], registrar[key]) for registrar in registrars if key in registrar}
         for registrar in registrars:
@@ -65,9 +65,9 @@ def _ports(registrars: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
             while key not in registrar and (registrar["address"], port) in taken:
                 port += 1
             taken.add((registrar["address"], port))
-            found[registrar["name"], key] = port
+            ports[registrar["name"], key] = port
     return [
-        (registrar["address"], found[registrar["name"], "asap_port"], found[registrar["name"], "enrp_port"])
+        (registrar["address"], ports[registrar["name"], "asap_port"], ports[registrar["name"], "enrp_port"])
         for registrar in registrars
     ]
 

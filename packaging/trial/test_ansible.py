@@ -101,14 +101,14 @@ class Site:
         """Run the playbook, which must succeed; return the names of what changed something."""
         status, said = self.play(**more)
         assert status == 0, said
-        found = set()
+        changed = set()
         name = ""
         for line in said.splitlines():
             if title := re.match(r"(?:TASK|RUNNING HANDLER) \[(?:rspdns : )?(.*)\] \**$", line):
                 name = title[1]
             elif line.startswith("changed:"):
-                found.add(name)
-        return found
+                changed.add(name)
+        return changed
 
     def pids(self) -> dict[str, int]:
         return {unit: self.machine.main_pid(unit) for unit in UNITS}

@@ -31,18 +31,18 @@ def machine_of(path: Path) -> int | None:
 def test_every_program_and_library_in_the_packages_is_for_arm64(tmp_path: Path) -> None:
     packages = sorted(PACKAGES.glob("*.deb"))
     assert len(packages) == (REPOSITORY / "packaging/debian/control").read_text().count("\nPackage: ")
-    found: dict[int, list[str]] = {}
+    machines: dict[int, list[str]] = {}
     for package in packages:
         architecture = subprocess.check_output(["dpkg-deb", "-f", package, "Architecture"], text=True)
         assert architecture == "arm64\n", package.name
         subprocess.run(["dpkg-deb", "-x", package, tmp_path / package.name], check=True)
     for path in tmp_path.rglob("*"):
         if path.is_file() and not path.is_symlink() and (machine := machine_of(path)) is not None:
-            found.setdefault(machine, []).append(path.name)
-    assert set(found) == {AARCH64, BPF}
-    assert found[BPF] == ["pace.bpf.o"]
-    assert {"sctpd", "libsctp-userland.so", "rspdns-fastpath", "ppu-guard"} <= set(found[AARCH64])
-    assert any(name.startswith("_pydantic_core") for name in found[AARCH64])
+            machines.setdefault(machine, []).append(path.name)
+    assert set(machines) == {AARCH64, BPF}
+    assert machines[BPF] == ["pace.bpf.o"]
+    assert {"sctpd", "libsctp-userland.so", "rspdns-fastpath", "ppu-guard"} <= set(machines[AARCH64])
+    assert any(name.startswith("_pydantic_core") for name in machines[AARCH64])
 
 
 def test_emulated_debian_installs_them_and_starts_every_program(tmp_path: Path) -> None:

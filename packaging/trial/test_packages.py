@@ -213,10 +213,10 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     def ask() -> None:
         while not ended.is_set():
             began_s = time.monotonic()
-            found = answer(machine)
+            ports = answer(machine)
             waits_s.append(time.monotonic() - began_s)
-            if found != ["8080"]:
-                wrong.append((len(waits_s), found, time.monotonic()))
+            if ports != ["8080"]:
+                wrong.append((len(waits_s), ports, time.monotonic()))
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -42,8 +42,8 @@ def run(*command: str | Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel() -> Path:
-    (found,) = (REPOSITORY / "build" / "dist").glob("rspdns-*.whl")
-    return found
+    (path,) = (REPOSITORY / "build" / "dist").glob("rspdns-*.whl")
+    return path
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def lacks_remote_backend(pdns_server: str) -> bool:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return False
-    found = said.partition("Modules available:")
-    return bool(found[1]) and "remote" not in found[2].split()
+    parts = said.partition("Modules available:")
+    return bool(parts[1]) and "remote" not in parts[2].split()
 
 
 SCRIPT = "name_table.lua"

@@ -210,8 +210,8 @@ class Agent:
             )
         twins = self._servers.twins(chosen)
         if request.get("wait") and twins:
-            told = "; ".join(f"{name}: {in_by_another(twin)}" for name, twin in twins.items())
-            raise ControlError(f"drained, but not out of its pool: {told}; drain it there, too")
+            places = "; ".join(f"{name}: {in_by_another(twin)}" for name, twin in twins.items())
+            raise ControlError(f"drained, but not out of its pool: {places}; drain it there, too")
         return {"as": self._servers.describe_these(chosen)}
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:

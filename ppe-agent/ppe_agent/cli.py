@@ -161,10 +161,10 @@ def _look_at_host(config: Path, loaded: AgentConfig) -> list[ConfigurationError]
     from ppe_agent.host_check import lacks
 
     document = TomlDocument(str(config), read_text(config))
-    found = [(lack.is_doubtful, document.error(lack.location, lack.problem)) for lack in lacks(loaded)]
-    if errors := [error for is_doubtful, error in found if not is_doubtful]:
+    problems = [(lack.is_doubtful, document.error(lack.location, lack.problem)) for lack in lacks(loaded)]
+    if errors := [error for is_doubtful, error in problems if not is_doubtful]:
         raise ConfigurationErrors(errors)
-    return [error for _, error in found]
+    return [error for _, error in problems]
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
@@ -172,8 +172,8 @@ def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:
 
 
 def _status(config: Path) -> AgentStatus:
-    told: Any = _ask(config, "status")
-    return cast(AgentStatus, told)
+    answer: Any = _ask(config, "status")
+    return cast(AgentStatus, answer)
 
 
 def _status_or_problem(config: Path) -> AgentStatus | str:

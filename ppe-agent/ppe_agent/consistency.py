@@ -112,12 +112,12 @@ def _registered(value: object, first: RegistrarAddress | None) -> set[Address | 
 
 def _addresses(value: object) -> list[Address]:
     """Return the addresses in a text or a list of texts; what is none is reported at its own line."""
-    found = []
+    addresses = []
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             with contextlib.suppress(ValueError):
-                found.append(ip_address(text))
-    return found
+                addresses.append(ip_address(text))
+    return addresses
 
 
 def _port(value: object) -> int | None:

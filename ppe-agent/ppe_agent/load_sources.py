@@ -298,10 +298,10 @@ class SipHeaderLoad(_Source):
             raise
         except OSError as error:
             raise LoadUnknown(f"OPTIONS to port {self._port}: {error.strerror or error}") from None
-        found = _NUMBER.match(response.headers.get(self._header.lower(), ""))
-        if found is None:
+        match = _NUMBER.match(response.headers.get(self._header.lower(), ""))
+        if match is None:
             raise LoadUnknown(f"OPTIONS answered {response}, without a number in {self._header}")
-        return scaled(found[1], self._capacity, self._header)
+        return scaled(match[1], self._capacity, self._header)
 
     async def close(self) -> None:
         """End the held connection."""

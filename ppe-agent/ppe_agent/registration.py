@@ -308,7 +308,7 @@ class Upkeep:
 
     def _look_for_twin(self, resolution: Resolution, now: float) -> None:
         """See whether another element has its address and port: a second sidecar registers the server too."""
-        found = next(
+        twin = next(
             (
                 each.identifier
                 for each in resolution.pool_elements
@@ -318,15 +318,15 @@ class Upkeep:
             ),
             None,
         )
-        if found is None:
+        if twin is None:
             self._twin_since_s = self.twin = None
             return
         self._twin_since_s = now if self._twin_since_s is None else self._twin_since_s
         if self.twin is None and now - self._twin_since_s >= TWIN_AFTER_S:
-            self.twin = found
+            self.twin = twin
             self._log.error(
                 "registered_twice",
-                identifier=f"{found:08x}",
+                identifier=f"{twin:08x}",
                 hint="a second sidecar registers this server: a drain here leaves it in",
             )
 

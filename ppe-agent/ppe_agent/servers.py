@@ -82,12 +82,12 @@ class Servers:
         """The addresses of the servers with `relay = true`, by transport and port; the first of the file
         counts."""
         registrars = config.registrars or self.registrars
-        found: dict[tuple[Protocol, int], Address] = {}
+        relayed: dict[tuple[Protocol, int], Address] = {}
         for server in config.servers:
             if server.relay and (registrars or server.address != "auto"):
                 (address, *_) = addresses_of(server, *registrars[:1])
-                found.setdefault((Protocol[server.transport.upper()], server.port), address)
-        return found
+                relayed.setdefault((Protocol[server.transport.upper()], server.port), address)
+        return relayed
 
     def start(self) -> None:
         """Start what was made."""

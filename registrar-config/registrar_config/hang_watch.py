@@ -61,12 +61,12 @@ def read_vitals(pid: int) -> Vitals | None:
     """Return how the process `pid` is; None when there is none, or it can't be told."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        found = dict(_FIELDS.findall(Path(f"/proc/{pid}/status").read_text()))
+        fields_of_status = dict(_FIELDS.findall(Path(f"/proc/{pid}/status").read_text()))
         return Vitals(
-            waits=int(found["voluntary_ctxt_switches"]),
+            waits=int(fields_of_status["voluntary_ctxt_switches"]),
             cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,  # utime, stime
             state=fields[0],
-            is_traced=found["TracerPid"] != "0",
+            is_traced=fields_of_status["TracerPid"] != "0",
         )
     except (OSError, LookupError, ValueError):
         return None

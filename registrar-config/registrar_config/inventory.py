@@ -398,7 +398,7 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
     for entry in entries:
         if (port := getattr(entry, key)) is not None:
             taken.setdefault(ip_address(entry.address), set()).add(port)
-    found = []
+    endpoints = []
     for entry in entries:
         address = ip_address(entry.address)
         here = taken.setdefault(address, set())
@@ -406,8 +406,8 @@ def _endpoints(entries: Sequence[RegistrarEntry], key: str, first: int) -> list[
         if port is None:
             port = next(candidate for candidate in range(first, first + 1000) if candidate not in here)
             here.add(port)
-        found.append(SctpEndpoint(address, port))
-    return found
+        endpoints.append(SctpEndpoint(address, port))
+    return endpoints
 
 
 def _announce_problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -39,7 +39,9 @@ def report_kernel_timers(
             except OSError as error:
                 log.warning("kernel_timer_not_set", timer=name, problem=error.strerror)
     wrong = {
-        name: found for name, value in KERNEL_TIMERS_MS.items() if (found := _read(folder / name)) != value
+        name: present
+        for name, value in KERNEL_TIMERS_MS.items()
+        if (present := _read(folder / name)) != value
     }
     if wrong:
         log.warning(
@@ -52,17 +54,17 @@ def report_kernel_timers(
 def _report_sctpd_timers(log: FilteringBoundLogger) -> None:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_SEQPACKET, IPPROTO_SCTP) as sock:
-            found = read_timers(sock)
+            timers = read_timers(sock)
     except OSError:
         return  # no SCTP at all is told where the registrar is started
-    if found is not None and found != Timers():
+    if timers is not None and timers != Timers():
         log.warning(
             "sctpd_timers_do_not_fit",
             timers_ms={
-                "rto_min": found.rto_min_ms,
-                "rto_initial": found.rto_initial_ms,
-                "rto_max": found.rto_max_ms,
-                "sack_delay": found.sack_delay_ms,
+                "rto_min": timers.rto_min_ms,
+                "rto_initial": timers.rto_initial_ms,
+                "rto_max": timers.rto_max_ms,
+                "sack_delay": timers.sack_delay_ms,
             },
             remedy=f"SCTPD_OPTIONS='{SCTPD_OPTIONS}' for whoever starts sctpd here first; "
             "end the one that runs, it keeps the options it was started with",

@@ -40,9 +40,9 @@ def own_address() -> str:
     for address in candidates:
         if not _is_passed_over(ip_address(address)):
             return address
-    found = ", ".join(dict.fromkeys(candidates))
+    passed_over = ", ".join(dict.fromkeys(candidates))
     raise FatalError(
-        f"this host has no IPv4 address{f' but {found}' if found else ''}, and "
+        f"this host has no IPv4 address{f' but {passed_over}' if passed_over else ''}, and "
         "rspregistrar uses no loopback and link-local ones. Add another address, then start this again: "
         "ip link set lo up; ip address add 10.255.255.1/32 dev lo"
     )

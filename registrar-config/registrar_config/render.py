@@ -25,21 +25,21 @@ _MADE: Final = "# Made from the inventory by `rspdns-registrar render`: change t
 
 def render_files(inventory: Inventory) -> dict[str, dict[str, str]]:
     """Return, for each entry of the inventory by its name, the texts of its files by their names."""
-    found: dict[str, dict[str, str]] = {}
+    files: dict[str, dict[str, str]] = {}
     for number, (name, settings) in enumerate(inventory.registrars.items(), start=1):
-        found[name] = {
+        files[name] = {
             f"registrar-{name}.env": registrar_options(
                 inventory, number, settings, f"{GATES}/registrar-{name}.gate"
             ),
             f"registrar-{name}.gate": gate_rules(inventory, name),
         }
     for client in (*inventory.agent, *inventory.followers):
-        found[client.name] = {}
-    for name, files in found.items():
+        files[client.name] = {}
+    for name, of_entry in files.items():
         if inventory.filter == "nftables":
-            files["rspdns.nft"] = packet_filter(inventory, name)
-        files |= sctp_files()
-    return found
+            of_entry["rspdns.nft"] = packet_filter(inventory, name)
+        of_entry |= sctp_files()
+    return files
 
 
 def registrar_options(inventory: Inventory, number: int, settings: RegistrarSettings, gate: str) -> str:

@@ -89,8 +89,8 @@ def most_elements(
 def registrars_for(elements: int, reregistration_ms: int) -> int | None:
     """Return how many registrars bear the elements at the shortest interval; None: no number does."""
     for registrars in range(3, _MOST_REGISTRARS + 1):
-        found = size(elements, registrars, reregistration_ms)
-        if found.fits and found.keep_alive_ms == SHORTEST_KEEP_ALIVE_MS:
+        sizing = size(elements, registrars, reregistration_ms)
+        if sizing.fits and sizing.keep_alive_ms == SHORTEST_KEEP_ALIVE_MS:
             return registrars
     return None
 

@@ -100,12 +100,12 @@ def private_key_of(file: Path) -> str | None:
     if not file.exists():
         return None
     try:
-        found = _PRIVATE_KEY.search(read_secret(file.absolute()))
+        match = _PRIVATE_KEY.search(read_secret(file.absolute()))
     except ValueError as problem:
         raise FatalError(f"{file}: {problem}") from None
-    if found is None:
+    if match is None:
         raise FatalError(f"{file} has no private key; delete it to give this host a new key")
-    return found[1]
+    return match[1]
 
 
 @click.command("wireguard")

@@ -43,9 +43,11 @@ class Registration:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}))
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}))
         return cls(
-            found.required(P.POOL_HANDLE), decode_pool_element(found.required(P.POOL_ELEMENT)), found.unknown
+            fields.required(P.POOL_HANDLE),
+            decode_pool_element(fields.required(P.POOL_ELEMENT)),
+            fields.unknown,
         )
 
 
@@ -63,9 +65,9 @@ class AboutElement:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}))
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}))
         return cls(
-            found.required(P.POOL_HANDLE), wire.read_uint32(found.required(P.PE_IDENTIFIER)), found.unknown
+            fields.required(P.POOL_HANDLE), wire.read_uint32(fields.required(P.PE_IDENTIFIER)), fields.unknown
         )
 
 
@@ -100,10 +102,10 @@ class RegistrationResponse:
 
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
-        found = Parameters(body, _RESPONSE)
-        identifier = wire.read_uint32(found.required(P.PE_IDENTIFIER))
+        fields = Parameters(body, _RESPONSE)
+        identifier = wire.read_uint32(fields.required(P.PE_IDENTIFIER))
         rejected = bool(flags & _REJECT)
-        return cls(found.required(P.POOL_HANDLE), identifier, rejected, read_error(found), found.unknown)
+        return cls(fields.required(P.POOL_HANDLE), identifier, rejected, read_error(fields), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +123,9 @@ class DeregistrationResponse:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, _RESPONSE)
-        identifier = wire.read_uint32(found.required(P.PE_IDENTIFIER))
-        return cls(found.required(P.POOL_HANDLE), identifier, read_error(found), found.unknown)
+        fields = Parameters(body, _RESPONSE)
+        identifier = wire.read_uint32(fields.required(P.PE_IDENTIFIER))
+        return cls(fields.required(P.POOL_HANDLE), identifier, read_error(fields), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +150,10 @@ class EndpointKeepAlive:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         registrar = wire.read_uint32(body[:4])
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}), start=4)
-        value = found.optional(P.PE_IDENTIFIER)
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.PE_IDENTIFIER}), start=4)
+        value = fields.optional(P.PE_IDENTIFIER)
         identifier = None if value is None else wire.read_uint32(value)
-        return cls(registrar, found.required(P.POOL_HANDLE), identifier, bool(flags & 0x01), found.unknown)
+        return cls(registrar, fields.required(P.POOL_HANDLE), identifier, bool(flags & 0x01), fields.unknown)
 
 
 class EndpointKeepAliveAck(AboutElement):
@@ -181,10 +183,10 @@ class HandleResolution:
 
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.ITEM_COUNT}))
-        value = found.optional(P.ITEM_COUNT)
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.ITEM_COUNT}))
+        value = fields.optional(P.ITEM_COUNT)
         items = None if value is None else wire.read_uint32(value)
-        return cls(found.required(P.POOL_HANDLE), items, bool(flags & 0x01), found.unknown)
+        return cls(fields.required(P.POOL_HANDLE), items, bool(flags & 0x01), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,15 +216,15 @@ class HandleResolutionResponse:
 
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT, P.OPERATION_ERROR}))
-        policy = found.optional(P.POLICY)
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT, P.OPERATION_ERROR}))
+        policy = fields.optional(P.POLICY)
         return cls(
-            handle=found.required(P.POOL_HANDLE),
+            handle=fields.required(P.POOL_HANDLE),
             policy=None if policy is None else decode_policy(policy),
-            pool_elements=tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT)),
-            error=read_error(found),
+            pool_elements=tuple(decode_pool_element(value) for value in fields.all(P.POOL_ELEMENT)),
+            error=read_error(fields),
             accepts_subscription=bool(flags & 0x01),
-            unknown=found.unknown,
+            unknown=fields.unknown,
         )
 
 
@@ -246,8 +248,8 @@ class HoldsCookie:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.COOKIE}))
-        return cls(found.required(P.COOKIE), found.unknown)
+        fields = Parameters(body, frozenset({P.COOKIE}))
+        return cls(fields.required(P.COOKIE), fields.unknown)
 
 
 class Cookie(HoldsCookie):
@@ -280,10 +282,10 @@ class BusinessCard:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT}))
-        elements = tuple(decode_pool_element(value) for value in found.all(P.POOL_ELEMENT))
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.POLICY, P.POOL_ELEMENT}))
+        elements = tuple(decode_pool_element(value) for value in fields.all(P.POOL_ELEMENT))
         return cls(
-            found.required(P.POOL_HANDLE), decode_policy(found.required(P.POLICY)), elements, found.unknown
+            fields.required(P.POOL_HANDLE), decode_policy(fields.required(P.POLICY)), elements, fields.unknown
         )
 
 
@@ -330,8 +332,8 @@ class ServerAnnounce:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         registrar = wire.read_uint32(body[:4])
-        found = Parameters(body, TRANSPORT_TYPES, start=4)
-        return cls(registrar, decode_transports(found), found.unknown)
+        fields = Parameters(body, TRANSPORT_TYPES, start=4)
+        return cls(registrar, decode_transports(fields), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +349,8 @@ class AsapError:
 
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
-        found = Parameters(body, frozenset({ParameterType.OPERATION_ERROR}))
-        return cls(decode_causes(found.required(ParameterType.OPERATION_ERROR)), found.unknown)
+        fields = Parameters(body, frozenset({ParameterType.OPERATION_ERROR}))
+        return cls(decode_causes(fields.required(ParameterType.OPERATION_ERROR)), fields.unknown)
 
 
 AsapMessage = (

@@ -64,11 +64,11 @@ class Presence:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
-        found = Parameters(body, frozenset({P.PE_CHECKSUM, P.SERVER_INFORMATION}), _TWO.size)
-        checksum = decode_checksum(found.required(P.PE_CHECKSUM))
-        value = found.optional(P.SERVER_INFORMATION)
+        fields = Parameters(body, frozenset({P.PE_CHECKSUM, P.SERVER_INFORMATION}), _TWO.size)
+        checksum = decode_checksum(fields.required(P.PE_CHECKSUM))
+        value = fields.optional(P.SERVER_INFORMATION)
         server = None if value is None else decode_server_information(value)
-        return cls(sender, receiver, checksum, server, bool(flags & _FLAG_1), found.unknown)
+        return cls(sender, receiver, checksum, server, bool(flags & _FLAG_1), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class HandleTableRequest:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
-        found = Parameters(body, frozenset(), _TWO.size)
-        return cls(sender, receiver, bool(flags & _FLAG_1), found.unknown)
+        fields = Parameters(body, frozenset(), _TWO.size)
+        return cls(sender, receiver, bool(flags & _FLAG_1), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ class HandleTableResponse:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}), _TWO.size)
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}), _TWO.size)
         pools: list[tuple[bytes, list[PoolElement]]] = []
-        for parameter_type, value in found:
+        for parameter_type, value in fields:
             if parameter_type == P.POOL_HANDLE:
                 pools.append((value, []))
             elif pools:
@@ -132,7 +132,7 @@ class HandleTableResponse:
                 raise DecodeError("a handle table starts with a pool element instead of a pool handle")
         entries = tuple(PoolEntry(handle, tuple(elements)) for handle, elements in pools)
         rejected, more_to_send = bool(flags & _FLAG_1), bool(flags & _FLAG_2)
-        return cls(sender, receiver, entries, rejected, more_to_send, found.unknown)
+        return cls(sender, receiver, entries, rejected, more_to_send, fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +163,10 @@ class HandleUpdate:
             action = UpdateAction(number)
         except ValueError:
             raise DecodeError(f"unknown update action {number}") from None
-        found = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}), _UPDATE.size)
-        handle, element = found.required(P.POOL_HANDLE), decode_pool_element(found.required(P.POOL_ELEMENT))
-        return cls(sender, receiver, action, handle, element, bool(flags & _FLAG_1), found.unknown)
+        fields = Parameters(body, frozenset({P.POOL_HANDLE, P.POOL_ELEMENT}), _UPDATE.size)
+        handle = fields.required(P.POOL_HANDLE)
+        element = decode_pool_element(fields.required(P.POOL_ELEMENT))
+        return cls(sender, receiver, action, handle, element, bool(flags & _FLAG_1), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +205,9 @@ class ListResponse:
     @classmethod
     def _from_wire(cls, flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
-        found = Parameters(body, frozenset({P.SERVER_INFORMATION}), _TWO.size)
-        servers = tuple(decode_server_information(value) for value in found.all(P.SERVER_INFORMATION))
-        return cls(sender, receiver, servers, bool(flags & _FLAG_1), found.unknown)
+        fields = Parameters(body, frozenset({P.SERVER_INFORMATION}), _TWO.size)
+        servers = tuple(decode_server_information(value) for value in fields.all(P.SERVER_INFORMATION))
+        return cls(sender, receiver, servers, bool(flags & _FLAG_1), fields.unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +266,8 @@ class EnrpError:
     @classmethod
     def _from_wire(cls, _flags: int, body: bytes) -> Self:
         sender, receiver = wire.fixed(body, _TWO)
-        found = Parameters(body, frozenset({P.OPERATION_ERROR}), _TWO.size)
-        return cls(sender, receiver, decode_causes(found.required(P.OPERATION_ERROR)), found.unknown)
+        fields = Parameters(body, frozenset({P.OPERATION_ERROR}), _TWO.size)
+        return cls(sender, receiver, decode_causes(fields.required(P.OPERATION_ERROR)), fields.unknown)
 
 
 EnrpMessage = (

@@ -102,9 +102,9 @@ def encode_error(error: tuple[ErrorCause, ...]) -> bytes:
     return wire.parameter(ParameterType.OPERATION_ERROR, encode_causes(error)) if error else b""
 
 
-def read_error(found: Parameters) -> tuple[ErrorCause, ...]:
+def read_error(parameters: Parameters) -> tuple[ErrorCause, ...]:
     """Return the causes of the Operation Error parameter, empty when there is none."""
-    value = found.optional(ParameterType.OPERATION_ERROR)
+    value = parameters.optional(ParameterType.OPERATION_ERROR)
     return () if value is None else decode_causes(value)
 
 

@@ -314,10 +314,10 @@ def _outcome(
     if any(cause.code != CauseCode.UNKNOWN_POOL_HANDLE for cause in message.error):
         words = "; ".join(cause.explain() for cause in message.error)
         return QuestionFailed(question.number, ResolutionRefused(f"the registrar refused: {words}"))
-    found = bool(message.pool_elements) and not message.error
-    elements = message.pool_elements if found else ()
+    is_known = bool(message.pool_elements) and not message.error
+    elements = message.pool_elements if is_known else ()
     resolution = Resolution(
-        question.handle, found, message.policy if found else None, elements, question.asked_at_s, now
+        question.handle, is_known, message.policy if is_known else None, elements, question.asked_at_s, now
     )
     return QuestionAnswered(question.number, resolution)
 
@@ -350,7 +350,7 @@ class RegistrarClient:
         self._driver: Driver[AsapMessage, ClientEvent] = Driver(
             self._machine,
             ASAP,
-            self._told,
+            self._happened,
             registrars=[address.endpoint],
             local_addresses=local_addresses,
             listens=False,
@@ -438,7 +438,7 @@ class RegistrarClient:
         self._machine.report_unreachable(handle, identifier)
         self._driver.run()
 
-    def _told(self, event: ClientEvent) -> None:
+    def _happened(self, event: ClientEvent) -> None:
         match event:
             case QuestionAnswered(number, resolution):
                 self._answer(number, resolution)

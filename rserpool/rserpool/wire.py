@@ -147,11 +147,11 @@ class Parameters:
     """
 
     def __init__(self, data: bytes, expected: frozenset[int], start: int = 0) -> None:
-        self._found: list[tuple[int, bytes]] = []
+        self._parameters: list[tuple[int, bytes]] = []
         unknown = []
         for parameter_type, value in split_parameters(data, start):
             if parameter_type in expected:
-                self._found.append((parameter_type, value))
+                self._parameters.append((parameter_type, value))
             elif parameter_type & 0x8000:
                 unknown.append(UnknownParameter(parameter_type, value))
             else:
@@ -164,11 +164,11 @@ class Parameters:
         self.unknown = tuple(unknown)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        return iter(self._found)
+        return iter(self._parameters)
 
     def all(self, wanted: int) -> list[bytes]:
         """Return the values of every parameter of one type."""
-        return [value for parameter_type, value in self._found if parameter_type == wanted]
+        return [value for parameter_type, value in self._parameters if parameter_type == wanted]
 
     def optional(self, wanted: int) -> bytes | None:
         """Return the value of a parameter that may be there once, None when it is not."""

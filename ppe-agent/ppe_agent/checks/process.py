@@ -105,10 +105,10 @@ def _read_pid(path: Path) -> int:
 
 def _oldest(name: str) -> int | None:
     """Return the process named so that was started first."""
-    found = [
+    processes = [
         (started, pid) for pid in _processes() if _name(pid) == _cut(name) for started in _start_ticks(pid)
     ]
-    return min(found)[1] if found else None
+    return min(processes)[1] if processes else None
 
 
 def _cut(name: str) -> str:

@@ -56,10 +56,10 @@ class SnmpQuestion:
         said = finished.last_line  # warnings about snmp.conf come before it
         if finished.code != 0:
             raise NoNumber(said or f"{PROGRAM} exited with {finished.code}")
-        found = _NUMBER.fullmatch(said)
-        if found is None:
+        match = _NUMBER.fullmatch(said)
+        if match is None:
             raise NoNumber(f"{self.oid} is no number: {said or 'nothing'}")
-        return float(found[1])
+        return float(match[1])
 
 
 class SnmpCheck(PeriodicCheck):

@@ -81,15 +81,15 @@ class SystemdUnitCheck(PeriodicCheck):
 
 def judge(unit: str, text: str) -> tuple[Finding, int]:
     """Return what `systemctl show` says about the unit, and its main process (0: none). Pure."""
-    found = dict(line.partition("=")[::2] for line in text.splitlines())
-    state, detail = found.get("ActiveState", ""), found.get("SubState", "")
+    properties = dict(line.partition("=")[::2] for line in text.splitlines())
+    state, detail = properties.get("ActiveState", ""), properties.get("SubState", "")
     shown = f"{unit} is {state} ({detail})"
-    pid = found.get("MainPID", "0")
-    if found.get("LoadState") == "not-found":
+    pid = properties.get("MainPID", "0")
+    if properties.get("LoadState") == "not-found":
         return Finding(Life.UNKNOWN, f"systemd knows no unit {unit}"), 0
     if state in _ALIVE:
         return Finding(Life.ALIVE, shown), int(pid) if pid.isdigit() else 0
     if state in _PASSING:
         return Finding(Life.UNWELL, shown), 0
-    result = found.get("Result", "success")
+    result = properties.get("Result", "success")
     return Finding(Life.REFUSED, shown if result == "success" else f"{shown}: {result}"), 0

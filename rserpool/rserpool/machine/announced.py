@@ -109,10 +109,10 @@ class RegistrarTable:
             return None
         if not isinstance(message, asap.ServerAnnounce):
             return None
-        told = [transport for transport in message.transports if transport.protocol is Protocol.SCTP]
+        transports = [transport for transport in message.transports if transport.protocol is Protocol.SCTP]
         port = (
-            next((transport.port for transport in told if address in transport.addresses), 0)
-            if told
+            next((transport.port for transport in transports if address in transport.addresses), 0)
+            if transports
             else source[1]
         )
         return RegistrarAddress(str(address), port) if port else None
