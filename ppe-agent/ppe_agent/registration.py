@@ -429,7 +429,8 @@ class ServerRegistration(PoolElementClient):
         """`new_identifier` gives a fresh PE identifier; `server_key` is for a keyed pool."""
         self.handle = handle
         self.on_unconfirmed: Callable[[], None] = lambda: None
-        """Called when it left without a registrar's word for it: the others may list it still."""
+        """Called when it left without a registrar's word for it, and may be listed still. An element that was
+        never in isn't: another host may have its identifier, and be in."""
         self._key = server_key
         self._reregistration_ms = reregistration_ms
         super().__init__(
@@ -511,7 +512,7 @@ class ServerRegistration(PoolElementClient):
     def _on_registration_event(self, event: ElementEvent) -> None:
         self.upkeep.happened(event)
         self._note_doubt()
-        if event.kind is ElementEventKind.UNCONFIRMED:
+        if event.kind is ElementEventKind.UNCONFIRMED and not self.upkeep.is_gone:
             self.on_unconfirmed()
 
     def _note_doubt(self) -> None:

@@ -520,7 +520,11 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
             self._send(self._current, asap.Deregistration(self.handle, self.element.identifier))
 
     def stop(self, now: float) -> None:
-        """End without a word."""
+        """End without a word; a stay that has not begun just does not begin."""
+        if self.state is ElementState.PAUSED:
+            self._move(ElementInput.STOP)
+            self._timer_s = None
+            return
         self._end(ElementInput.STOP, ElementEventKind.STOPPED, now, "closed")
 
     # News from the socket

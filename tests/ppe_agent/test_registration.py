@@ -107,7 +107,7 @@ async def test_a_server_that_was_in_and_left_unconfirmed_is_doubted_and_all_regi
             one.want(False)
             await settle()
             assert one.state is ElementState.IDLE
-            assert (reports, one.is_unconfirmed) == ([True], was_in)
+            assert (reports, one.is_unconfirmed) == ([True] * was_in, was_in)
 
 
 def resolution(*identifiers: int, asked_at_s: float = 1e9) -> Resolution:

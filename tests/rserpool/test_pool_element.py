@@ -646,6 +646,17 @@ def test_a_taken_identifier_is_replaced_without_a_word_at_a_bounded_rate() -> No
     assert joined.machine.state is ElementState.REGISTERED
 
 
+def test_an_element_that_is_closed_before_its_next_stay_ends_no_stay(joined: JoinedElement) -> None:
+    for _ in range(2):
+        taken_from(joined)
+    assert joined.machine.state is ElementState.PAUSED
+    before = len(joined.events)
+    joined.machine.stop(joined.now)
+    joined.run(10 * REJOIN_EVERY_S)
+    assert (joined.machine.state, joined.machine.next_deadline_s) == (ElementState.IDLE, None)
+    assert len(joined.events) == before
+
+
 def test_an_identifier_that_cannot_change_is_kept_unless_another_host_is_seen_to_have_it(
     joined: JoinedElement,
 ) -> None:
