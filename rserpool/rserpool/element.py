@@ -253,6 +253,10 @@ class Associations:
     """Associations by the number that the socket gives them; some have a time at which to close them."""
 
     def __init__(self) -> None:
+        self.current: int | None = None
+        """The association with the registrar in charge, or with the registrar that is tried."""
+        self.confirmed: int | None = None
+        """The association on which the registration was confirmed last; during a move the old one."""
         self._endpoints: dict[int, Endpoint] = {}
         self._close_at_s: dict[int, float] = {}
         self._left: set[int] = set()
@@ -285,6 +289,8 @@ class Associations:
 
     def remove(self, association: int) -> None:
         """Forget an association that ended."""
+        self.current = None if association == self.current else self.current
+        self.confirmed = None if association == self.confirmed else self.confirmed
         self._endpoints.pop(association, None)
         self._close_at_s.pop(association, None)
         self._left.discard(association)
@@ -423,10 +429,6 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._chosen = self._rotation.next(0.0)
         """The registrar in charge, or the one that is tried."""
         self._associations = Associations()
-        self._current: int | None = None
-        """The association with the chosen registrar."""
-        self._confirmed: int | None = None
-        """The association on which the registration was confirmed last; during a move the old one."""
         self._renew_again = False
         """Whether something changed while an answer was awaited."""
         self._wary_until_s = float("-inf")
@@ -512,12 +514,14 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         if self.state is ElementState.IDLE:
             self._timer_s = None
             return
-        self._current = self._current if self._current is not None else self._confirmed
-        if self._current is None:
+        associations = self._associations
+        if associations.current is None:
+            associations.current = associations.confirmed
+        if associations.current is None:
             self._end(ElementInput.LOST, ElementEventKind.UNCONFIRMED, now, "there is no registrar to tell")
         else:
             self._timer_s = now + timeout_s
-            self._send(self._current, asap.Deregistration(self.handle, self.element.identifier))
+            self._send(associations.current, asap.Deregistration(self.handle, self.element.identifier))
 
     def stop(self, now: float) -> None:
         """End without a word; a stay that has not begun just does not begin."""
@@ -544,12 +548,10 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
         """Take note that an association is gone."""
+        was_current = association == self._associations.current
         self._associations.remove(association)
-        if association == self._confirmed:
-            self._confirmed = None
-        if association != self._current:
+        if not was_current:
             return
-        self._current = None
         if self.state in IS_LEAVING:
             self._end(ElementInput.LOST, ElementEventKind.UNCONFIRMED, now, reason)
         else:
@@ -574,7 +576,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
             self._renew(now)
         if isinstance(message, asap.EndpointKeepAlive) and self._is_asked_by(message):
             self._keep_alive(association, message, now)
-        elif association != self._current or not self._is_awaited(message):
+        elif association != self._associations.current or not self._is_awaited(message):
             self.ignored += 1
         elif isinstance(message, asap.DeregistrationResponse):
             self._deregistered(message.error, now)
@@ -664,10 +666,10 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._send_registration(association, now)
 
     def _use(self, association: int) -> None:
-        if association != self._current:
+        if association != self._associations.current:
             self.home_registrar = None
             self.silence.begin_anew()
-        self._current = association
+        self._associations.current = association
         self._associations.keep(association)
 
     def _send_registration(self, association: int, now: float) -> None:
@@ -677,18 +679,18 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     def _renew(self, now: float) -> None:
         """Register again, or as soon as the answer is here that is awaited."""
-        if self._current is not None and self._move(ElementInput.RENEW):
-            self._send_registration(self._current, now)
+        if self._associations.current is not None and self._move(ElementInput.RENEW):
+            self._send_registration(self._associations.current, now)
         else:
             self._renew_again = True
 
     # How it went
 
     def _accepted(self, association: int, now: float) -> None:
-        is_news = self.state is ElementState.REGISTERING or self._confirmed != association
+        is_news = self.state is ElementState.REGISTERING or self._associations.confirmed != association
         self._move(ElementInput.ACCEPTED)
         self._rotation.succeeded()
-        self._confirmed = association
+        self._associations.confirmed = association
         self.confirmed_at_s = now
         self.silence.confirmed(now)
         self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
@@ -720,7 +722,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._wait(now, self._rotation.failed(self._chosen, now))
 
     def _wait(self, now: float, wait_s: float) -> None:
-        self._current = None
+        self._associations.current = None
         self._timer_s = now + wait_s
         if wait_s <= 0:
             self.advance(now)
@@ -728,13 +730,13 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
     # Keep-alive and takeover
 
     def _keep_alive(self, association: int, message: asap.EndpointKeepAlive, now: float) -> None:
-        ours = association == self._current
+        ours = association == self._associations.current
         if self.state in DEAF or (self._pinned and not ours and not message.home):
             self.ignored += 1
             return
         if message.home and not ours and not self._follow(association, now):
             return
-        if association == self._current:
+        if association == self._associations.current:
             self.home_registrar = message.registrar
             self.silence.kept_alive(now)
         self._send(association, asap.EndpointKeepAliveAck(self.handle, self.element.identifier))
@@ -773,7 +775,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         if not self._move(what):
             return
         self._timer_s = max(now, self._rejoined_at_s) if self.state is ElementState.PAUSED else None
-        self._current = self._confirmed = self.home_registrar = None
+        self.home_registrar = None
         self._associations = Associations()
         self._tell(kind, now, detail)
         self._actions.append(CloseSocket())

@@ -421,14 +421,13 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
         self._again = False
         self._broke_off = False
         self._failures = 0
-        self._not_before_s = float("-inf")
-        self._connect_by_s = float("inf")
+        self._timer_s = float("-inf")
+        """The end of the pause, of the attempt to connect, or of the leave."""
         self._heard_s = self._presence_s = float("-inf")
         self._asked_whether_alive = False
         self._audit = Audit()
         self._room, self._room_s = float(ELEMENTS_AT_ONCE), float("-inf")
         """How many elements it may tell of at once, at that time."""
-        self._leave_by_s = float("inf")
 
     # Wishes of the owner
 
@@ -448,7 +447,7 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
         """Stop following, but serve takeovers until the registrar has forgotten us; ends in LEFT."""
         if self._move(FollowerInput.LEAVE):
             self._asked = None
-            self._leave_by_s = now + LEAVE_AT_MOST_S
+            self._timer_s = now + LEAVE_AT_MOST_S
 
     def close(self) -> None:
         """End at once."""
@@ -479,7 +478,7 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
             if isinstance(message, Presence) and message.reply_required:
                 # It waits for our answer as long again as it has waited before it asked.
                 wait_s = 0.1 + 1.25 * (now - self._presence_s)
-                self._leave_by_s = min(self._leave_by_s, now + wait_s)
+                self._timer_s = min(self._timer_s, now + wait_s)
             return
         if self.state not in (FollowerState.JOINING, FollowerState.FOLLOWING):
             return
@@ -512,12 +511,8 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
     def next_deadline_s(self) -> float | None:
         """When `advance` has something to do; None: not before something else happens."""
         match self.state:
-            case FollowerState.WAITING:
-                return self._not_before_s
-            case FollowerState.CONNECTING:
-                return self._connect_by_s
-            case FollowerState.LEAVING:
-                return self._leave_by_s
+            case FollowerState.WAITING | FollowerState.CONNECTING | FollowerState.LEAVING:
+                return self._timer_s
             case FollowerState.JOINING | FollowerState.FOLLOWING:
                 silent_s = GIVE_UP_SILENT_AFTER_S if self._asked_whether_alive else ASK_SILENT_AFTER_S
                 page_s = self._asked.page_at_s + PAGE_TIMEOUT_S if self._asked else float("inf")
@@ -527,16 +522,16 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
     def advance(self, now: float) -> None:
         """Do what is due."""
         match self.state:
-            case FollowerState.WAITING if now >= self._not_before_s:
+            case FollowerState.WAITING if now >= self._timer_s:
                 self._move(FollowerInput.CONNECT)
                 if self.association is not None:
                     self._join(now)
                 else:
-                    self._connect_by_s = now + CONNECT_TIMEOUT_S
+                    self._timer_s = now + CONNECT_TIMEOUT_S
                     self._actions.append(Connect(self.endpoint))
-            case FollowerState.CONNECTING if now >= self._connect_by_s:
+            case FollowerState.CONNECTING if now >= self._timer_s:
                 self._fail("it does not answer", now)
-            case FollowerState.LEAVING if now >= self._leave_by_s:
+            case FollowerState.LEAVING if now >= self._timer_s:
                 self._move(FollowerInput.FORGOTTEN)
             case FollowerState.JOINING | FollowerState.FOLLOWING:
                 self._tend(now)
@@ -677,7 +672,7 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
         self.sender = None
         self.problem = reason
         self._failures += 1
-        self._not_before_s = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_CEILING_S)
+        self._timer_s = now + backoff_s(self._failures, RETRY_FIRST_S, RETRY_CEILING_S)
         if self.association is not None:
             self._actions.append(Close(self.association))
             self.association = None
