@@ -17,7 +17,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from daemon_kit.logs import get_logger
@@ -142,6 +142,20 @@ _PROBLEMS: Final = {
 }
 
 
+@dataclass(slots=True)
+class UpkeepCounts:
+    """Counts since the agent's start."""
+
+    missing: int = 0
+    """How often a registrar did not list it."""
+    rejected: int = 0
+    """How often a registrar refused it."""
+    moved: int = 0
+    """How often another registrar took over from the one before."""
+    collisions: int = 0
+    """How often another host was found to have the same identifier."""
+
+
 class Upkeep:
     """Keeps the registration of `machine` right. Times are in s, monotonic.
 
@@ -156,15 +170,11 @@ class Upkeep:
     ) -> None:
         self.problem: str | None = None
         """Why it is not in, in words."""
-        self.missing_count = 0
-        """How often a registrar did not list it."""
-        self.rejected_count = 0
-        self.moved_count = 0
-        """How often another registrar took over from the one before."""
-        self.collision_count = 0
-        """How often another host was found to have the same identifier."""
+        self.counts = UpkeepCounts()
         self.taken_by: str | None = None
         """The host that was found last to have its identifier."""
+        self.was_in = False
+        """Whether a registrar confirmed it in this stay."""
         self.twin: int | None = None
         """Another element of the pool with its address and port."""
         self._machine = machine
@@ -177,7 +187,6 @@ class Upkeep:
         self._left_at_s = float("-inf")
         self._doubted_at_s: float | None = None
         self._unanswered_at_s: float | None = None  # the last attempt, if no registrar answers
-        self._was_in = False  # in this stay
         self._last_registrar: RegistrarAddress | None = None
         self._other: PoolElement | None = None  # another member of the pool
         self._logged: set[str] = set()  # problems since it was last registered
@@ -206,12 +215,12 @@ class Upkeep:
         match event.kind:
             case ElementEventKind.REGISTERED:
                 self._registered_at_s = event.at_s
-                self._was_in = True
+                self.was_in = True
                 self._unanswered_at_s = None
                 self.problem = None
                 self._logged.clear()
                 if self._last_registrar not in (None, event.registrar):
-                    self.moved_count += 1
+                    self.counts.moved += 1
                 self._last_registrar = event.registrar
             case ElementEventKind.UNOPENED:
                 self.problem = f"can't register: {event.detail}"
@@ -230,21 +239,21 @@ class Upkeep:
                 self._doubted_at_s = None
                 self._left(event)
             case ElementEventKind.UNCONFIRMED:
-                if self._was_in:
+                if self.was_in:
                     self.doubt(event.at_s)
                 self._left(event)
             case ElementEventKind.STOPPED:
-                self._was_in = False
+                self.was_in = False
                 self._unanswered_at_s = None
 
     def _left(self, event: ElementEvent) -> None:
-        self._was_in = False
+        self.was_in = False
         self._unanswered_at_s = None
         self._left_at_s = event.at_s
         self._log.info("left_pool", confirmed=event.kind is ElementEventKind.DEREGISTERED)
 
     def _rejected(self, event: ElementEvent) -> None:
-        self.rejected_count += 1
+        self.counts.rejected += 1
         self.problem = _problem(event)
         what_to_do = advice(event.causes, self._machine.element, self._other)
         if what_to_do:
@@ -283,7 +292,7 @@ class Upkeep:
                 self._collided(f"{where} port {theirs.port}", now)
                 return False
         if listed is False and home is not None and age_s > _SETTLED_AFTER_S:
-            self.missing_count += 1
+            self.counts.missing += 1
             self._registered_at_s = now
             self._log.warning("missing_at_registrar", registrar=str(registrar))
             if registrar == home and self._is_contested(now):
@@ -352,7 +361,7 @@ class Upkeep:
         if not self._machine.identifier_taken(now, is_certain=whose is not None):
             return False
         new = self._machine.element.identifier
-        self.collision_count += 1
+        self.counts.collisions += 1
         if new == old:
             self.problem = f"the sidecar at {whose} registers this server too: give each a handle of its own"
             self._log.error("registered_by_two", also_at=whose, hint="give each sidecar a handle of its own")
@@ -429,8 +438,8 @@ class ServerRegistration(PoolElementClient):
         """`new_identifier` gives a fresh PE identifier; `server_key` is for a keyed pool."""
         self.handle = handle
         self.on_unconfirmed: Callable[[], None] = lambda: None
-        """Called when it left without a registrar's word for it, and may be listed still. An element that was
-        never in isn't: another host may have its identifier, and be in."""
+        """Called when it was in, and left without a registrar's word for it: the others may list it still. If
+        it was never in, an element with its identifier is another host's."""
         self._key = server_key
         self._reregistration_ms = reregistration_ms
         super().__init__(
@@ -510,9 +519,10 @@ class ServerRegistration(PoolElementClient):
         )
 
     def _on_registration_event(self, event: ElementEvent) -> None:
+        was_in = self.upkeep.was_in
         self.upkeep.happened(event)
         self._note_doubt()
-        if event.kind is ElementEventKind.UNCONFIRMED and not self.upkeep.is_gone:
+        if event.kind is ElementEventKind.UNCONFIRMED and was_in:
             self.on_unconfirmed()
 
     def _note_doubt(self) -> None:

@@ -133,8 +133,15 @@ class ServerKeeper:
             self.registration.doubt()
 
     def start(self) -> None:
-        """Begin; needs a running event loop."""
-        self._watch()
+        """Run the checks and the load source; needs a running event loop."""
+        self._watching = [
+            self._spawn(check.run(functools.partial(self._on_outcome, position)))
+            for position, check in enumerate(self._checks)
+        ]
+        if self._drain_file.path is not None:
+            self._watching.append(self._spawn(self._watch_drain_file(self._drain_file)))
+        if self._source is not None:
+            self._watching.append(self._spawn(self._watch_load(self._source)))
 
     def can_become(
         self, config: ServerConfig, addresses: Sequence[Address], registered: Sequence[Address]
@@ -162,7 +169,7 @@ class ServerKeeper:
         self._health.go_on_from(health, time.monotonic())
         if self._load.reported != load.reported:  # source "none" from now on: nobody else tells that it is 0
             self.registration.update_policy(config.policy_with(self._load.reported))
-        self._watch()
+        self.start()
         self._decide()
 
     def heed_drain(self) -> None:
@@ -196,6 +203,8 @@ class ServerKeeper:
         state, reason = self._state_and_reason()
         registrar = self.registration.registrar
         home = self.registration.home_registrar
+        upkeep = self.registration.upkeep
+        counts = upkeep.counts
         return {
             "name": self.config.name,
             "handle": self.config.handle,
@@ -211,12 +220,12 @@ class ServerKeeper:
             "drained": self.is_drained,
             "registrar": str(registrar) if registrar else None,
             "home_registrar": f"{home:08x}" if home is not None else None,
-            "missing_count": self.registration.upkeep.missing_count,
-            "moved_count": self.registration.upkeep.moved_count,
-            "rejected_count": self.registration.upkeep.rejected_count,
-            "collision_count": self.registration.upkeep.collision_count,
-            "twin": None if self.twin is None else f"{self.twin:08x}",
-            "taken_by": self.registration.upkeep.taken_by,
+            "missing_count": counts.missing,
+            "moved_count": counts.moved,
+            "rejected_count": counts.rejected,
+            "collision_count": counts.collisions,
+            "twin": None if upkeep.twin is None else f"{upkeep.twin:08x}",
+            "taken_by": upkeep.taken_by,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
             "load_problem": self._load.problem,
@@ -225,15 +234,10 @@ class ServerKeeper:
             "listed_by": listed_by,
         }
 
-    @property
-    def twin(self) -> int | None:
-        """The element by which another sidecar has this server in its pool."""
-        return self.registration.upkeep.twin
-
     def _state_and_reason(self) -> tuple[ServerState, str]:
         """Say in one word and in a few why the AS is in its pool or not."""
         now = time.monotonic()
-        twin = self.twin
+        twin = self.registration.upkeep.twin
         if self.registration.state in IS_LEAVING:
             return "leaving", "drained" if self.is_drained else self._health.reason(now)
         if self.is_drained and twin is not None:
@@ -274,17 +278,6 @@ class ServerKeeper:
         # Once it was, it stays so: to wait for a new source would take a live server out of its pool.
         self._load_was_read = self._load_was_read or self._source is None
         self._drain_file = DrainFile(config.drain_file)
-
-    def _watch(self) -> None:
-        """Run the checks and the load source."""
-        self._watching = [
-            self._spawn(check.run(functools.partial(self._on_outcome, position)))
-            for position, check in enumerate(self._checks)
-        ]
-        if self._drain_file.path is not None:
-            self._watching.append(self._spawn(self._watch_drain_file(self._drain_file)))
-        if self._source is not None:
-            self._watching.append(self._spawn(self._watch_load(self._source)))
 
     def _decide(self) -> None:
         """Join or leave, as everything known now says."""

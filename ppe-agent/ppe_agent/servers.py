@@ -188,9 +188,9 @@ class Servers:
     def twins(self, names: Sequence[str]) -> dict[str, int]:
         """Those of these that another sidecar has in, with the identifiers there."""
         return {
-            server.config.name: server.twin
+            server.config.name: twin
             for server in self.running
-            if server.config.name in names and server.twin is not None
+            if server.config.name in names and (twin := server.registration.upkeep.twin) is not None
         }
 
     def _may_be_listed(self, name: str) -> bool:

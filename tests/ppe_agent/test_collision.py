@@ -65,7 +65,7 @@ async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one(po
         assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()
         assert pool.stays[0].calls == ["register", "close"]  # to deregister would take the other host out
-        assert (pool.stays[1].element.identifier, one.upkeep.collision_count) == (101, 1)
+        assert (pool.stays[1].element.identifier, one.upkeep.counts.collisions) == (101, 1)
         assert one.is_registered
         one.want(False)
         await settle()
@@ -89,14 +89,14 @@ async def test_our_own_entry_is_no_collision(pool: PaperPool) -> None:
     async with joined() as one:
         assert one.check_listed(REGISTRAR, resolution(ELEMENT))
         await settle()
-        assert one.upkeep.collision_count == 0
+        assert one.upkeep.counts.collisions == 0
 
 
 async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before(pool: PaperPool) -> None:
     async with joined() as one:
         assert one.check_listed(OTHER, resolution(replace(ELEMENT, user_transport=THEIRS)))
         await settle()
-        assert one.upkeep.collision_count == 0
+        assert one.upkeep.counts.collisions == 0
 
 
 async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_taken_for_it(
@@ -114,7 +114,7 @@ async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_tak
             one.retry()
             await until_async(lambda: one.is_registered)
             assert one.element.identifier == identifier
-        assert one.upkeep.rejected_count == 2
+        assert one.upkeep.counts.rejected == 2
 
 
 def registered(

@@ -134,7 +134,7 @@ async def test_a_missing_element_is_registered_again_but_not_on_old_news(pool: P
         assert pool.stays[0].calls == ["register"]
         assert one.check_listed(REGISTRAR, resolution(1, 2)) is False
         assert pool.stays[0].calls == ["register", "register"]
-        assert one.upkeep.missing_count == 1
+        assert one.upkeep.counts.missing == 1
 
 
 async def test_a_home_that_nobody_confirms_is_left(pool: PaperPool) -> None:
