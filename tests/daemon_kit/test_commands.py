@@ -26,7 +26,11 @@ PROGRAMS = {
 def groups(command: click.Command, words: str) -> list[tuple[str, click.Group]]:
     if not isinstance(command, click.Group):
         return []
-    inner = [found for name, one in command.commands.items() for found in groups(one, f"{words} {name}")]
+    inner = [
+        found
+        for name, inner_command in command.commands.items()
+        for found in groups(inner_command, f"{words} {name}")
+    ]
     return [(words, command), *inner]
 
 

@@ -187,7 +187,7 @@ def test_locate_and_find() -> None:
     assert list(find("nonsense", ("as", "*", "name"))) == []
 
 
-def test_a_text_where_a_list_is_wanted_is_shown_as_one() -> None:
+def test_a_text_where_a_list_is_wanted_is_shown_as_a_list() -> None:
     assert errors_of('registrars = "/run/x"') == ['agent.toml:1: registrars: must be a list: ["/run/x"]']
     assert errors_of("registrars = []\n[as]\nport = 3") == [
         "agent.toml:2: as: must be a list: a table of it begins with [[as]]"

@@ -156,7 +156,9 @@ async def test_the_control_socket_is_for_owner_and_group_and_is_removed_at_the_e
     assert not (tmp_path / "s").exists()
 
 
-async def test_the_socket_of_a_dead_process_is_taken_over_a_live_one_is_not(tmp_path: Path) -> None:
+async def test_the_socket_of_a_dead_process_is_taken_over_that_of_a_live_process_is_not(
+    tmp_path: Path,
+) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(tmp_path / "s"))
     async with running(tmp_path / "s"):

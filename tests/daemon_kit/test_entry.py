@@ -126,7 +126,7 @@ def test_a_file_that_can_not_be_opened_is_named(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "error: /nowhere/x: No such file or directory\n")
 
 
-def test_an_error_of_a_connection_is_not_told_as_one_of_a_file_or_the_output(tmp_path: Path) -> None:
+def test_an_error_of_a_connection_is_not_told_as_an_error_of_a_file_or_the_output(tmp_path: Path) -> None:
     done = run_main(tmp_path, "raise ConnectionResetError(104, 'Connection reset by peer')")
     assert (done.returncode, done.stderr) == (1, "error: Connection reset by peer\n")
 

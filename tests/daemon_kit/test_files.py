@@ -42,14 +42,14 @@ def test_a_replaced_file_is_whole_and_its_owners_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     replace_file(path, b"for everybody", mode=0o644)
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_an_unfinished_file_of_a_crash_is_removed_and_no_other_file(tmp_path: Path) -> None:
     for name in (".state.json.abcdefgh", "state.json", ".state.toml.abcdefgh"):
         (tmp_path / name).write_text("half")
     remove_unfinished(tmp_path / "state.json")
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".state.toml.abcdefgh", "state.json"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".state.toml.abcdefgh", "state.json"]
     remove_unfinished(tmp_path / "no directory" / "state.json")
 
 

@@ -22,7 +22,7 @@ from daemon_kit.finding import Finding, Life, of_error
         (errno.EPERM, Life.UNKNOWN, "port 5060: Operation not permitted"),
     ],
 )
-def test_error_of_the_way_is_told_from_one_of_this_host(number: int, life: Life, words: str) -> None:
+def test_error_of_the_way_is_told_from_an_error_of_this_host(number: int, life: Life, words: str) -> None:
     finding = of_error(OSError(number, os.strerror(number)), "port 5060")
     assert (finding.life, finding.words) == (life, words)
 

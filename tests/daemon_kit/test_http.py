@@ -109,7 +109,7 @@ async def test_a_server_answers_at_its_address(address: ListenAddress) -> None:
         assert await answer.text() == "hello"
 
 
-async def test_too_many_connections_and_silent_ones_are_closed(address: ListenAddress) -> None:
+async def test_too_many_connections_and_silent_connections_are_closed(address: ListenAddress) -> None:
     silent = [await asyncio.open_connection(str(address.address), address.port) for _ in range(4)]
     try:
         for reader, _ in silent:

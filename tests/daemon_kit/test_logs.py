@@ -49,7 +49,7 @@ def admitted(limit: LogLimit, sources: Sequence[str], now: float, event: str = "
     return sum(limit.admits("belief", event, source, now) for source in sources)
 
 
-def test_of_one_source_so_many_lines_are_written_in_ten_seconds() -> None:
+def test_lines_of_one_source_in_ten_seconds_are_limited() -> None:
     limit = LogLimit()
     assert admitted(limit, ["10.0.0.1"] * 3000, 0.0) == MOST_OF_A_SOURCE
     assert admitted(limit, ["10.0.0.2"], 1.0) == 1, "another source is not silenced by it"

@@ -26,7 +26,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def leaves(command: click.Command) -> list[click.Command]:
     inner = command.commands.values() if isinstance(command, click.Group) else ()
-    return [command, *(leaf for one in inner for leaf in leaves(one))]
+    return [command, *(leaf for command in inner for leaf in leaves(command))]
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def answer_barriers(manager: socket.socket) -> None:
         except TimeoutError:
             return
         assert data == b"BARRIER=1"
-        for one in descriptors:
-            os.close(one)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
 
 def test_without_systemd_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

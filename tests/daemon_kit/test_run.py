@@ -70,7 +70,7 @@ def test_a_signal_stops_it_cleanly(number: signal.Signals, tmp_path: Path) -> No
     assert (event["event"], event["part"], event["level"], event["port"]) == ("started", "test", "info", 53)
 
 
-def test_a_second_signal_ends_one_that_hangs() -> None:
+def test_a_second_signal_ends_a_service_that_hangs() -> None:
     with start("stuck") as service:
         assert service.stderr is not None
         service.stderr.readline()
@@ -186,7 +186,7 @@ def test_the_child_ends_with_its_parent_even_when_that_is_killed() -> None:
             os.kill(child, signal.SIGKILL)
 
 
-async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told() -> None:
+async def test_a_hangup_has_the_configuration_read_again_and_its_error_told() -> None:
     said: list[Exception | dict[str, str]] = [
         FatalError("line 3: no such key"),
         OSError(11, "no timer"),
@@ -213,7 +213,7 @@ async def test_a_hangup_has_the_configuration_read_again_and_a_wrong_one_is_told
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             signal.raise_signal(signal.SIGHUP)  # noted, though nobody reloads any more
-    assert [(one["event"], one.get("pools")) for one in logged] == [
+    assert [(line["event"], line.get("pools")) for line in logged] == [
         ("reload_refused", None),
         ("reload_refused", None),
         ("reloaded", "sip"),

@@ -60,7 +60,7 @@ def test_a_wrong_address_is_explained(text: str, words: str) -> None:
         read_address(text)
 
 
-def test_right_ones_are_read() -> None:
+def test_right_words_are_read() -> None:
     assert str(read_address("2001:DB8::1")) == "2001:db8::1"
     assert str(read_network("10.0.0.0/8")) == "10.0.0.0/8"
     assert str(read_network("10.0.0.1")) == "10.0.0.1/32"

@@ -59,7 +59,7 @@ class Stay(PaperSocket):
 
     @property
     def registered(self) -> list[PoolElement]:
-        return [one.pool_element for one in self.messages if isinstance(one, asap.Registration)]
+        return [message.pool_element for message in self.messages if isinstance(message, asap.Registration)]
 
     @property
     def element(self) -> PoolElement:
@@ -71,7 +71,7 @@ class Stay(PaperSocket):
         """The registrations, deregistrations and the end, in one word each."""
         words = {asap.Registration: "register", asap.Deregistration: "deregister"}
         closed = ["close"] if self.fileno() < 0 else []
-        return [words[type(one)] for one in self.messages if type(one) in words] + closed
+        return [words[type(message)] for message in self.messages if type(message) in words] + closed
 
     def hold(self) -> None:
         """Keep all answers back until `release`."""
@@ -154,7 +154,7 @@ class FakeRegistrarClient:
 async def running(
     server_key: ServerKey | None = None, new_identifier: Callable[[], int] | None = None
 ) -> AsyncIterator[ServerRegistration]:
-    one = ServerRegistration(
+    registration = ServerRegistration(
         [REGISTRAR],
         b"pool",
         ELEMENT,
@@ -164,9 +164,9 @@ async def running(
         server_key=server_key,
     )
     try:
-        yield one
+        yield registration
     finally:
-        await one.close()
+        await registration.close()
 
 
 async def settle() -> None:

@@ -47,6 +47,6 @@ def test_a_policy_without_a_name_is_told_by_its_number() -> None:
     assert '"0x00000077"' in advice([ErrorCause(5)], MINE, other)
 
 
-def test_no_advice_is_better_than_a_wrong_one() -> None:
+def test_no_advice_is_better_than_wrong_advice() -> None:
     assert advice([ErrorCause(0)], MINE, OTHER) == ""
     assert advice([], MINE, OTHER) == ""

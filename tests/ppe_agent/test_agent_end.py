@@ -60,7 +60,7 @@ async def test_a_server_that_a_reload_was_about_to_begin_is_not_left_registered(
 def unsaved(agent: Agent) -> dict[str, float]:
     """The metric of each server's unsaved state."""
     families = {family.name: family for family in AgentCollector(agent._describe).collect()}
-    return {one.labels["as"]: one.value for one in families["ppe_agent_as_state_unsaved"].samples}
+    return {sample.labels["as"]: sample.value for sample in families["ppe_agent_as_state_unsaved"].samples}
 
 
 async def test_a_full_disk_and_another_host_with_the_same_identifier_end_nothing(

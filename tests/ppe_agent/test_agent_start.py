@@ -72,7 +72,7 @@ async def test_two_agents_do_not_share_a_state_directory(
         assert not (tmp_path / "other.sock").exists()
 
 
-async def test_a_drain_that_another_agent_kept_while_this_one_started_is_not_lost(
+async def test_a_drain_that_another_agent_kept_while_this_agent_started_is_not_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It drained, and ended, after this one had read that nothing is drained."""

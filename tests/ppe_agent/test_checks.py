@@ -235,7 +235,7 @@ async def test_questions_that_are_answered_come_from_one_socket() -> None:
 
 async def test_after_silence_or_what_nobody_asked_for_the_next_question_comes_from_a_new_socket() -> None:
     replies: list[bytes] = []
-    async with asker(lambda request: [reply(request, one) for one in replies]) as (asking, heard):
+    async with asker(lambda request: [reply(request, response) for response in replies]) as (asking, heard):
         with pytest.raises(TimeoutError):
             await asking.ask(20)
         replies[:] = [b"200 OK", b"486 Busy Here"]

@@ -138,7 +138,9 @@ async def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:
         assert (finding.life, finding.words) == (Life.UNKNOWN, f"ca_file {tmp_path / name}: {words}")
 
 
-async def test_a_sip_check_over_tcp_uses_a_new_connection_when_the_last_one_ended(tmp_path: Path) -> None:
+async def test_a_sip_check_over_tcp_uses_a_new_connection_when_the_last_connection_ended(
+    tmp_path: Path,
+) -> None:
     port = free_port()
     async with watching(SipOptionsCheck(LOCALHOST, port, PATIENT, "tcp")) as watcher:
         await watcher.until_state(CheckState.DOWN)
@@ -194,8 +196,8 @@ def test_a_stream_is_cut_into_responses_wherever_it_was_cut_before(size: int) ->
     data = response(1) + response(2, b"SIP/2.0 body\r\n\r\n") + b"\r\n\r\n" + response(3, b"x" * 5000)
     data += response(4)
     stream = ResponseStream()
-    found = [one for at in range(0, len(data), size) for one in stream.feed(data[at : at + size])]
-    assert [one.sequence for one in found] == [1, 2, 3, 4]
+    found = [response for at in range(0, len(data), size) for response in stream.feed(data[at : at + size])]
+    assert [response.sequence for response in found] == [1, 2, 3, 4]
     assert not stream.is_garbage
 
 

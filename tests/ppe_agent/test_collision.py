@@ -54,67 +54,67 @@ def resolution(*elements: PoolElement) -> Resolution:
 @contextlib.asynccontextmanager
 async def joined() -> AsyncIterator[ServerRegistration]:
     fresh = itertools.count(101)
-    async with running(new_identifier=lambda: next(fresh)) as one:
-        one.want(True)
+    async with running(new_identifier=lambda: next(fresh)) as server:
+        server.want(True)
         await settle()
-        yield one
+        yield server
 
 
 async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one(pool: PaperPool) -> None:
-    async with joined() as one:
-        assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
+    async with joined() as server:
+        assert server.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()
         assert pool.stays[0].calls == ["register", "close"]  # to deregister would take the other host out
-        assert (pool.stays[1].element.identifier, one.upkeep.counts.collisions) == (101, 1)
-        assert one.is_registered
-        one.want(False)
+        assert (pool.stays[1].element.identifier, server.upkeep.counts.collisions) == (101, 1)
+        assert server.is_registered
+        server.want(False)
         await settle()
         assert pool.stays[1].calls == ["register", "deregister", "close"]
 
 
 async def test_two_sidecars_of_one_remote_server_keep_its_identifier_and_say_so(pool: PaperPool) -> None:
-    async with running() as one:  # no fresh identifier: that of a remote server is its address
-        one.want(True)
+    async with running() as server:  # no fresh identifier: that of a remote server is its address
+        server.want(True)
         await settle()
-        assert one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
-        assert one.upkeep.problem == (
+        assert server.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
+        assert server.upkeep.problem == (
             "the sidecar at 127.0.0.9 port 5060 registers this server too: give each a handle of its own"
         )
         await settle()
-        assert (one.element.identifier, one.is_registered) == (ELEMENT.identifier, True)
+        assert (server.element.identifier, server.is_registered) == (ELEMENT.identifier, True)
         assert len(pool.stays) == 2
 
 
 async def test_our_own_entry_is_no_collision(pool: PaperPool) -> None:
-    async with joined() as one:
-        assert one.check_listed(REGISTRAR, resolution(ELEMENT))
+    async with joined() as server:
+        assert server.check_listed(REGISTRAR, resolution(ELEMENT))
         await settle()
-        assert one.upkeep.counts.collisions == 0
+        assert server.upkeep.counts.collisions == 0
 
 
 async def test_a_registrar_that_is_not_in_charge_may_show_where_we_were_before(pool: PaperPool) -> None:
-    async with joined() as one:
-        assert one.check_listed(OTHER, resolution(replace(ELEMENT, user_transport=THEIRS)))
+    async with joined() as server:
+        assert server.check_listed(OTHER, resolution(replace(ELEMENT, user_transport=THEIRS)))
         await settle()
-        assert one.upkeep.counts.collisions == 0
+        assert server.upkeep.counts.collisions == 0
 
 
 async def test_a_registrar_that_says_so_is_believed_and_another_cause_is_not_taken_for_it(
     pool: PaperPool,
 ) -> None:
-    async with joined() as one:
+    async with joined() as server:
         for code, identifier in (
             (CauseCode.INCONSISTENT_POLICY, ELEMENT.identifier),
             (CauseCode.NON_UNIQUE_PE_IDENTIFIER, 101),
         ):
             pool.stays[0].rejects = (ErrorCause(code),)
-            one.register_again("")
+            server.register_again("")
             await settle()
             pool.stays[0].rejects = ()
-            one.retry()
-            await until_async(lambda: one.is_registered)
-            assert one.element.identifier == identifier
-        assert one.upkeep.counts.rejected == 2
+            server.retry()
+            await until_async(lambda: server.is_registered)
+            assert server.element.identifier == identifier
+        assert server.upkeep.counts.rejected == 2
 
 
 def registered(
@@ -158,9 +158,9 @@ def test_an_identifier_that_is_missed_elsewhere_or_now_and_then_stays(
 
 
 async def test_the_host_that_takes_an_identifier_is_named(pool: PaperPool) -> None:
-    async with joined() as one:
-        one.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS)))
-        assert one.upkeep.taken_by == "127.0.0.9 port 5060"
+    async with joined() as server:
+        server.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS)))
+        assert server.upkeep.taken_by == "127.0.0.9 port 5060"
 
 
 def listing(element: PoolElement, at_s: float) -> Resolution:
@@ -220,78 +220,80 @@ async def keyed() -> AsyncIterator[ServerRegistration]:
         kept.append(KEY.next_identifier(b"pool", kept[-1]))
         return kept[-1]
 
-    async with running(KEY, next_identifier) as one:
-        one.want(True)
+    async with running(KEY, next_identifier) as server:
+        server.want(True)
         await settle()
-        yield one
+        yield server
 
 
 async def test_each_stay_in_a_keyed_pool_has_another_identifier_and_leaving_is_said(pool: PaperPool) -> None:
-    async with keyed() as one:
-        first = one.element.identifier
+    async with keyed() as server:
+        first = server.element.identifier
         assert KEY.is_mine(b"pool", first)
-        one.want(False)
+        server.want(False)
         async with asyncio.timeout(5):
-            await one.until_out()
-        assert one.state is ElementState.IDLE
+            await server.until_out()
+        assert server.state is ElementState.IDLE
         stay, farewell = pool.stays
         assert stay.calls == ["register", "deregister", "close"]
         assert (farewell.element.identifier, farewell.calls) == (KEY.leaving(b"pool", first), ["register"])
         assert farewell.element.life_ms == 2000
         assert farewell.element.policy == least_used(0.999)
-        one.want(True)
+        server.want(True)
         await settle()
-        assert KEY.is_mine(b"pool", one.element.identifier)
-        assert one.element.identifier != first
+        assert KEY.is_mine(b"pool", server.element.identifier)
+        assert server.element.identifier != first
     assert farewell.calls == ["register", "close"]
 
 
 async def test_a_keyed_server_that_comes_back_while_it_leaves_is_reported_by_the_identifier_that_left(
     pool: PaperPool,
 ) -> None:
-    async with keyed() as one:
+    async with keyed() as server:
         reported: list[int] = []
-        one.on_unconfirmed = lambda: reported.append(one.element.identifier)
-        first = one.element.identifier
+        server.on_unconfirmed = lambda: reported.append(server.element.identifier)
+        first = server.element.identifier
         pool.stays[0].is_refused = True
-        one.want(False)
-        one.want(True)
-        await until_async(lambda: one.is_registered)
+        server.want(False)
+        server.want(True)
+        await until_async(lambda: server.is_registered)
         assert reported == [first]
-        assert one.element.identifier == KEY.next_identifier(b"pool", first)
+        assert server.element.identifier == KEY.next_identifier(b"pool", first)
 
 
 async def test_a_collision_in_a_keyed_pool_leads_to_the_next_identifier(pool: PaperPool) -> None:
-    async with keyed() as one:
-        first = one.element.identifier
+    async with keyed() as server:
+        first = server.element.identifier
         mine = replace(ELEMENT, identifier=first)
-        one.check_listed(REGISTRAR, resolution(replace(mine, user_transport=THEIRS)))
+        server.check_listed(REGISTRAR, resolution(replace(mine, user_transport=THEIRS)))
         await settle()
-        assert one.element.identifier == KEY.next_identifier(b"pool", first)
-        assert one.is_registered
+        assert server.element.identifier == KEY.next_identifier(b"pool", first)
+        assert server.is_registered
         assert len(pool.stays) == 2
 
 
 async def test_own_identifiers_in_a_keyed_pool_are_no_second_sidecar(pool: PaperPool) -> None:
-    async with keyed() as one:
-        first = one.element.identifier
+    async with keyed() as server:
+        first = server.element.identifier
         own = [KEY.next_identifier(b"pool", first), KEY.leaving(b"pool", first)]
         mine, *others = [replace(ELEMENT, identifier=each) for each in (first, *own)]
         for second in (1.0, 10.0):
             now = time.monotonic() + second
-            one.upkeep.check_listed(REGISTRAR, Resolution(b"p", True, None, (mine, *others), now, now), now)
-        assert one.upkeep.twin is None
+            server.upkeep.check_listed(
+                REGISTRAR, Resolution(b"p", True, None, (mine, *others), now, now), now
+            )
+        assert server.upkeep.twin is None
 
 
 async def test_other_registrars_are_used_at_once_and_kept_for_the_next_stay(pool: PaperPool) -> None:
-    async with joined() as one:
-        one.update_registrars([OTHER])
-        await until_async(lambda: one.registrar == OTHER)
-        one.want(False)
+    async with joined() as server:
+        server.update_registrars([OTHER])
+        await until_async(lambda: server.registrar == OTHER)
+        server.want(False)
         await settle()
-        one.want(True)
+        server.want(True)
         await settle()
-        assert one.registrar == OTHER
+        assert server.registrar == OTHER
 
 
 @pytest.mark.parametrize(

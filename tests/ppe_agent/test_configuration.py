@@ -424,7 +424,7 @@ def test_servers_of_one_pool_are_all_remote_or_none(tmp_path: Path) -> None:
     assert "remote: False, but pool 'sip-as-udp' above has True" in told
 
 
-def test_a_relayed_server_is_one_of_this_host_that_is_not_reached_over_sctp(tmp_path: Path) -> None:
+def test_a_relayed_server_is_on_this_host_and_not_reached_over_sctp(tmp_path: Path) -> None:
     local = REMOTE.replace('remote = true\naddress = "10.30.0.7"\n', "relay = true\n")
     local = local.replace(
         '[[as.check]]\ntype = "sip-options"', '[[as.check]]\ntype = "sip-options"\n[as.load]\nsource = "none"'
@@ -440,7 +440,7 @@ def test_a_relayed_server_is_one_of_this_host_that_is_not_reached_over_sctp(tmp_
         in errors_of(tmp_path, REMOTE.replace("remote = true", "remote = true\nrelay = true") + relay)[0]
     )
     over_sctp = local.replace('"udp"', '"sctp"').replace("sip-options", "tcp")
-    assert any("is for TCP and UDP" in one for one in errors_of(tmp_path, over_sctp + relay))
+    assert any("is for TCP and UDP" in error for error in errors_of(tmp_path, over_sctp + relay))
 
 
 SERVER_KEY = server_key_line(PoolKey(bytes(32)).server_key(Protocol.UDP, ip_address("10.1.2.3"), 5060))
@@ -465,5 +465,5 @@ def test_a_key_is_nothing_for_a_remote_server_nor_a_key_of_the_whole_pool(tmp_pa
     file.write_text(f"{pool_key_line(PoolKey(bytes(32)))}\n")
     file.chmod(0o600)
     told = errors_of(tmp_path, REMOTE.replace("[[as]]", f'[[as]]\nkey = "{file}"', 1))
-    assert any("has no use for a remote server" in one for one in told)
-    assert any("is the key of the whole pool, which no sidecar may hold" in one for one in told)
+    assert any("has no use for a remote server" in error for error in told)
+    assert any("is the key of the whole pool, which no sidecar may hold" in error for error in told)

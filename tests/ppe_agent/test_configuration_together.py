@@ -49,7 +49,7 @@ def errors_of(tmp_path: Path, text: str) -> list[str]:
         ('source = "file"\npath = 3', []),
     ],
 )
-def test_errors_between_the_keys_of_a_load_are_told_beside_unknown_ones(
+def test_errors_between_the_keys_of_a_load_are_told_beside_unknown_keys(
     tmp_path: Path, keys: str, problems: list[str]
 ) -> None:
     last = 11 + len(keys.split("\n"))
@@ -90,7 +90,7 @@ def test_of_a_check(tmp_path: Path, keys: str, problem: str) -> None:
     assert errors == [f"agent.toml:{problem}", f"agent.toml:{last}: as[0].check[0].{UNKNOWN}"]
 
 
-def test_a_wrong_pid_file_is_one_that_is_given(tmp_path: Path) -> None:
+def test_a_wrong_pid_file_counts_as_given(tmp_path: Path) -> None:
     (error,) = errors_of(tmp_path, f'{CHECK}type = "process"\npid_file = 3\n')
     assert error.startswith("agent.toml:10: as[0].check[0].pid_file: ")
 

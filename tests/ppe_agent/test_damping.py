@@ -80,7 +80,7 @@ def reloaded(before: Health, damping: Damping, now: float) -> Health:
     return health
 
 
-def test_a_reload_does_not_let_a_held_one_in() -> None:
+def test_a_reload_does_not_let_a_held_server_in() -> None:
     damping = Damping(falls=3, window_s=60, well_for_s=10)
     health = reloaded(flapping(damping, 10, 20, 30), damping, 33)
     assert (health.held_for_s(33), health.fall_count) == (8, 3)
@@ -104,6 +104,6 @@ def test_a_reload_that_changes_damping_changes_the_hold_from_its_beginning() -> 
     assert reloaded(before, Damping(falls=0), 33).is_up(33)
 
 
-def test_a_reload_does_not_take_out_one_that_was_let_in() -> None:
+def test_a_reload_does_not_take_out_a_server_that_was_let_in() -> None:
     before = flapping(Damping(falls=3, window_s=60, well_for_s=10), 10, 20, 30)
     assert reloaded(before, Damping(falls=1, window_s=60, well_for_s=600), 42).is_up(42)

@@ -31,13 +31,13 @@ async def joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     patch(monkeypatch.setattr, pool)
     write(tmp_path, 5060, 5070)
     agent = Agent(load_configuration(tmp_path / "agent.toml"))
-    registrations = [one.registration for one in agent._servers.running]
-    for one in registrations:
-        one.want(True)
+    registrations = [server.registration for server in agent._servers.running]
+    for registration in registrations:
+        registration.want(True)
     await settle()
     yield agent, pool
-    for one in registrations:
-        await one.close()
+    for registration in registrations:
+        await registration.close()
 
 
 @pytest.mark.parametrize(
@@ -84,13 +84,13 @@ async def test_a_slow_disk_holds_up_nothing_but_the_answer(
         asyncio.create_task(agent._undrain({"name": "sip-5070"})),
     ]
     await settle()
-    assert not any(one.done() for one in commands)
-    assert [one.is_drained for one in agent._servers.running] == [True, False]
+    assert not any(command.done() for command in commands)
+    assert [server.is_drained for server in agent._servers.running] == [True, False]
     assert [stay.calls[:2] for stay in pool.stays[:2]] == [["register", "deregister"]] * 2
     commands[1].cancel()  # whoever asked is gone: it is written none the less, in its turn
     disk_goes_on.set()
     await asyncio.gather(*commands, return_exceptions=True)
-    assert [one.cancelled() for one in commands] == [False, True, False, False]
+    assert [command.cancelled() for command in commands] == [False, True, False, False]
     again = StateDirectory(tmp_path / "state")
     assert [again.load(name).drained for name in ("sip-5060", "sip-5070")] == [True, False]
 
@@ -106,7 +106,7 @@ async def test_a_full_disk_is_told_to_who_drains(
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ControlError, match=r"^done, but lost should the agent restart now: .*No space left"):
         await agent._drain({})
-    assert all(one.is_drained for one in agent._servers.running)
+    assert all(server.is_drained for server in agent._servers.running)
 
 
 async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
@@ -122,11 +122,11 @@ async def test_a_server_drained_while_a_reload_moves_it_stays_drained(
     await agent._drain({})
     pool.stays[1].release()
     await reload
-    assert [(one.config.port, one.is_drained) for one in agent._servers.running] == [
+    assert [(server.config.port, server.is_drained) for server in agent._servers.running] == [
         (5060, True),
         (5080, True),
     ]
-    await asyncio.gather(*(one.close() for one in agent._servers.running))
+    await asyncio.gather(*(server.close() for server in agent._servers.running))
 
 
 async def test_drain_of_a_server_that_a_second_sidecar_has_in_says_so(
@@ -154,7 +154,7 @@ async def test_drain_of_a_server_that_a_second_sidecar_has_in_says_so(
     hear(twin)
     drained = await agent._drain({"name": "sip-5060"})
     words = "drained, but another sidecar has this server in as 00000009: drain it there, too"
-    assert [(one["state"], one["reason"]) for one in drained["as"]] == [("drained", words)]
+    assert [(server["state"], server["reason"]) for server in drained["as"]] == [("drained", words)]
     monkeypatch.setattr(cli, "request", lambda *_, **__: drained)
     shown = CliRunner().invoke(cli.main, ["drain", "-c", str(tmp_path / "agent.toml")])
     assert words in shown.output
@@ -177,7 +177,7 @@ async def test_a_reload_does_not_make_it_gone(
         await agent._drain({"wait": True})
     seen_without_it(agent, 1)
     assert await agent._drain({"wait": True})
-    await asyncio.gather(*(one.close() for one in agent._servers.running))
+    await asyncio.gather(*(server.close() for server in agent._servers.running))
 
 
 def seen_without_it(agent: Agent, position: int) -> None:
@@ -197,11 +197,11 @@ async def test_a_drain_that_waits_fails_when_no_registrar_confirmed_that_the_ser
     for _ in range(2):
         with pytest.raises(ControlError, match=r"^drained, but no registrar confirmed that sip-5070 left: "):
             await agent._drain({"wait": True})
-    assert all(one.is_drained for one in agent._servers.running)
-    only_one = await agent._drain({"name": "sip-5060", "wait": True})
-    assert [one["state"] for one in only_one["as"]] == ["drained"]
+    assert all(server.is_drained for server in agent._servers.running)
+    drained = await agent._drain({"name": "sip-5060", "wait": True})
+    assert [server["state"] for server in drained["as"]] == ["drained"]
     seen_without_it(agent, 1)
-    assert [one["state"] for one in (await agent._drain({"wait": True}))["as"]] == ["drained"] * 2
+    assert [server["state"] for server in (await agent._drain({"wait": True}))["as"]] == ["drained"] * 2
 
 
 async def test_a_drain_that_waits_ends_once_the_registrars_were_seen_without_the_server(
@@ -213,7 +213,7 @@ async def test_a_drain_that_waits_ends_once_the_registrars_were_seen_without_the
     await until_async(lambda: pool.stays[1].calls == ["register", "deregister", "close"])
     assert not waiting.done()
     seen_without_it(agent, 1)
-    assert [one["state"] for one in (await waiting)["as"]] == ["drained"] * 2
+    assert [server["state"] for server in (await waiting)["as"]] == ["drained"] * 2
 
 
 @pytest.mark.parametrize("registrars", ['["10.20.0.1"]', '"multicast"'])
@@ -247,14 +247,14 @@ async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     (tmp_path / "agent.toml").write_text(config + '[multicast]\naccept = ["10.20.0.0/24"]\n')
     agent = Agent(load_configuration(tmp_path / "agent.toml"), tmp_path / "agent.toml")
     answer = await agent._drain({"name": "sip-5060", "wait": True})
-    assert [(one["name"], one["state"]) for one in answer["as"]] == [("sip-5060", "drained")]
-    assert [one["state"] for one in agent._describe()["waiting"]] == ["drained", "unknown"]
+    assert [(server["name"], server["state"]) for server in answer["as"]] == [("sip-5060", "drained")]
+    assert [server["state"] for server in agent._describe()["waiting"]] == ["drained", "unknown"]
     assert StateDirectory(tmp_path / "state").load("sip-5060").drained
     await agent._reload()
     agent._on_registrars([RegistrarAddress("10.20.0.1")])
     await until_async(lambda: registered(agent) == 1)
-    assert [one.describe([])["state"] for one in agent._servers.running] == ["drained", "in"]
-    await asyncio.gather(*(one.close() for one in agent._servers.running))
+    assert [server.describe([])["state"] for server in agent._servers.running] == ["drained", "in"]
+    await asyncio.gather(*(server.close() for server in agent._servers.running))
 
 
 @pytest.mark.parametrize("command", ["drain", "undrain"])

@@ -77,7 +77,7 @@ def test_a_registrars_word_of_long_ago_does_not_count() -> None:
     assert LACKED_S + HEARD_S - STEP_S <= left_s <= LACKED_S + HEARD_S + STEP_S
 
 
-def test_a_new_home_has_its_own_time_and_without_one_there_is_nothing_to_leave() -> None:
+def test_a_new_home_has_its_own_time_and_without_home_there_is_nothing_to_leave() -> None:
     asked = Asked(home=True, second=False, third=False)
     assert asked.left_after(LACKED_S - STEP_S) is None
     asked.home = None

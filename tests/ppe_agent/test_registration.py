@@ -18,34 +18,34 @@ from tests.rserpool.paper_registrars import least_used
 from tests.support.waiting import until_async
 
 
-def state_of(one: ServerRegistration) -> ElementState:
-    return one.state
+def state_of(server: ServerRegistration) -> ElementState:
+    return server.state
 
 
 async def test_a_server_joins_and_leaves_as_wanted(pool: PaperPool) -> None:
-    async with running() as one:
-        assert state_of(one) is ElementState.IDLE
-        one.want(True)
+    async with running() as server:
+        assert state_of(server) is ElementState.IDLE
+        server.want(True)
         await settle()
-        assert one.is_registered
-        one.want(False)
+        assert server.is_registered
+        server.want(False)
         await settle()
-        assert state_of(one) is ElementState.IDLE
+        assert state_of(server) is ElementState.IDLE
         assert [stay.calls for stay in pool.stays] == [["register", "deregister", "close"]]
-        one.want(True)
+        server.want(True)
         await settle()
         assert pool.stays[1].calls == ["register"]
 
 
 async def test_a_server_comes_back_only_when_leaving_is_over(pool: PaperPool) -> None:
-    async with running() as one:
-        one.want(True)
+    async with running() as server:
+        server.want(True)
         await settle()
         pool.stays[0].hold()
-        one.want(False)
+        server.want(False)
         await settle()
-        assert state_of(one) is ElementState.DEREGISTERING
-        one.want(True)
+        assert state_of(server) is ElementState.DEREGISTERING
+        server.want(True)
         await settle()
         assert len(pool.stays) == 1
         pool.stays[0].release()
@@ -55,23 +55,23 @@ async def test_a_server_comes_back_only_when_leaving_is_over(pool: PaperPool) ->
 
 
 async def test_the_load_of_the_moment_is_registered_and_updated(pool: PaperPool) -> None:
-    async with running() as one:
-        one.update_policy(least_used(0.5))
-        one.want(True)
+    async with running() as server:
+        server.update_policy(least_used(0.5))
+        server.want(True)
         await settle()
-        one.update_policy(least_used(0.75))
+        server.update_policy(least_used(0.75))
         await settle()
         policies = [element.policy for element in pool.stays[0].registered]
         assert policies == [least_used(0.5), least_used(0.75)]
 
 
 async def test_a_registration_says_why_it_is_not_in(pool: PaperPool) -> None:
-    async with running() as one:
+    async with running() as server:
         pool.registrars[REGISTRAR.endpoint].rejects = (ErrorCause(CauseCode.INCONSISTENT_POLICY),)
-        one.want(True)
+        server.want(True)
         await settle()
-        assert state_of(one) is ElementState.WAITING
-        assert one.upkeep.problem == (
+        assert state_of(server) is ElementState.WAITING
+        assert server.upkeep.problem == (
             "registrar 127.0.0.1 refuses it: the policy differs from that of the pool (cause 0x0005); next "
             'attempt in 1 s. Set policy to that of the pool\'s other members (here it is "least-used"), or '
             "take another handle"
@@ -82,32 +82,32 @@ async def test_an_address_that_is_not_on_this_host_is_tried_again_with_the_reaso
     pool: PaperPool,
 ) -> None:
     pool.is_broken = True
-    async with running() as one:
+    async with running() as server:
         with capture_logs() as lines:
-            one.want(True)
+            server.want(True)
             await settle()
-        assert one.upkeep.problem == "can't register: Cannot assign requested address"
+        assert server.upkeep.problem == "can't register: Cannot assign requested address"
         assert [line["event"] for line in lines] == ["registration_failed"]
         pool.is_broken = False
-        await until_async(lambda: one.is_registered)
-        assert one.upkeep.problem is None
+        await until_async(lambda: server.is_registered)
+        assert server.upkeep.problem is None
 
 
 async def test_a_server_that_was_in_and_left_unconfirmed_is_doubted_and_all_registrars_are_told(
     pool: PaperPool,
 ) -> None:
-    async with running() as one:
+    async with running() as server:
         for was_in in (False, True):
             reports: list[bool] = []
-            one.on_unconfirmed = partial(reports.append, True)
-            one.want(True)
+            server.on_unconfirmed = partial(reports.append, True)
+            server.want(True)
             if was_in:
                 await settle()
                 pool.stays[-1].is_refused = True
-            one.want(False)
+            server.want(False)
             await settle()
-            assert one.state is ElementState.IDLE
-            assert (reports, one.is_unconfirmed) == ([True] * was_in, was_in)
+            assert server.state is ElementState.IDLE
+            assert (reports, server.is_unconfirmed) == ([True] * was_in, was_in)
 
 
 def resolution(*identifiers: int, asked_at_s: float = 1e9) -> Resolution:
@@ -124,35 +124,35 @@ def test_listed_or_not_or_not_to_be_told(identifiers: tuple[int, ...], listed: b
 
 
 async def test_a_missing_element_is_registered_again_but_not_on_old_news(pool: PaperPool) -> None:
-    async with running() as one:
-        assert one.check_listed(OTHER, resolution()) is False  # out of the pool: all is right
-        one.want(True)
+    async with running() as server:
+        assert server.check_listed(OTHER, resolution()) is False  # out of the pool: all is right
+        server.want(True)
         await settle()
-        assert one.check_listed(OTHER, resolution(7)) is True
+        assert server.check_listed(OTHER, resolution(7)) is True
         before = asyncio.get_running_loop().time() - 1
-        assert one.check_listed(OTHER, resolution(asked_at_s=before)) is False
+        assert server.check_listed(OTHER, resolution(asked_at_s=before)) is False
         assert pool.stays[0].calls == ["register"]
-        assert one.check_listed(REGISTRAR, resolution(1, 2)) is False
+        assert server.check_listed(REGISTRAR, resolution(1, 2)) is False
         assert pool.stays[0].calls == ["register", "register"]
-        assert one.upkeep.counts.missing == 1
+        assert server.upkeep.counts.missing == 1
 
 
 async def test_a_home_that_nobody_confirms_is_left(pool: PaperPool) -> None:
-    async with running() as one:
-        one.update_registrars([REGISTRAR, OTHER])
-        one.want(True)
+    async with running() as server:
+        server.update_registrars([REGISTRAR, OTHER])
+        server.want(True)
         await settle()
-        home = one.registrar
+        home = server.registrar
         assert home
         other = REGISTRAR if home == OTHER else OTHER
         for half_seconds in range(6):
-            one.check_listed(home, resolution(7, asked_at_s=1e9 + half_seconds / 2))
-            one.check_listed(other, resolution(asked_at_s=1e9 + half_seconds / 2))
+            server.check_listed(home, resolution(7, asked_at_s=1e9 + half_seconds / 2))
+            server.check_listed(other, resolution(asked_at_s=1e9 + half_seconds / 2))
             await settle()
-        assert one.registrar == home
-        one.check_listed(other, resolution(asked_at_s=1e9 + 3))
+        assert server.registrar == home
+        server.check_listed(other, resolution(asked_at_s=1e9 + 3))
         await settle()
-        assert one.registrar == other
+        assert server.registrar == other
 
 
 async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
@@ -160,20 +160,20 @@ async def test_an_unconfirmed_server_counts_as_gone_after_two_lives(
 ) -> None:
     """In a large pool a registrar never says so."""
     monkeypatch.setattr(registration, "DOUBTFUL_LIVES", 0.05)
-    async with running() as one:
-        one.doubt()
-        assert one.check_listed(OTHER, resolution(*range(100, 228))) is None
-        assert one.is_unconfirmed
-        await until_async(lambda: not one.is_unconfirmed)
+    async with running() as server:
+        server.doubt()
+        assert server.check_listed(OTHER, resolution(*range(100, 228))) is None
+        assert server.is_unconfirmed
+        await until_async(lambda: not server.is_unconfirmed)
 
 
 async def test_in_a_pool_too_large_to_be_looked_up_silence_is_heeded(pool: PaperPool) -> None:
-    async with running() as one:
-        one.want(True)
+    async with running() as server:
+        server.want(True)
         await settle()
         for identifiers, heeded in ((range(100, 228), True), (range(1, 129), True), ((7,), False)):
-            one.check_listed(OTHER, resolution(*identifiers))
-            assert one._machine.silence.is_heeded is heeded
+            server.check_listed(OTHER, resolution(*identifiers))
+            assert server._machine.silence.is_heeded is heeded
         assert pool.stays[0].calls == ["register"]
 
 
@@ -207,32 +207,32 @@ async def test_a_registrar_that_never_answers_is_told_of_once(monkeypatch: pytes
         await until_async(lambda: len(told) > 0)
         await asyncio.sleep(3 * lookup.LOOKS_UNHEARD * lookup.INTERVAL_S)
         await watched.end()
-    warnings = [one for one in told if one["event"] == "registrar_never_heard"]
-    assert [one["registrar"] for one in warnings] == [str(OTHER)]
+    warnings = [line for line in told if line["event"] == "registrar_never_heard"]
+    assert [line["registrar"] for line in warnings] == [str(OTHER)]
 
 
 async def test_every_registrar_is_asked_again_and_again(
     pool: PaperPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running() as one:
-        watched = Watched(monkeypatch, one)
+    async with running() as server:
+        watched = Watched(monkeypatch, server)
         first, second = watched.clients.values()
         await asyncio.sleep(0.05)
         assert not first.asked.is_set()  # nothing to look up while out of the pool
-        one.want(True)
+        server.want(True)
         await until_async(lambda: first.asked.is_set() and second.asked.is_set())
-        assert watched.watches.listed_by(one) == []
+        assert watched.watches.listed_by(server) == []
         first.elements = (ELEMENT,)
-        await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        await until_async(lambda: watched.watches.listed_by(server) == ["127.0.0.1"])
         assert pool.stays[0].calls == ["register"]
         first.elements = ()
         await until_async(lambda: len(pool.stays[0].registered) > 1)
-        assert watched.watches.listed_by(one) == []
+        assert watched.watches.listed_by(server) == []
         first.elements = (ELEMENT,)
-        await until_async(lambda: watched.watches.listed_by(one) == ["127.0.0.1"])
+        await until_async(lambda: watched.watches.listed_by(server) == ["127.0.0.1"])
         first.on_link(False)
         first.is_up = False
-        assert watched.watches.listed_by(one) == []
+        assert watched.watches.listed_by(server) == []
         watched.watches.set_registrars([OTHER])
         await until_async(lambda: first.is_closed and not second.is_closed)
         await watched.end()
@@ -242,10 +242,10 @@ async def test_every_registrar_is_asked_again_and_again(
 async def test_a_fault_in_the_reading_of_an_answer_ends_the_agent(
     pool: PaperPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running() as one:
-        watched = Watched(monkeypatch, one)
-        one.want(True)
-        monkeypatch.setattr(one, "check_listed", lambda *_: 1 / 0)
+    async with running() as server:
+        watched = Watched(monkeypatch, server)
+        server.want(True)
+        monkeypatch.setattr(server, "check_listed", lambda *_: 1 / 0)
         watched.clients[REGISTRAR].elements = ()
         async with asyncio.timeout(5):
             with pytest.raises(ZeroDivisionError):

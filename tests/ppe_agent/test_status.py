@@ -74,7 +74,7 @@ def test_a_narrow_terminal_folds_between_words_only(columns: int) -> None:
     assert any(line.startswith("kamailio joining registrar 10.20.30.1") for line in lines)
 
 
-def test_a_wide_one_has_a_line_for_each_server() -> None:
+def test_a_wide_terminal_has_a_line_for_each_server() -> None:
     (line,) = [line for line in shown(280) if line.startswith("kamailio joining")]
     problem = SERVER["load_problem"]
     assert (

@@ -55,7 +55,7 @@ def test_slewing_and_a_busy_machine_are_no_steps() -> None:
     assert watch.look() is None, "it was held up between the two readings"
 
 
-def test_a_step_during_a_reading_that_was_held_up_is_told_at_the_next_one() -> None:
+def test_a_step_during_a_reading_that_was_held_up_is_told_at_the_next_reading() -> None:
     clocks = Clocks()
     watch = clocks.watch()
     watch.look()

@@ -84,10 +84,10 @@ def test_rules_of_an_inventory_are_right(tmp_path: Path) -> None:
 def test_pools_that_anybody_could_make_anothers_are_told(tmp_path: Path) -> None:
     (tmp_path / "inventory.toml").write_text(INVENTORY)
     doubts = list(load_inventory(tmp_path / "inventory.toml").doubts())
-    assert any(one.startswith("no [[pool]] gives policy and transport of 'a b*':") for one in doubts)
+    assert any(doubt.startswith("no [[pool]] gives policy and transport of 'a b*':") for doubt in doubts)
     whole = INVENTORY.replace('policy = "least-used"', 'policy = "least-used"\ntransport = "udp"')
     (tmp_path / "inventory.toml").write_text(whole)
-    assert not any("[[pool]]" in one for one in load_inventory(tmp_path / "inventory.toml").doubts())
+    assert not any("[[pool]]" in doubt for doubt in load_inventory(tmp_path / "inventory.toml").doubts())
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_the_gate_dropped_is_told_with_a_limit_and_outlives_rspregistrar() 
             report.take(f"dropped stranger 10.0.1.{number} 1", 61)
         report.take("dropped report 10.0.0.9 2", 130)
         report.take("wrong line 3: no", 131)
-    dropped = [one for one in told if one["event"] == "gate_dropped"]
+    dropped = [line for line in told if line["event"] == "gate_dropped"]
     assert len(dropped) == 1 + 20 + 1
     assert dropped[0]["messages"] == 1
     assert (dropped[-1]["messages"], dropped[-1]["total"]) == (50, 51)

@@ -31,20 +31,20 @@ def registrars(*addresses: str) -> str:
 def test_the_example_has_three_registrars_on_three_machines() -> None:
     settings = load_inventory(EXAMPLE).registrars
     assert list(settings) == ["r1", "r2", "r3"]
-    assert {(one.asap.port, one.enrp.port) for one in settings.values()} == {(3863, 9901)}
+    assert {(registrar.asap.port, registrar.enrp.port) for registrar in settings.values()} == {(3863, 9901)}
     assert [str(peer) for peer in settings["r2"].peers] == ["10.0.0.1:9901", "10.0.0.3:9901"]
 
 
 def test_on_one_machine_each_gets_ports_of_its_own(tmp_path: Path) -> None:
     settings = list(read(tmp_path, registrars(*["fd00::1"] * 3)).registrars.values())
-    assert [one.asap.port for one in settings] == [3863, 3864, 3865]
-    assert [one.enrp.port for one in settings] == [9901, 9902, 9903]
+    assert [registrar.asap.port for registrar in settings] == [3863, 3864, 3865]
+    assert [registrar.enrp.port for registrar in settings] == [9901, 9902, 9903]
     assert settings[0].asap.address == ip_address("fd00::1")
 
 
 def test_a_given_port_is_not_given_to_another(tmp_path: Path) -> None:
     text = registrars("10.0.0.1") + registrars("10.0.0.1").replace("r1", "r2") + "asap_port = 3863\n"
-    assert [one.asap.port for one in read(tmp_path, text).registrars.values()] == [3864, 3863]
+    assert [registrar.asap.port for registrar in read(tmp_path, text).registrars.values()] == [3864, 3863]
 
 
 @pytest.mark.parametrize(
@@ -244,4 +244,4 @@ def test_packet_filter_lets_sctp_in_by_the_tunnel_only(tmp_path: Path) -> None:
 
 def test_network_without_listed_hosts_is_told(tmp_path: Path) -> None:
     doubts = [*read(tmp_path, WIREGUARD.replace('["10.1.0.7"]', "[]")).doubts()]
-    assert [one for one in doubts if "[wireguard]" in one and "10.1.0.0/16" in one], doubts
+    assert [doubt for doubt in doubts if "[wireguard]" in doubt and "10.1.0.0/16" in doubt], doubts

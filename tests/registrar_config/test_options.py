@@ -69,10 +69,10 @@ def test_bad_endpoints_are_named(text: str) -> None:
 
 def test_embedded_registrars_know_each_other_and_not_themselves() -> None:
     three = embedded_settings("10.0.0.9")
-    assert [str(one.asap) for one in three] == ["10.0.0.9:3863", "10.0.0.9:3864", "10.0.0.9:3865"]
+    assert [str(registrar.asap) for registrar in three] == ["10.0.0.9:3863", "10.0.0.9:3864", "10.0.0.9:3865"]
     assert embedded_registrars("10.0.0.9") == ["10.0.0.9", "10.0.0.9:3864/9902", "10.0.0.9:3865/9903"]
-    for one in three:
-        assert set(one.peers) == {other.enrp for other in three if other is not one}
+    for registrar in three:
+        assert set(registrar.peers) == {other.enrp for other in three if other is not registrar}
     assert [command.count("run") for command in embedded_commands("10.0.0.9")] == [1, 1, 1]
     assert "--enrp-port=9902" in embedded_commands("10.0.0.9")[1]
 

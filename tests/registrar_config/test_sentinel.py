@@ -81,7 +81,7 @@ def test_a_restarted_registrar_must_be_ready_again() -> None:
 def test_a_sentinel_that_stays_is_told_once() -> None:
     watch = NumberWatch(6.0)
     found = [(now, watch.look(now, {7})) for now in range(100)]
-    assert [one for one in found if one[1] is not None] == [(SHORTEST_S, 7)]
+    assert [step for step in found if step[1] is not None] == [(SHORTEST_S, 7)]
 
 
 def test_sentinels_of_former_lives_go() -> None:
@@ -90,6 +90,6 @@ def test_sentinels_of_former_lives_go() -> None:
     assert not any(watch.look(now, {7} if now % 29 else set()) for now in range(200, 400))
 
 
-def test_where_registrations_live_long_so_do_former_ones() -> None:
+def test_where_registrations_live_long_so_do_former_registrations() -> None:
     watch = NumberWatch(30.0)
     assert [now for now in range(100) if watch.look(now, {7})] == [60]

@@ -67,7 +67,7 @@ async def test_a_dead_registrars_last_words_are_told_unless_they_are_old(
             await asyncio.sleep(0.2)
             supervisor.kill()
             await until_async(lambda: supervisor.starts == 2)
-    assert [one["last_words"] for one in said if one["event"] == "registrar_died"] == [told]
+    assert [line["last_words"] for line in said if line["event"] == "registrar_died"] == [told]
 
 
 async def test_stopping_leaves_no_process() -> None:

@@ -69,7 +69,11 @@ class PaperSocket:
 
     def connect(self, peer: Endpoint) -> None:
         registrar = self.network.registrars.get(peer)
-        if any(peer in self.peers(one) for one in self.associations if one not in self.aborted):
+        if any(
+            peer in self.peers(association)
+            for association in self.associations
+            if association not in self.aborted
+        ):
             return  # SCTP says EISCONN: there is that association
         if registrar is None:
             raise OSError(errno.ENETUNREACH, "Network is unreachable")

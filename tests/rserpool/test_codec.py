@@ -129,7 +129,7 @@ def test_a_parameter_that_forbids_processing_is_reported_when_it_asks_for_it() -
     assert caught.value.cause.data == bytes.fromhex("477700087a7a7a7a")
 
 
-def test_a_parameter_where_it_does_not_belong_is_an_unknown_one() -> None:
+def test_a_parameter_where_it_does_not_belong_is_unknown() -> None:
     with pytest.raises(DecodeError, match="0x000d"):
         asap.decode(resolution(bytes.fromhex("000d0004")))
     keep_alive = asap.encode(asap.EndpointKeepAliveAck(b"P", 1))

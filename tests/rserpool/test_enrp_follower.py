@@ -302,7 +302,7 @@ def test_a_table_of_pages_that_hold_next_to_nothing_is_given_up_soon(each: int) 
     assert len(paper.requests()) < 100
 
 
-def test_a_registrar_that_floods_is_followed_no_more_and_one_of_many_elements_is() -> None:
+def test_a_registrar_that_floods_is_followed_no_more_and_a_large_registrar_is() -> None:
     busy, flooding = Paper(), Paper()
     for paper in (busy, flooding):
         paper.follow()

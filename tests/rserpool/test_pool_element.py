@@ -244,7 +244,7 @@ def test_an_element_that_leaves_answers_no_keep_alive_any_more(joined: JoinedEle
     joined.machine.deregister(joined.now)
     joined.settle()
     joined.receive(association, keep_alive())
-    assert not any(isinstance(one, asap.EndpointKeepAliveAck) for one in registrar.unread)
+    assert not any(isinstance(message, asap.EndpointKeepAliveAck) for message in registrar.unread)
     assert joined.machine.ignored == 1
 
 
@@ -766,7 +766,7 @@ def test_dead_registrars_are_skipped_in_the_same_instant() -> None:
     assert joined.machine.registrar == REGISTRARS[2]
 
 
-def test_all_dead_tries_on_with_pauses_and_registers_when_one_returns(joined: JoinedElement) -> None:
+def test_all_dead_tries_on_with_pauses_and_registers_when_a_registrar_returns(joined: JoinedElement) -> None:
     for address in REGISTRARS:
         joined.kill(address)
     assert joined.machine.state is ElementState.WAITING
@@ -898,7 +898,7 @@ def test_a_registrar_that_was_left_and_is_returned_to_keeps_its_association(join
     assert len(joined.associations) == 1
 
 
-def test_an_association_whose_number_another_one_had_is_not_left() -> None:
+def test_an_association_whose_number_another_association_had_is_not_left() -> None:
     associations = Associations()
     for number, address in enumerate(REGISTRARS[:2]):
         associations.add(number, address.endpoint, 100.0)
@@ -909,13 +909,13 @@ def test_an_association_whose_number_another_one_had_is_not_left() -> None:
     assert not associations.heard(0, 102.1)
 
 
-def test_an_attempt_given_up_does_not_end_the_next_one() -> None:
+def test_an_attempt_given_up_does_not_end_the_next_attempt() -> None:
     """The word that no association could be set up may come late."""
     joined = JoinedElement()
     joined.machine.start(joined.now)
     (connect,) = joined.machine.take_actions()
     assert isinstance(connect, Connect)
-    late = next(one for one in REGISTRARS if one.endpoint != connect.peer)
+    late = next(registrar for registrar in REGISTRARS if registrar.endpoint != connect.peer)
     joined.machine.connect_failed(late.endpoint, joined.now, "refused")
     assert joined.machine.state is ElementState.CONNECTING
     assert joined.machine.take_actions() == []
@@ -923,7 +923,7 @@ def test_an_attempt_given_up_does_not_end_the_next_one() -> None:
 
 def test_a_registrar_that_is_not_configured_any_more_is_left_at_once(joined: JoinedElement) -> None:
     first = joined.machine.registrar
-    staying = [one for one in REGISTRARS if one != first]
+    staying = [registrar for registrar in REGISTRARS if registrar != first]
     joined.machine.update_registrars(staying, joined.now)
     joined.settle()
     assert joined.machine.registrar in staying
@@ -945,7 +945,9 @@ def test_other_registrars_before_the_start_and_after_the_end(joined: JoinedEleme
     first = joined.machine.registrar
     joined.at(first).frozen = True
     joined.machine.deregister(joined.now)
-    joined.machine.update_registrars([one for one in REGISTRARS if one != first], joined.now)
+    joined.machine.update_registrars(
+        [registrar for registrar in REGISTRARS if registrar != first], joined.now
+    )
     assert joined.machine.state is ElementState.DEREGISTERING
 
 

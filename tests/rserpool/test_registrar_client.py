@@ -75,7 +75,7 @@ class TestClient:
         with pytest.raises(ResolutionTimeout, match=r"10\.0\.0\.1.*500 ms"):
             await client.resolve(HANDLE)
 
-    async def test_a_cancelled_question_disturbs_no_later_one(
+    async def test_a_cancelled_question_disturbs_no_later_question(
         self, client: RegistrarClient, registrar: PaperRegistrar, network: PaperNetwork
     ) -> None:
         registrar.frozen = True

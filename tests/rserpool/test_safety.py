@@ -19,15 +19,17 @@ def element(transport: Transport, asap_transport: Transport | None = None) -> Po
     return PoolElement(1, 2, 3000, transport, RoundRobin(), asap_transport)
 
 
-def with_element(one: PoolElement, handle: bytes = b"P") -> list[asap.AsapMessage | enrp.EnrpMessage]:
+def with_element(
+    pool_element: PoolElement, handle: bytes = b"P"
+) -> list[asap.AsapMessage | enrp.EnrpMessage]:
     """Every message that carries pool elements."""
     return [
-        asap.Registration(handle, one),
-        asap.HandleResolutionResponse(handle, RoundRobin(), (element(SCTP), one)),
-        asap.BusinessCard(handle, RoundRobin(), (element(SCTP), one)),
-        enrp.HandleUpdate(1, 2, enrp.UpdateAction.ADD, handle, one),
+        asap.Registration(handle, pool_element),
+        asap.HandleResolutionResponse(handle, RoundRobin(), (element(SCTP), pool_element)),
+        asap.BusinessCard(handle, RoundRobin(), (element(SCTP), pool_element)),
+        enrp.HandleUpdate(1, 2, enrp.UpdateAction.ADD, handle, pool_element),
         enrp.HandleTableResponse(
-            1, 2, (enrp.PoolEntry(b"Q", ()), enrp.PoolEntry(handle, (element(SCTP), one)))
+            1, 2, (enrp.PoolEntry(b"Q", ()), enrp.PoolEntry(handle, (element(SCTP), pool_element)))
         ),
     ]
 
@@ -96,7 +98,7 @@ def test_unknown_parameters_are_not_passed_on_wherever_they_are() -> None:
     servers = [ServerInformation(1, SCTP, UNKNOWN), ServerInformation(1, inside)]
     messages: list[asap.AsapMessage | enrp.EnrpMessage] = [
         *(replace(message, unknown=UNKNOWN) for message in with_handle(b"P")),
-        *(message for one in elements for message in with_element(one)),
+        *(message for pool_element in elements for message in with_element(pool_element)),
         *(enrp.Presence(1, 2, 0, server) for server in servers),
         *(enrp.ListResponse(1, 2, (server,)) for server in servers),
         asap.ServerAnnounce(1, (inside,)),
