@@ -77,9 +77,9 @@ def test_every_command_is_described() -> None:
 
 def arguments(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
     """The arguments of each command below: its path, an argument, and the text of its help."""
-    for one in command.params:
-        if isinstance(one, click.Argument):
-            yield path, one.make_metavar(click.Context(command)).strip("[]."), command.help or ""
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            yield path, parameter.make_metavar(click.Context(command)).strip("[]."), command.help or ""
     if isinstance(command, click.Group):
         for name, child in command.commands.items():
             yield from arguments(child, f"{path} {name}")
@@ -87,7 +87,7 @@ def arguments(command: click.Command, path: str) -> Iterator[tuple[str, str, str
 
 def test_the_words_of_a_command_name_its_arguments() -> None:
     mains = {"rspdns": rspdns_cli.main, "ppe-agent": agent_cli.main}
-    found = [one for program, main in mains.items() for one in arguments(main, program)]
+    found = [argument for program, main in mains.items() for argument in arguments(main, program)]
     assert len(found) > 5
     assert [(path, name) for path, name, words in found if name not in words] == []
 
@@ -117,9 +117,10 @@ def test_configurations_of_the_tutorial_are_right(tmp_path: Path, monkeypatch: p
     for module in (configuration, consistency):
         monkeypatch.setattr(module, "address_towards", lambda *_: "10.20.0.5")
     (tmp_path / "inventory.toml").write_text(inventory)
-    assert [one.name for one in load_inventory(tmp_path / "inventory.toml").registrar] == ["r1", "r2", "r3"]
+    registrars = load_inventory(tmp_path / "inventory.toml").registrar
+    assert [registrar.name for registrar in registrars] == ["r1", "r2", "r3"]
     (tmp_path / "agent.toml").write_text(agent)
-    assert [one.name for one in load_configuration(tmp_path / "agent.toml").servers] == ["sip-1"]
+    assert [server.name for server in load_configuration(tmp_path / "agent.toml").servers] == ["sip-1"]
 
 
 def test_configurations_of_the_page_on_servers_are_right(
@@ -152,7 +153,7 @@ def named_in(page: str) -> list[str]:
     found = []
     for word in re.findall(r"`([^`\n]+)`", page):
         braces = BRACES.fullmatch(word) if " " not in word else None
-        found += [f"{braces[1]}{one}{braces[3]}" for one in braces[2].split(",")] if braces else [word]
+        found += [f"{braces[1]}{part}{braces[3]}" for part in braces[2].split(",")] if braces else [word]
     return found
 
 
@@ -198,7 +199,7 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
             found = [ROOTS[package] / rest]
         else:  # beside the file that was named before, or in a folder above it
             found = [folder / word for folder in (here, *here.parents) if folder.is_relative_to(TOP)]
-        there = next((one for one in found if one.exists()), None)
+        there = next((candidate for candidate in found if candidate.exists()), None)
         if there is None:
             missing.append(word)
         else:

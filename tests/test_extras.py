@@ -37,7 +37,7 @@ for module in pkgutil.walk_packages(root.__path__, package + "."):
 def brought_by(*requirements: str) -> set[str]:
     """The distributions that `pip install` with these requirements installs."""
     found: set[str] = set()
-    wanted = [Requirement(one) for one in requirements]
+    wanted = [Requirement(text) for text in requirements]
     while wanted:
         requirement = wanted.pop()
         key = f"{requirement.name}[{','.join(sorted(requirement.extras))}]"
@@ -47,7 +47,7 @@ def brought_by(*requirements: str) -> set[str]:
         for text in metadata.requires(requirement.name) or ():
             inner = Requirement(text)
             extras = requirement.extras or {""}
-            if inner.marker is None or any(inner.marker.evaluate({"extra": one}) for one in extras):
+            if inner.marker is None or any(inner.marker.evaluate({"extra": extra}) for extra in extras):
                 wanted.append(inner)
     return found
 

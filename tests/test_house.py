@@ -69,7 +69,7 @@ def test_no_code_compares_or_cuts_a_sentence(folder: str) -> None:
         for path in (REPOSITORY / folder).rglob("*.py")
         if path.parent.name != "importing"  # `words` are those of a record there
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.expr) and any(is_sentence(one, folder) for one in compared(node))
+        if isinstance(node, ast.expr) and any(is_sentence(part, folder) for part in compared(node))
     ]
     assert not found
 

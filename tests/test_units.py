@@ -64,7 +64,7 @@ def test_systemd_knows_every_key(tmp_path: Path, service: str) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize(
-    "unit", [SIDECAR / "ppe-agent.service", REGISTRAR / REGISTRAR_UNIT], ids=lambda one: one.name
+    "unit", [SIDECAR / "ppe-agent.service", REGISTRAR / REGISTRAR_UNIT], ids=lambda path: path.name
 )
 def test_systemd_finds_little_that_the_service_is_exposed_to(tmp_path: Path, unit: Path) -> None:
     (tmp_path / unit.name).write_text(PROGRAMS.sub("/bin/true", unit.read_text()))
@@ -109,7 +109,7 @@ def test_the_sidecar_runs_as_a_user_that_sysusers_makes() -> None:
 # Registrars, and what carries SCTP
 
 
-@pytest.mark.parametrize("unit", [REGISTRAR / REGISTRAR_UNIT, SCTPD], ids=lambda one: one.name)
+@pytest.mark.parametrize("unit", [REGISTRAR / REGISTRAR_UNIT, SCTPD], ids=lambda path: path.name)
 def test_systemd_always_starts_registrars_and_sctpd_again(unit: Path) -> None:
     assert read(unit)["Service"]["Restart"] == "always"
 
@@ -120,7 +120,7 @@ def test_systemd_always_starts_registrars_and_sctpd_again(unit: Path) -> None:
         *(REGISTRAR / REGISTRAR_UNIT, SCTPD, BACKEND / "rspdns.service", FASTPATH),
         *(SIDECAR / "ppe-agent.service", REPOSITORY / "ppu-agent/systemd/ppu-agent.service"),
     ],
-    ids=lambda one: one.name,
+    ids=lambda path: path.name,
 )
 def test_systemd_never_gives_up_starting_a_service(unit: Path) -> None:
     assert read(unit)["Unit"]["StartLimitIntervalSec"] == "0", "or it gives up after five starts"
@@ -137,7 +137,7 @@ def test_the_watchdog_of_sctpd_comes_before_that_of_the_registrar() -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", [REGISTRAR / REGISTRAR_UNIT, SCTPD, SIDECAR / "ppe-agent.service"], ids=lambda one: one.name
+    "unit", [REGISTRAR / REGISTRAR_UNIT, SCTPD, SIDECAR / "ppe-agent.service"], ids=lambda path: path.name
 )
 def test_services_that_answer_keep_alives_get_a_processor_before_others(unit: Path) -> None:
     """Beside other work, 3,000 elements lost 300 to 800 associations in half a minute; with this weight 3."""
@@ -150,5 +150,5 @@ def test_the_registrars_unit_reads_the_file_that_render_writes() -> None:
     assert unit["ExecStart"].endswith(" $REGISTRAR_OPTIONS")
 
 
-def test_sctpd_as_a_service_has_the_same_timers_as_one_started_by_sctp_run() -> None:
+def test_sctpd_as_a_service_has_the_same_timers_as_sctpd_started_by_sctp_run() -> None:
     assert read(SCTPD)["Service"]["ExecStart"].endswith(SCTPD_OPTIONS)

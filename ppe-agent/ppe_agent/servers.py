@@ -59,13 +59,13 @@ class Servers:
         """Make them, not started. Raises FatalError."""
         try:
             self.running = [
-                self._make_one(self._config, server, self.kept[server.name])
+                self._keeper_of(self._config, server, self.kept[server.name])
                 for server in self._config.servers
             ]
         except NoLocalAddress as error:
             raise FatalError(f'address = "auto": {error}') from None
 
-    def _make_one(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> ServerKeeper:
+    def _keeper_of(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> ServerKeeper:
         """Return the AS, not started. Raises NoLocalAddress."""
         registrars = config.registrars or self.registrars
         return ServerKeeper(
@@ -128,7 +128,7 @@ class Servers:
             now = running.get(wanted.name)
             addresses = addresses_of(wanted, registrars[0]), registered_addresses(wanted, registrars[0])
             if now is None or not now.can_become(wanted, *addresses):
-                now = self._make_one(config, wanted, kept[wanted.name])
+                now = self._keeper_of(config, wanted, kept[wanted.name])
             servers.append(now)
         # From here on nothing is refused any more.
         self._config = config

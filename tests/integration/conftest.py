@@ -24,7 +24,7 @@ def chain(namespace: Namespace, tmp_path: Path) -> Chain:
 @pytest.fixture
 def in_pool(chain: Chain) -> InPool:
     """A TCP server held by its sidecar, in its pool."""
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     server, sidecar = chain.start_tcp(), chain.sidecar.start()
     chain.until_in()
     return chain, server, sidecar

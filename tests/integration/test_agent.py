@@ -46,7 +46,7 @@ def test_a_killed_server_leaves_every_registrar_and_comes_back_as_itself(in_pool
 
 
 def test_a_hung_sip_server_leaves_and_comes_back(chain: Chain) -> None:
-    chain.sidecar.configure_one(HANDLE, "sip-options", "udp")
+    chain.sidecar.configure_server(HANDLE, "sip-options", "udp")
     server = chain.start_sip(5060)
     chain.sidecar.start()
     chain.until_in()
@@ -114,7 +114,7 @@ threading.Thread(target=beat, daemon=True).start()
 def test_while_its_event_loop_stalls_nothing_vouches_for_the_server(chain: Chain) -> None:
     wake, beat = chain.folder / "wake", chain.folder / "beat"
     (chain.folder / "sitecustomize.py").write_text(STALL.format(wake=str(wake), beat=str(beat)))
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     chain.start_tcp()
     agent = chain.sidecar.start({"PYTHONPATH": str(chain.folder)})
     identifier = chain.until_in()
@@ -160,7 +160,7 @@ def test_status_shows_people_state_checks_registrar_and_load(in_pool: InPool) ->
 
 def test_a_server_at_an_ipv6_address_joins_and_leaves(namespace: Namespace, tmp_path: Path) -> None:
     chain = Chain(namespace, tmp_path, address="fd99::1", registrars="alone")
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     server = chain.start_tcp()
     chain.sidecar.start()
     chain.until_in()
@@ -170,7 +170,7 @@ def test_a_server_at_an_ipv6_address_joins_and_leaves(namespace: Namespace, tmp_
 
 
 def test_two_servers_of_one_agent_are_apart(chain: Chain) -> None:
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     first = chain.sidecar.config.read_text()
     second = first[first.index("[[as]]") :].replace('"one"', '"two"').replace("5060", "5070")
     chain.sidecar.config.write_text(first + second)

@@ -38,7 +38,7 @@ def test_garbage_on_sctp_and_on_the_control_socket_changes_nothing(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     chain = Chain(namespace, tmp_path, registrars="alone")
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     chain.start_tcp()
     agent = chain.sidecar.start()
     identifier = chain.until_in()
@@ -94,7 +94,7 @@ def attacked(
     how many changes the registrars had seen before."""
     chain = Chain(make(), folder, registrars="alone")
     stranger = next_to(chain, make, answers_arp=answers_arp)
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     text = chain.sidecar.config.read_text()
     chain.sidecar.config.write_text(
         text.replace(

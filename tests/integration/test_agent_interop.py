@@ -40,7 +40,7 @@ def chain(namespace: Namespace, tmp_path: Path) -> Chain:
     """A host of two addresses whose agent has registered an SCTP server at both."""
     chain = Chain(namespace, tmp_path, registrars="alone")
     namespace.ip("address", "add", f"{SECOND_ADDRESS}/24", "dev", "eth0")
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "sctp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "sctp")
     chain.sidecar.config.write_text(
         chain.sidecar.config.read_text()
         .replace('type = "tcp-hold"', 'type = "tcp-hold"\nport = 5061')

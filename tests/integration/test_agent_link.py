@@ -46,7 +46,7 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
         registrars = Registrars(elsewhere, directory, REGISTRAR)
         chain = Chain(here, directory, address=ADDRESS, registrars=registrars)
         chain.watch = PoolWatch(elsewhere, HANDLE, registrars.addresses, directory / "watch.log")
-        chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+        chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
         chain.start_tcp()
         agent = chain.sidecar.start()
         yield elsewhere, chain, psutil.Process(agent.pid)

@@ -27,7 +27,7 @@ def test_registrars_that_announce_themselves_are_found_and_strangers_are_not(
     chain = Chain(namespace, tmp_path, registrars="later")
     for command in ("address add 10.98.0.1/24 dev eth0", "route add 224.0.0.0/4 dev eth0"):
         assert namespace.run("ip", *command.split()).returncode == 0
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     written = chain.sidecar.config.read_text().splitlines()
     written[0] = f'registrars = "multicast"\nmulticast = {{ accept = ["{ADDRESS}/32"], group = "{GROUP}" }}'
     chain.sidecar.config.write_text("\n".join(written))

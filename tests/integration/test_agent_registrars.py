@@ -53,7 +53,7 @@ def test_a_server_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool
 
 
 def test_a_server_found_missing_registers_again_in_pools_of_every_size(chain: Chain, tmp_path: Path) -> None:
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "udp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "udp")
     # So rarely renewed, it comes back in the time of this test only because it is looked up.
     chain.sidecar.config.write_text("reregistration_ms = 60000\n" + chain.sidecar.config.read_text())
     chain.start_tcp()
@@ -102,7 +102,7 @@ def test_without_any_registrar_the_sidecar_says_so_and_still_ends_quickly(
     namespace: Namespace, tmp_path: Path
 ) -> None:
     chain = Chain(namespace, tmp_path, registrars="later")
-    chain.sidecar.configure_one(HANDLE, "tcp-hold", "tcp")
+    chain.sidecar.configure_server(HANDLE, "tcp-hold", "tcp")
     chain.start_tcp()
     agent = chain.sidecar.start()
     reason = chain.sidecar.until_state("joining")["reason"]

@@ -153,7 +153,7 @@ def test_the_templates_give_files_that_the_programs_take(
     (tmp_path / "servers.key").chmod(0o640)
     (tmp_path / "agent.toml").write_text(text)
     agent = load_agent(tmp_path / "agent.toml")
-    assert [(one.name, len(one.check)) for one in agent.servers] == [("one", 2), ("two", 1)]
+    assert [(server.name, len(server.check)) for server in agent.servers] == [("one", 2), ("two", 1)]
     assert agent.servers[0].load is not None
     assert agent.servers[0].damping.falls == 0
     assert agent.metrics is not None
@@ -167,13 +167,13 @@ def test_the_templates_give_files_that_the_programs_take(
 def test_each_file_of_the_role_is_yaml_and_each_handler_that_is_notified_is_there() -> None:
     files = {path: yaml.safe_load(path.read_text()) for path in ROLE.rglob("*.yml")}
     assert len(files) >= 8
-    handlers = {one["name"] for one in files[ROLE / "roles/rspdns/handlers/main.yml"]}
+    handlers = {handler["name"] for handler in files[ROLE / "roles/rspdns/handlers/main.yml"]}
     notified = {
         task["notify"]
         for path, tasks in files.items()
         if path.parent.name == "tasks"
-        for one in tasks
-        for task in (one, *one.get("block", ()))
+        for outer in tasks
+        for task in (outer, *outer.get("block", ()))
         if "notify" in task
     }
     assert notified == handlers

@@ -33,13 +33,13 @@ OLDEST, NEWEST = "1.29", "1.37"
 
 def documents(file: str) -> list[dict[str, Any]]:
     """Return the objects of a manifest."""
-    return [one for one in yaml.safe_load_all((KUBERNETES / file).read_text()) if one]
+    return [document for document in yaml.safe_load_all((KUBERNETES / file).read_text()) if document]
 
 
 def manifests() -> list[dict[str, Any]]:
     listed = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
     assert set(listed) == {path.name for path in KUBERNETES.glob("*.yaml")} - {"kustomization.yaml"}
-    return [one for file in listed for one in documents(file)]
+    return [document for file in listed for document in documents(file)]
 
 
 def patched(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any]]:
@@ -47,21 +47,21 @@ def patched(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any
     objects = deepcopy(objects)
     for patch in yaml.safe_load((KUBERNETES / component / "kustomization.yaml").read_text())["patches"]:
         target = patch["target"]
-        chosen = [one for one in objects if is_meant(one, target)]
+        chosen = [document for document in objects if is_meant(document, target)]
         assert chosen, f"{component}: nothing is {target}"
-        for one in chosen:
+        for document in chosen:
             for step in yaml.safe_load(patch["patch"]):
-                apply(one, step)
+                apply(document, step)
     return objects
 
 
-def is_meant(one: dict[str, Any], target: Mapping[str, str]) -> bool:
+def is_meant(document: dict[str, Any], target: Mapping[str, str]) -> bool:
     key, _, value = target.get("labelSelector", "").partition("=")
     return (
-        target.get("kind", one["kind"]) == one["kind"]
-        and target.get("name", one["metadata"]["name"]) == one["metadata"]["name"]
-        and one["apiVersion"].startswith(target.get("group", ""))
-        and (not key or one["metadata"].get("labels", {}).get(key) == value)
+        target.get("kind", document["kind"]) == document["kind"]
+        and target.get("name", document["metadata"]["name"]) == document["metadata"]["name"]
+        and document["apiVersion"].startswith(target.get("group", ""))
+        and (not key or document["metadata"].get("labels", {}).get(key) == value)
     )
 
 
@@ -78,13 +78,17 @@ def apply(to: Any, step: Mapping[str, Any]) -> None:
 
 
 def pods(objects: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for one in objects:
-        if template := one.get("spec", {}).get("template"):
-            yield one["metadata"]["name"], template["spec"]
+    for document in objects:
+        if template := document.get("spec", {}).get("template"):
+            yield document["metadata"]["name"], template["spec"]
 
 
 def containers(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [one for _, pod in pods(objects) for one in (*pod.get("initContainers", []), *pod["containers"])]
+    return [
+        container
+        for _, pod in pods(objects)
+        for container in (*pod.get("initContainers", []), *pod["containers"])
+    ]
 
 
 VARIANTS = {
@@ -97,8 +101,8 @@ VARIANTS = {
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_manifests_are_valid(variant: str, version: str) -> None:
-    for one in VARIANTS[variant]:
-        kubernetes_validate.validate(one, version, strict=True)
+    for document in VARIANTS[variant]:
+        kubernetes_validate.validate(document, version, strict=True)
 
 
 def test_compose_file_is_valid() -> None:
@@ -124,17 +128,17 @@ def test_containers_have_no_more_rights_than_they_need(variant: str) -> None:
     for name, pod in pods(VARIANTS[variant]):
         assert pod["securityContext"]["runAsNonRoot"], name
         assert pod["automountServiceAccountToken"] is False, name
-    for one in containers(VARIANTS[variant]):
-        context, is_sctpd = one["securityContext"], one["name"] == "sctpd"
-        assert context["readOnlyRootFilesystem"], one["name"]
-        assert context["allowPrivilegeEscalation"] is is_sctpd, one["name"]
-        assert context["capabilities"] == {"drop": ["ALL"]} | ({"add": ["NET_RAW"]} if is_sctpd else {}), one[
-            "name"
-        ]
-        ends = one["name"] in ("gate", "key")
-        assert ends or one["name"] == "kamailio" or {"livenessProbe", "readinessProbe"} & set(one), one[
-            "name"
-        ]
+    for container in containers(VARIANTS[variant]):
+        context, is_sctpd = container["securityContext"], container["name"] == "sctpd"
+        assert context["readOnlyRootFilesystem"], container["name"]
+        assert context["allowPrivilegeEscalation"] is is_sctpd, container["name"]
+        assert context["capabilities"] == {"drop": ["ALL"]} | ({"add": ["NET_RAW"]} if is_sctpd else {}), (
+            container["name"]
+        )
+        ends = container["name"] in ("gate", "key")
+        assert (
+            ends or container["name"] == "kamailio" or {"livenessProbe", "readinessProbe"} & set(container)
+        ), container["name"]
 
 
 def test_sctpd_is_there_before_all_others_with_the_timers_that_registrars_need() -> None:
@@ -146,7 +150,7 @@ def test_sctpd_is_there_before_all_others_with_the_timers_that_registrars_need()
         assert first["args"] == ["sctpd", *SCTPD_OPTIONS.split()]
     assert f'SCTPD_OPTIONS="{SCTPD_OPTIONS}"' in CONTAINERFILE
     for _, pod in pods(VARIANTS["kernel-timers"]):
-        timers = {one["name"]: int(one["value"]) for one in pod["securityContext"]["sysctls"]}
+        timers = {sysctl["name"]: int(sysctl["value"]) for sysctl in pod["securityContext"]["sysctls"]}
         assert timers == {f"net.sctp.{name}": value for name, value in KERNEL_TIMERS_MS.items()}
 
 
@@ -156,13 +160,13 @@ def test_images_are_those_that_are_built_and_run_as_the_user_of_the_manifests() 
     assert [set(names.split()) for names in re.findall(r"^names=\((.*)\)$", script, re.MULTILINE)] == [built]
     compose = SERVICES.values()
     used = {
-        one["image"].removeprefix("localhost/").partition(":")[0]
-        for one in containers(VARIANTS["userland-sctp"])
+        container["image"].removeprefix("localhost/").partition(":")[0]
+        for container in containers(VARIANTS["userland-sctp"])
     }
     assert used - {"kamailio"} <= built
-    taken = {one["image"] for one in containers(VARIANTS["userland-sctp"])}
+    taken = {container["image"] for container in containers(VARIANTS["userland-sctp"])}
     assert all(image.startswith("localhost/") for image in taken), "a public image by tag can change"
-    assert {re.sub(r"\$\{[^}]*\}", "", one["image"]).strip("/:") for one in compose} <= built
+    assert {re.sub(r"\$\{[^}]*\}", "", service["image"]).strip("/:") for service in compose} <= built
     assert set(re.findall(r"^USER (.*)$", CONTAINERFILE, re.MULTILINE)) == {f"{USER}:{USER}"}
 
 
@@ -174,17 +178,19 @@ def test_every_part_has_a_user_of_its_own() -> None:
             assert common["runAsGroup"] == common["fsGroup"], (
                 f"{name}: what it may write belongs to this group"
             )
-            for one in (*pod.get("initContainers", []), *pod["containers"]):
-                user = one["securityContext"].get("runAsUser", common["runAsUser"])
-                if one["name"] in ("gate", "key"):
+            for container in (*pod.get("initContainers", []), *pod["containers"]):
+                user = container["securityContext"].get("runAsUser", common["runAsUser"])
+                if container["name"] in ("gate", "key"):
                     assert user == common["runAsUser"]
-                elif one["name"] == "sctpd":
+                elif container["name"] == "sctpd":
                     assert user == users[{"name-server": "backend", "kamailio": "ppe-agent"}.get(name, name)]
                 else:
-                    assert users.setdefault(one["name"], user) == user > 0, one["name"]
+                    assert users.setdefault(container["name"], user) == user > 0, container["name"]
     assert set(users) == {"registrar", "backend", "powerdns", "kamailio", "ppe-agent"}
     assert len(set(users.values())) == len(users), users
-    [powerdns] = [one for one in containers(VARIANTS["as they are"]) if one["name"] == "powerdns"]
+    [powerdns] = [
+        container for container in containers(VARIANTS["as they are"]) if container["name"] == "powerdns"
+    ]
     assert f"--setgid={USER}" in powerdns["args"], "else the backend may not purge at the control socket"
     assert users["backend"] == USER, "it owns what volumes of earlier versions hold"
 
@@ -209,7 +215,7 @@ def test_every_service_of_compose_has_the_user_of_its_part() -> None:
 
 def test_only_name_servers_hold_the_key_of_the_pool_in_compose() -> None:
     def volumes(service: str) -> set[str]:
-        return {one.partition(":")[0] for one in SERVICES[service].get("volumes", ())}
+        return {mount.partition(":")[0] for mount in SERVICES[service].get("volumes", ())}
 
     holders = {name for name in SERVICES if "pool-key" in volumes(name)}
     assert holders == {"prepare", "ns1-backend", "ns2-backend"}
@@ -222,11 +228,11 @@ def test_only_name_servers_hold_the_key_of_the_pool_in_compose() -> None:
 
 def test_only_the_container_that_derives_keys_has_the_key_of_the_pool_in_a_servers_pod() -> None:
     [pod] = [pod for name, pod in pods(VARIANTS["as they are"]) if name == "kamailio"]
-    [secret] = [one["name"] for one in pod["volumes"] if "secret" in one]
+    [secret] = [volume["name"] for volume in pod["volumes"] if "secret" in volume]
     holders = [
-        one["name"]
-        for one in (*pod["initContainers"], *pod["containers"])
-        if secret in {mount["name"] for mount in one["volumeMounts"]}
+        container["name"]
+        for container in (*pod["initContainers"], *pod["containers"])
+        if secret in {mount["name"] for mount in container["volumeMounts"]}
     ]
     assert holders == ["key"]
 
@@ -271,29 +277,33 @@ def test_recipe_looks_at_the_pin_before_it_takes_anything() -> None:
 
 def maps() -> dict[str, dict[str, str]]:
     return {
-        one["metadata"]["name"]: one["data"] for one in VARIANTS["as they are"] if one["kind"] == "ConfigMap"
+        document["metadata"]["name"]: document["data"]
+        for document in VARIANTS["as they are"]
+        if document["kind"] == "ConfigMap"
     }
 
 
-def environment(one: Mapping[str, Any], name: str) -> str:
-    [value] = [each["value"] for each in one["env"] if each["name"] == name]
+def environment(container: Mapping[str, Any], name: str) -> str:
+    [value] = [each["value"] for each in container["env"] if each["name"] == name]
     return str(value)
 
 
 def test_registrars_are_the_same_everywhere_in_the_same_order() -> None:
-    [registrar] = [one for one in containers(VARIANTS["as they are"]) if one["name"] == "registrar"]
+    [registrar] = [
+        container for container in containers(VARIANTS["as they are"]) if container["name"] == "registrar"
+    ]
     addresses = environment(registrar, "RSPDNS_REGISTRARS").split(",")
     told = [
         tomllib.loads(maps()["name-server"]["rspdns.toml"]),
         tomllib.loads(maps()["kamailio"]["agent.toml"]),
     ]
-    assert [one["registrars"] for one in told] == [addresses, addresses]
+    assert [configuration["registrars"] for configuration in told] == [addresses, addresses]
 
-    registrars = [one for name, one in SERVICES.items() if name.startswith("registrar")]
-    given = [one["networks"]["pools"]["ipv4_address"] for one in registrars]
-    for one, own in zip(registrars, given, strict=True):
-        listed = one["environment"]["RSPDNS_REGISTRARS"].split(",")
-        assert (listed, one["environment"]["RSPDNS_REGISTRAR_ADDRESS"]) == (given, own)
+    registrars = [service for name, service in SERVICES.items() if name.startswith("registrar")]
+    given = [service["networks"]["pools"]["ipv4_address"] for service in registrars]
+    for service, own in zip(registrars, given, strict=True):
+        listed = service["environment"]["RSPDNS_REGISTRARS"].split(",")
+        assert (listed, service["environment"]["RSPDNS_REGISTRAR_ADDRESS"]) == (given, own)
     for file in ("rspdns.toml", "agent.toml"):
         assert tomllib.loads((COMPOSE / file).read_text())["registrars"] == given
 
@@ -314,9 +324,9 @@ def configuration(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         (tmp_path / "agent.toml").write_text(maps()["kamailio"]["agent.toml"])
         (tmp_path / "inventory.toml").write_text(maps()["registrar"]["inventory.toml"])
         commands = [
-            [word.replace("$(POD_IP)", "10.244.1.1") for word in one["command"]]
-            for one in containers(VARIANTS["as they are"])
-            if one["name"] in ("gate", "key")
+            [word.replace("$(POD_IP)", "10.244.1.1") for word in container["command"]]
+            for container in containers(VARIANTS["as they are"])
+            if container["name"] in ("gate", "key")
         ]
         script = "\n".join(map(shlex.join, [["rspdns", "key", "new", "/run/keys/sip.key"], *commands]))
         moved = {"/etc/rspdns/inventory.toml": "inventory.toml", "/run/keys": "keys"}
@@ -363,15 +373,19 @@ def test_configuration_is_accepted(configuration: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     agent = load_agent(configuration / "agent.toml")
     zone = next(configuration.glob("zones.d/*.toml")).read_text()
-    assert [f'handle = "{one.handle}"' in zone for one in agent.servers] == [True]
+    assert [f'handle = "{server.handle}"' in zone for server in agent.servers] == [True]
     [server] = agent.servers
     assert server.key is not None
     assert f'key = "{configuration}/keys/' in zone
-    named = {one["environment"]["RSPDNS_REGISTRAR_GATE"] for one in SERVICES.values() if "environment" in one}
+    named = {
+        service["environment"]["RSPDNS_REGISTRAR_GATE"]
+        for service in SERVICES.values()
+        if "environment" in service
+    }
     named |= {
-        environment(one, "RSPDNS_REGISTRAR_GATE")
-        for one in containers(VARIANTS["as they are"])
-        if one["name"] == "registrar"
+        environment(container, "RSPDNS_REGISTRAR_GATE")
+        for container in containers(VARIANTS["as they are"])
+        if container["name"] == "registrar"
     }
     rules = [*configuration.glob("run/gate/*/*.gate")]
     assert {str(path.relative_to(configuration)) for path in rules} & {path.lstrip("/") for path in named}
@@ -394,12 +408,14 @@ def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
 
 
 POLICIES = {
-    one["metadata"]["name"]: one["spec"] for one in VARIANTS["as they are"] if one["kind"] == "NetworkPolicy"
+    document["metadata"]["name"]: document["spec"]
+    for document in VARIANTS["as they are"]
+    if document["kind"] == "NetworkPolicy"
 }
 LABELS = {
-    one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
-    for one in VARIANTS["as they are"]
-    if "template" in one.get("spec", {})
+    document["metadata"]["name"]: document["spec"]["template"]["metadata"]["labels"]
+    for document in VARIANTS["as they are"]
+    if "template" in document.get("spec", {})
 }
 
 
@@ -407,8 +423,8 @@ def rules(direction: str, peers: str, pod: str) -> set[tuple[str, str, int | Non
     """Return the peers, protocols and ports (None: all) that a pod's policy allows in this direction."""
     numbers = {
         port["name"]: port["containerPort"]
-        for one in containers(VARIANTS["as they are"])
-        for port in one.get("ports", [])
+        for container in containers(VARIANTS["as they are"])
+        for port in container.get("ports", [])
     }
     return {
         (name, port["protocol"], numbers.get(port.get("port"), port.get("port")))
@@ -465,4 +481,4 @@ def test_pods_may_send_what_the_others_let_in_and_nothing_else() -> None:
 def test_name_servers_may_probe_where_the_members_are() -> None:
     served = tomllib.loads(maps()["kamailio"]["agent.toml"])["as"]
     ports = {port for name, protocol, port in rules("egress", "to", "name-server") if protocol != "SCTP"}
-    assert ports == {one["port"] for one in served}
+    assert ports == {server["port"] for server in served}

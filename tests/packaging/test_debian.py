@@ -15,6 +15,9 @@ def test_no_path_is_in_two_packages() -> None:
     assert len(lists) > 5
     for (first, patterns), (second, paths) in permutations(lists.items(), 2):
         shared = [
-            path for path in paths for one in patterns if fnmatch(path, one) or fnmatch(path, f"{one}/*")
+            path
+            for path in paths
+            for pattern in patterns
+            if fnmatch(path, pattern) or fnmatch(path, f"{pattern}/*")
         ]
         assert not shared, f"{first} and {second}"

@@ -40,7 +40,9 @@ def shipped() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("command", [one for one in PROJECT["project"]["scripts"] if one != "rspdns-lab"])
+@pytest.mark.parametrize(
+    "command", [command for command in PROJECT["project"]["scripts"] if command != "rspdns-lab"]
+)
 def test_every_command_is_in_a_package_with_its_manual_and_completion(command: str) -> None:
     for path in (
         f"usr/bin/{command}",
@@ -104,7 +106,9 @@ def test_wheel_and_sdist_hold_what_they_should_and_are_built_the_same_twice(tmp_
         assert first.read_bytes() == second.read_bytes(), first.name
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-    packages = {Path(one).name for one in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]}
+    packages = {
+        Path(package).name for package in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    }
     assert {name.split("/")[0] for name in names} == packages | {
         f"rspdns-{PROJECT['project']['version']}.dist-info"
     }
@@ -134,13 +138,15 @@ def test_wheel_and_sdist_hold_what_they_should_and_are_built_the_same_twice(tmp_
 def test_the_list_of_parts_names_what_is_installed() -> None:
     said = json.loads(run(sys.executable, "packaging/sbom.py", "0.1.0", "0"))
     assert (said["bomFormat"], said["metadata"]["timestamp"]) == ("CycloneDX", "1970-01-01T00:00:00Z")
-    found = {one["name"]: one for one in said["components"]}
+    found = {part["name"]: part for part in said["components"]}
     assert found["aiohttp"]["scope"] == "required"
     assert found["matplotlib"]["scope"] == "optional"
     assert not {"pytest", "hatchling"} & {*found}
-    assert all(one["licenses"] and one["purl"].startswith("pkg:pypi/") for one in found.values())
+    assert all(part["licenses"] and part["purl"].startswith("pkg:pypi/") for part in found.values())
     assert not [
-        name for name, one in found.items() if one["licenses"] == [{"license": {"name": "see its METADATA"}}]
+        name
+        for name, part in found.items()
+        if part["licenses"] == [{"license": {"name": "see its METADATA"}}]
     ]
 
 
@@ -181,9 +187,9 @@ def test_architecture_without_packages_is_refused_before_anything_is_made() -> N
 def test_wheels_of_another_architecture_are_asked_for_by_its_name() -> None:
     options = run("setup/locked_packages.sh", "--wheels", "aarch64", "3.13").split()
     assert {"--only-binary=:all:", "--python-version=3.13", "--abi=cp313", "--platform=any"} <= set(options)
-    platforms = [one for one in options if "manylinux" in one]
+    platforms = [platform for platform in options if "manylinux" in platform]
     assert platforms
-    assert all(one.endswith("_aarch64") for one in platforms)
+    assert all(platform.endswith("_aarch64") for platform in platforms)
 
 
 def test_command_of_a_reload_is_on_every_host() -> None:

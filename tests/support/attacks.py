@@ -62,7 +62,11 @@ def element(
 
 def reports(handle: bytes, *identifiers: int) -> list[bytes]:
     """Three reports that each of these pool elements can't be reached."""
-    return [asap.encode(asap.EndpointUnreachable(handle, one)) for one in identifiers for _ in range(3)]
+    return [
+        asap.encode(asap.EndpointUnreachable(handle, identifier))
+        for identifier in identifiers
+        for _ in range(3)
+    ]
 
 
 def registration(handle: bytes, registered: PoolElement) -> list[bytes]:

@@ -116,7 +116,7 @@ path = "{folder}/state"
         """Whether every pool is known, the real registrars being settled."""
         status = self.status() or {"registrars": [], "zones": []}
         real = status["registrars"][: len(self.registrars)]
-        settled = [one["standing"] for one in real] == ["settled"] * len(self.registrars)
+        settled = [registrar["standing"] for registrar in real] == ["settled"] * len(self.registrars)
         return settled and all(pool["known"] for zone in status["zones"] for pool in zone["pools"])
 
     def remembers(self, identifiers: set[int], handle: str = HANDLE) -> bool:
@@ -127,7 +127,9 @@ path = "{folder}/state"
             ]
         except FileNotFoundError:
             return False
-        return handle in pools and {one["identifier"] for one in pools[handle]["members"]} == identifiers
+        return (
+            handle in pools and {member["identifier"] for member in pools[handle]["members"]} == identifiers
+        )
 
     def command(self, *arguments: str, sctp: bool = False) -> subprocess.CompletedProcess[str]:
         """Run an rspdns command with this configuration; with `sctp`, where SCTP works, in the namespace."""

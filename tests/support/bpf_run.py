@@ -75,7 +75,7 @@ def loaded_program(stage: FastStage) -> Iterator[LoadedProgram]:
 
 
 def wire_name(name: str) -> bytes:
-    return b"".join(bytes([len(one)]) + one.encode() for one in name.split(".")) + b"\0"
+    return b"".join(bytes([len(label)]) + label.encode() for label in name.split(".")) + b"\0"
 
 
 def question(name: str, kind: int = 33, tail: bytes = b"", count: int = 0) -> bytes:
@@ -98,14 +98,21 @@ def sum_of(data: bytes) -> int:
 
 def frame(dns: bytes, source: str = CLIENT, target: str = FAST, wrong: int = 0) -> bytes:
     """An Ethernet frame with this message; `wrong` is added to its checksum."""
-    one, other = ip_address(source).packed, ip_address(target).packed
+    sender, receiver = ip_address(source).packed, ip_address(target).packed
     size = 8 + len(dns)
     udp = struct.pack("!HHH", PORT, 53, size)
-    check = (~sum_of(one + other + struct.pack("!HH", 17, size) + udp + dns) & 0xFFFF or 0xFFFF) ^ wrong
+    check = (~sum_of(sender + receiver + struct.pack("!HH", 17, size) + udp + dns) & 0xFFFF or 0xFFFF) ^ wrong
     datagram = udp + struct.pack("!H", check) + dns
-    if len(one) == 16:
-        return NO_MAC * 2 + b"\x86\xdd" + struct.pack("!IHBB", 6 << 28, size, 17, 64) + one + other + datagram
-    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + size, 7, 0, 64, 17, 0) + one + other
+    if len(sender) == 16:
+        return (
+            NO_MAC * 2
+            + b"\x86\xdd"
+            + struct.pack("!IHBB", 6 << 28, size, 17, 64)
+            + sender
+            + receiver
+            + datagram
+        )
+    head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + size, 7, 0, 64, 17, 0) + sender + receiver
     head = head[:10] + struct.pack("!H", ~sum_of(head) & 0xFFFF) + head[12:]
     return NO_MAC * 2 + b"\x08\0" + head + datagram
 

@@ -102,7 +102,9 @@ def _element(identifier: int, address: str, number: int) -> PoolElement:
 
 
 async def _main(address: str, registrar: str, *pools: str) -> None:
-    wanted = [(handle, int(first), int(count)) for handle, first, count in (one.split(":") for one in pools)]
+    wanted = [
+        (handle, int(first), int(count)) for handle, first, count in (pool.split(":") for pool in pools)
+    ]
     await _Program(address, wanted).run(RegistrarAddress.parse(registrar))
 
 

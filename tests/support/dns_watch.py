@@ -58,13 +58,13 @@ class DnsWatch:
 
     def wrong(self, right: set[int], asked_at_s: float, until_s: float = float("inf")) -> list[Answer]:
         """Those since then that do not say exactly `right`."""
-        return [one for one in self.since(asked_at_s, until_s) if one.ports != right]
+        return [answer for answer in self.since(asked_at_s, until_s) if answer.ports != right]
 
 
 def _read(body: bytes) -> tuple[frozenset[int], str]:
     message = dns.message.from_wire(b"\0\0" + body)
     ports = frozenset(
-        one.port for rrset in message.answer if rrset.rdtype == dns.rdatatype.SRV for one in rrset
+        record.port for rrset in message.answer if rrset.rdtype == dns.rdatatype.SRV for record in rrset
     )
     if ports:
         return ports, ""

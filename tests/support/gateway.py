@@ -57,7 +57,9 @@ class GatewayNetwork:
                 gate.run("sysctl", "-qw", setting)
         # New links carry nothing for about a second: a set-up through them would be repeated or refused.
         until(
-            lambda: all(self.connect(one, timeout_s=0.5)[0] == errno.ECONNREFUSED for one in SERVER.values())
+            lambda: all(
+                self.connect(address, timeout_s=0.5)[0] == errno.ECONNREFUSED for address in SERVER.values()
+            )
         )
 
     @staticmethod
@@ -69,9 +71,9 @@ class GatewayNetwork:
 
         def connect() -> tuple[int, float]:
             began_s = time.monotonic()
-            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as one:
-                one.settimeout(timeout_s)
-                return one.connect_ex((address, port)), time.monotonic() - began_s
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as sock:
+                sock.settimeout(timeout_s)
+                return sock.connect_ex((address, port)), time.monotonic() - began_s
 
         found: tuple[int, float] = inside(self.client, connect)
         return found

@@ -76,7 +76,7 @@ class Interruption:
                 story += lab.communicate(timeout=120)[0]
             except subprocess.TimeoutExpired:
                 lab.kill()
-        found = [f"left {one}" for one in traces(lab.pid)]
+        found = [f"left {trace}" for trace in traces(lab.pid)]
         if interrupted.ran_s() > 30:
             found.append("did not end soon")
         if self.said not in story or "interrupted; everything is cleaned up" not in story:

@@ -182,9 +182,9 @@ class LiveSystemd:
 
     def show(self, unit: str, *properties: str) -> Sequence[str]:
         """Return properties of a unit, in this order."""
-        said = self.run("systemctl", "show", unit, *(f"--property={one}" for one in properties))
+        said = self.run("systemctl", "show", unit, *(f"--property={name}" for name in properties))
         found = dict(line.split("=", 1) for line in said.splitlines())
-        return [found[one] for one in properties]
+        return [found[name] for name in properties]
 
     def main_pid(self, unit: str) -> int:
         """Return the main process of a unit, as it is numbered inside."""
@@ -227,6 +227,6 @@ def live_systemd(
 
 def _children(pid: int) -> list[int]:
     try:
-        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []

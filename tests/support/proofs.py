@@ -70,7 +70,7 @@ def _with_nsec(
     name: dns.name.Name, rdtype: int, no_such_name: bool, proofs: dict[dns.name.Name, Nsec]
 ) -> str | None:
     own = proofs.get(name)
-    covering = [(owner, one.next) for owner, one in proofs.items() if _between(name, owner, one.next)]
+    covering = [(owner, proof.next) for owner, proof in proofs.items() if _between(name, owner, proof.next)]
     if not no_such_name:
         if own is not None:
             return f"the proof has the type {_said(own)}" if rdtype in _types(own) else None
@@ -79,30 +79,30 @@ def _with_nsec(
         return f"nothing shows that the name exists: {_said(*proofs)}"
     if own is not None or not covering:
         return f"the name isn't denied: {_said(*proofs)}"
-    encloser = max((_common(name, one) for pair in covering for one in pair), key=len)
+    encloser = max((_common(name, end) for pair in covering for end in pair), key=len)
     wildcard = dns.name.Name((b"*", *encloser.labels))
-    if any(_between(wildcard, owner, one.next) for owner, one in proofs.items()):
+    if any(_between(wildcard, owner, proof.next) for owner, proof in proofs.items()):
         return None
     return f"the wildcard {wildcard} isn't denied: {_said(*proofs)}"
 
 
-def _common(one: dns.name.Name, other: dns.name.Name) -> dns.name.Name:
-    while not other.is_subdomain(one):
-        one = one.parent()
-    return one
+def _common(name: dns.name.Name, other: dns.name.Name) -> dns.name.Name:
+    while not other.is_subdomain(name):
+        name = name.parent()
+    return name
 
 
 def _with_nsec3(
     name: dns.name.Name, rdtype: int, no_such_name: bool, proofs: dict[dns.name.Name, Nsec3]
 ) -> str | None:
     some = next(iter(proofs.values()))
-    by_hash = {owner.labels[0].decode().upper(): one for owner, one in proofs.items()}
+    by_hash = {owner.labels[0].decode().upper(): proof for owner, proof in proofs.items()}
 
     def hashed(of: dns.name.Name) -> str:
         return dns.dnssec.nsec3_hash(of, some.salt, some.iterations, some.algorithm).upper()
 
     def is_denied(of: dns.name.Name) -> bool:
-        return any(_between(hashed(of), owner, _next(one)) for owner, one in by_hash.items())
+        return any(_between(hashed(of), owner, _next(proof)) for owner, proof in by_hash.items())
 
     own = by_hash.get(hashed(name))
     if not no_such_name:

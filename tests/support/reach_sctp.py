@@ -21,16 +21,16 @@ PATIENCE_S = 20.0
 def reached(expected: int, texts: list[str]) -> list[str]:
     endpoints = {text: SctpEndpoint.parse(text, 0) for text in texts}
     sockets = {text: SctpSocket(ipv6=endpoint.address.version == 6) for text, endpoint in endpoints.items()}
-    for text, one in sockets.items():
-        one.connect((str(endpoints[text].address), endpoints[text].port))
+    for text, sock in sockets.items():
+        sock.connect((str(endpoints[text].address), endpoints[text].port))
     found: set[str] = set()
     began_s = time.monotonic()
     while len(found) < len(texts):
         if time.monotonic() - began_s > (TIMEOUT_S if len(found) >= expected else PATIENCE_S):
             break
-        for text, one in sockets.items():
+        for text, sock in sockets.items():
             with contextlib.suppress(BlockingIOError, OSError):
-                if isinstance(one.receive(), AssociationUp):
+                if isinstance(sock.receive(), AssociationUp):
                     found.add(text)
         time.sleep(0.01)
     return sorted(found)

@@ -44,7 +44,7 @@ class Registrars:
         self.addresses_with_enrp = embedded_registrars(address)
         """The registrars as a backend's configuration names them."""
         parsed = map(RegistrarAddress.parse, self.addresses_with_enrp)
-        self.addresses = [str(RegistrarAddress(one.host, one.asap_port)) for one in parsed]
+        self.addresses = [str(RegistrarAddress(registrar.host, registrar.asap_port)) for registrar in parsed]
         """The registrars as a sidecar's configuration names them."""
         self._folder = folder
         if supervised:
@@ -52,9 +52,11 @@ class Registrars:
             if gate is not None:
                 (rules := folder / "gate.rules").write_text(gate)
                 settling += [f"--gate={rules}", *(["--reports"] if "reports" in gate else [])]
-            self._commands = [[*one, *settling, "--log-json"] for one in embedded_commands(address)]
+            self._commands = [[*command, *settling, "--log-json"] for command in embedded_commands(address)]
         else:
-            self._commands = [arguments(replace(one, **settings)) for one in embedded_settings(address)]
+            self._commands = [
+                arguments(replace(registrar, **settings)) for registrar in embedded_settings(address)
+            ]
         self.programs = [self._start(number) for number in NUMBERS] if started else []
 
     def _start(self, number: int) -> subprocess.Popen[str]:

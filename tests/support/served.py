@@ -227,10 +227,10 @@ class SlowConnector:
 
     def close(self) -> None:
         """End every connection."""
-        for one in (self._listener, *self._clients):
+        for sock in (self._listener, *self._clients):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                sock.shutdown(socket.SHUT_RDWR)
+            sock.close()
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):

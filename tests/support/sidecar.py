@@ -58,14 +58,14 @@ class Sidecar:
         known = json.dumps(list(registrars or self.registrars))
         self.config.write_text(f"registrars = {known}\n{self.paths}{''.join(servers)}")
 
-    def configure_one(self, handle: str, check: str, transport: str) -> None:
+    def configure_server(self, handle: str, check: str, transport: str) -> None:
         """Configure a server "one" at port 5060, whose load is what `set_load` says, 0.25 at first."""
         load = f'source = "file"\npath = "{self.load_file}"\nmax_age_ms = 3600000\nsmoothing_ms = 0'
         self.set_load(0.25)
         self.configure(server_text("one", handle, transport, 5060, check, load))
 
     def set_load(self, load: float) -> None:
-        """Let the server that `configure_one` configured have this load, 0 to 1."""
+        """Let the server that `configure_server` configured have this load, 0 to 1."""
         new = self.load_file.with_suffix(".new")
         new.write_text(str(load))
         new.rename(self.load_file)
@@ -124,7 +124,9 @@ class Sidecar:
         def holds(status: dict[str, Any]) -> bool:
             servers = status["as"]
             found[:] = [
-                one for one in servers if one["name"] == (name or servers[0]["name"]) and condition(one)
+                server
+                for server in servers
+                if server["name"] == (name or servers[0]["name"]) and condition(server)
             ]
             return bool(found)
 

@@ -49,7 +49,7 @@ class StallWatch:
 
     def lasted_s(self, mark: "Mark") -> list[float]:
         """Return how long each stall since then was."""
-        return [one.lasted_s for one in self._stalls if one.ended_s >= mark.at_s]
+        return [stall.lasted_s for stall in self._stalls if stall.ended_s >= mark.at_s]
 
     def _watch(self) -> None:
         while True:
