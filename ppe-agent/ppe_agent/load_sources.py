@@ -114,12 +114,12 @@ class LoadSource(Protocol):
         """Let go of what is held between readings."""
 
 
-class _Source:
+class _StatelessSource:
     async def close(self) -> None:
         """Nothing is held."""
 
 
-class FileLoad(_Source):
+class FileLoad(_StatelessSource):
     """A number in a file that the server, or something beside it, writes again and again."""
 
     def __init__(self, path: Path, max_age_ms: int, capacity: float | None = None) -> None:
@@ -155,7 +155,7 @@ class FileLoad(_Source):
         return scaled(data, self._capacity, str(self._path))
 
 
-class ExecLoad(_Source):
+class ExecLoad(_StatelessSource):
     """The number that a command prints."""
 
     def __init__(self, command: Sequence[str], timeout_ms: int, capacity: float | None) -> None:
@@ -178,7 +178,7 @@ class ExecLoad(_Source):
         return scaled(finished.first_line, self._capacity, name)
 
 
-class HttpLoad(_Source):
+class HttpLoad(_StatelessSource):
     """The load in a web server's answer to GET `url`; `read_value` finds the number in it."""
 
     def __init__(self, url: str, capacity: float | None) -> None:
@@ -272,7 +272,7 @@ class PrometheusLoad(HttpLoad):
         return sum(sample.value for sample in samples)
 
 
-class SipHeaderLoad(_Source):
+class SipHeaderLoad(_StatelessSource):
     """The number in a header of the answer to SIP OPTIONS: the calls a server has, say."""
 
     def __init__(
@@ -308,7 +308,7 @@ class SipHeaderLoad(_Source):
         self._asker.close()
 
 
-class SnmpLoad(_Source):
+class SnmpLoad(_StatelessSource):
     """A number of the server's SNMP agent."""
 
     def __init__(self, question: SnmpQuestion, timeout_ms: int, capacity: float | None) -> None:

@@ -120,7 +120,7 @@ _MOST_SOURCES: Final = 1024
 
 
 @dataclass(slots=True)
-class _Source:
+class _Guesser:
     tried: set[int]
     since_s: float
     ignored_until_s: float = float("-inf")
@@ -134,7 +134,7 @@ class Guesses:
     """
 
     def __init__(self) -> None:
-        self._sources: OrderedDict[Hashable, _Source] = OrderedDict()
+        self._sources: OrderedDict[Hashable, _Guesser] = OrderedDict()
 
     def is_ignored(self, source: Hashable, now: float) -> bool:
         """Tell whether nothing new from the source counts."""
@@ -145,7 +145,7 @@ class Guesses:
         """Take in an identifier that proves nothing."""
         known = self._sources.get(source)
         if known is None or (now >= known.since_s + TRIES_WITHIN_S and now >= known.ignored_until_s):
-            known = self._sources[source] = _Source(set(), now)
+            known = self._sources[source] = _Guesser(set(), now)
             self._sources.move_to_end(source)
         known.tried.add(identifier)
         if len(known.tried) >= TRIES:

@@ -60,7 +60,7 @@ async def joined() -> AsyncIterator[ServerRegistration]:
         yield server
 
 
-async def test_an_identifier_that_another_host_has_is_replaced_by_a_fresh_one(pool: PaperPool) -> None:
+async def test_an_identifier_that_another_host_has_is_replaced(pool: PaperPool) -> None:
     async with joined() as server:
         assert server.check_listed(REGISTRAR, resolution(replace(ELEMENT, user_transport=THEIRS))) is False
         await settle()

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Lists names that are riddles: `setup/names.py [FILE...]`; default: the files of Git's that are held to it.
+
+They are `one` in place of a noun, and a class or a type that has the name of another (CONTRIBUTING.md).
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+HELD = ("rserpool/", "daemon-kit/", "registrar-config/", "pdns-config/", "ppe-agent/")
+"""Their classes and types have names of their own."""
+HELD_TO_NOUNS = (
+    *HELD,
+    "fastpath/",
+    "packaging/",
+    "setup/",
+    "tests/daemon_kit/",
+    "tests/packaging/",
+    "tests/pdns_config/",
+    "tests/ppe_agent/",
+    "tests/registrar_config/",
+    "tests/rserpool/",
+    "tests/support/",
+    "tests/test_",
+)
+STAND_IN = re.compile(r"(?!.*to_one)(?:\w*_)?ones?")
+
+Place = tuple[Path, int]
+"""A file, and the number of a line in it."""
+
+
+def given(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of variables, parameters, attributes and functions."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+            ):
+                yield node.lineno, name
+            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name):
+                yield node.lineno, name
+
+
+def types(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
+    """Line, name and meaning of classes and types: the meaning of an alias is its definition."""
+    for node in tree.body:
+        match node:
+            case ast.ClassDef(name=name):
+                yield node.lineno, name, str(path)
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if not name.isupper():
+                if name[0].isupper():
+                    yield node.lineno, name, ast.dump(value)
+
+
+def main(names: list[str]) -> int:
+    """Print them with file and line; return 1 when there are any."""
+    files = names
+    if not names:
+        listed = subprocess.run(["git", "ls-files", "*.py"], check=True, capture_output=True, text=True)
+        files = [name for name in listed.stdout.splitlines() if name.startswith(HELD_TO_NOUNS)]
+    problems: list[tuple[Path, int, str]] = []
+    meanings: dict[str, dict[str, Place]] = defaultdict(dict)
+    for path in map(Path, files):
+        tree = ast.parse(path.read_text("utf-8"))
+        problems += [
+            (path, line, f"{name}: name the noun") for line, name in given(tree) if STAND_IN.fullmatch(name)
+        ]
+        if names or str(path).startswith(HELD):
+            for line, name, meaning in types(tree, path):
+                meanings[name].setdefault(meaning, (path, line))
+    for name, places in meanings.items():
+        (first, first_line), *others = places.values()
+        problems += [
+            (path, line, f"{name} is another thing at {first}:{first_line}") for path, line in others
+        ]
+    for path, line, words in sorted(problems):
+        print(f"{path}:{line}: {words}")
+    return int(bool(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
