@@ -113,7 +113,7 @@ class ListenAddress:
         return f"can't listen at {self}: {why}"
 
     def __str__(self) -> str:
-        return f"[{self.address}]:{self.port}" if self.address.version == 6 else f"{self.address}:{self.port}"
+        return endpoint(str(self.address), self.port)
 
 
 def _check(text: str) -> str:

@@ -158,11 +158,6 @@ def _without_unknown_keys(data: dict[str, Any], errors: Sequence[ErrorDetails]) 
     return known
 
 
-def locate(path_text: str, loc: Sequence[str | int]) -> tuple[int, str]:
-    """Return line and dotted key of the pydantic location `loc` in the TOML text `path_text`."""
-    return TomlDocument("", path_text).locate(loc)
-
-
 def read_text(path: str | Path) -> str:
     """Return the text of a file. Raises ConfigurationErrors when it can't be read or isn't UTF-8."""
     try:

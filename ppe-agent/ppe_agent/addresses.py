@@ -14,7 +14,7 @@ def address_towards(host: str, port: int) -> Address:
     """Return the address this host uses to reach `host` (nothing is sent). Raises NoLocalAddress."""
     try:
         target = ip_address(host)
-        with socket.socket(_family(target), socket.SOCK_DGRAM) as probe:
+        with socket.socket(family_of(target), socket.SOCK_DGRAM) as probe:
             probe.connect((host, port))
             return ip_address(probe.getsockname()[0])
     except (OSError, ValueError) as error:
@@ -29,5 +29,6 @@ def is_reachable(address: Address) -> bool:
     )
 
 
-def _family(address: Address) -> socket.AddressFamily:
+def family_of(address: Address) -> socket.AddressFamily:
+    """Return the family of the sockets that reach `address`."""
     return socket.AF_INET if address.version == 4 else socket.AF_INET6

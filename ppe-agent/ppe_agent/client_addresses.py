@@ -12,11 +12,12 @@ import errno
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Final
 
-Address = IPv4Address | IPv6Address
+from ppe_agent.addresses import Address
+
 Network = IPv4Network | IPv6Network
 
 DEFAULT_NETWORKS: Final = ("198.18.0.0/15", "2001:2::/48")

@@ -16,12 +16,13 @@ import socket
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 from typing import Any, Final
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
+from ppe_agent.addresses import Address
 from ppe_agent.client_addresses import client_socket, problem_of
 from ppe_agent.status_model import RelayStatus
 from rserpool import (
@@ -36,7 +37,6 @@ from rserpool import (
     Protocol,
 )
 
-Address = IPv4Address | IPv6Address
 Networks = Sequence[Any]
 _Key = tuple[int, int, int]
 """Association, flow and port of a sender of datagrams."""

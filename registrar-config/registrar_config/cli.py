@@ -30,8 +30,9 @@ from registrar_config.options import (
     arguments,
     parse_group,
     patient_timers_ms,
+    without_own,
 )
-from registrar_config.preflight import check_ports, find_program, without_other
+from registrar_config.preflight import check_ports, find_program
 from registrar_config.render import check_inventory, render_inventory
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS, Sentinel, is_settled
 from registrar_config.sizing import SHORTEST_KEEP_ALIVE_MS
@@ -211,7 +212,7 @@ def run(
     log = logs.get_logger(f"registrar-{own_number}")
     enrp = SctpEndpoint(asap.address, enrp_port)
     listed = [SctpEndpoint(registrar.address, ENRP_PORT) for registrar in registrars if registrar != asap]
-    others = tuple(dict.fromkeys(without_other((*peers, *listed), enrp)))
+    others = without_own(dict.fromkeys((*peers, *listed)), enrp)
     if announce is not None and (problem := announce_problem(announce, asap.address)):
         raise click.BadParameter(problem, param_hint="--announce")
     timers_ms = {**patient_timers_ms(patience), KEEP_ALIVE: keep_alive_ms}

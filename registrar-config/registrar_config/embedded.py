@@ -2,10 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterable
 from ipaddress import ip_address
 
-from registrar_config.options import ASAP_PORT, ENRP_PORT, RegistrarSettings, SctpEndpoint
+from registrar_config.options import ASAP_PORT, ENRP_PORT, RegistrarSettings, SctpEndpoint, without_own
 from registrar_config.preflight import check_ports, own_address
 from rserpool import RegistrarAddress
 
@@ -15,15 +14,9 @@ def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
     own = ip_address(address)
     enrp = [SctpEndpoint(own, ENRP_PORT + position) for position in range(count)]
     return [
-        RegistrarSettings(
-            SctpEndpoint(own, ASAP_PORT + position), enrp[position], _without(enrp, enrp[position])
-        )
-        for position in range(count)
+        RegistrarSettings(SctpEndpoint(own, ASAP_PORT + position), each, without_own(enrp, each))
+        for position, each in enumerate(enrp)
     ]
-
-
-def _without(endpoints: Iterable[SctpEndpoint], own: SctpEndpoint) -> tuple[SctpEndpoint, ...]:
-    return tuple(endpoint for endpoint in endpoints if endpoint != own)
 
 
 def embedded_commands(address: str | None = None, count: int = 3) -> list[list[str]]:

@@ -20,6 +20,7 @@ from registrar_config.options import (
     SctpEndpoint,
     announce_problem,
     parse_group,
+    without_own,
 )
 from registrar_config.preflight import check_scope
 from registrar_config.sentinel import AGENT_REREGISTRATION_MS
@@ -374,7 +375,7 @@ class Inventory(StrictModel):
             entry.name: RegistrarSettings(
                 asap[position],
                 enrp[position],
-                tuple(endpoint for endpoint in enrp if endpoint != enrp[position]),
+                without_own(enrp, enrp[position]),
                 announce=announce,
                 takes_reports=self.takes_reports,
             )

@@ -1,6 +1,6 @@
 """The options rspregistrar is started with. Pure: settings in, argument list out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from types import MappingProxyType
@@ -76,6 +76,11 @@ class SctpEndpoint:
     def __str__(self) -> str:
         host = f"[{self.address}]" if self.address.version == 6 else str(self.address)
         return f"{host}:{self.port}"
+
+
+def without_own(endpoints: Iterable[SctpEndpoint], own: SctpEndpoint) -> tuple[SctpEndpoint, ...]:
+    """Return `endpoints` without `own`: all registrars can be given the same list of peers."""
+    return tuple(endpoint for endpoint in endpoints if endpoint != own)
 
 
 def parse_group(text: str) -> SctpEndpoint:

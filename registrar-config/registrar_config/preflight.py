@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -98,11 +97,6 @@ def _explain(error: OSError, endpoint: SctpEndpoint, purpose: str) -> str:
     if error.errno == errno.EADDRNOTAVAIL:
         return f"{purpose} address {endpoint.address} is not an address of this host"
     return f"{purpose} port {endpoint} can't be used: {error.strerror or error}"
-
-
-def without_other(peers: Sequence[SctpEndpoint], own: SctpEndpoint) -> list[SctpEndpoint]:
-    """Return `peers` without `own`, so that all registrars can be given the same list."""
-    return [peer for peer in peers if peer != own]
 
 
 _SEARCH_PATH: Final = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:/sbin"

@@ -85,8 +85,6 @@ from rserpool.identity import (
 )
 from rserpool.machine.announced import RegistrarTable, group_problem
 from rserpool.machine.registrar_choice import (
-    REJECTED_CEILING_S,
-    REJECTED_FIRST_S,
     RegistrarAddress,
     backoff_s,
 )
@@ -129,8 +127,6 @@ __all__ = [
     "MOST_RESOLVED",
     "POLICIES",
     "POLICY_KINDS",
-    "REJECTED_CEILING_S",
-    "REJECTED_FIRST_S",
     "REPORTS_THAT_REMOVE",
     "SENTINEL_POOL_PREFIX",
     "AnnounceListener",

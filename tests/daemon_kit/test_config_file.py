@@ -8,10 +8,10 @@ import pytest
 from daemon_kit.config_file import (
     ConfigurationErrors,
     StrictModel,
+    TomlDocument,
     duplicates,
     find,
     load,
-    locate,
     parse,
 )
 from pydantic import ConfigDict, Field, field_validator, model_validator
@@ -179,9 +179,9 @@ def test_deep_nesting_is_an_error_not_a_crash() -> None:
 
 
 def test_locate_and_find() -> None:
-    text = "[[as]]\nname = 'a'\n[[as]]\nname = 'b'\n"
-    assert locate(text, ("as", 1, "name")) == (4, "as[1].name")
-    assert locate(text, ("as", 1, "tag", "port")) == (3, "as[1].port")
+    text = TomlDocument("", "[[as]]\nname = 'a'\n[[as]]\nname = 'b'\n")
+    assert text.locate(("as", 1, "name")) == (4, "as[1].name")
+    assert text.locate(("as", 1, "tag", "port")) == (3, "as[1].port")
     document = {"as": [{"name": "a"}, {"other": 1}, 3, {"name": "b"}]}
     assert list(find(document, ("as", "*", "name"))) == [(("as", 0, "name"), "a"), (("as", 3, "name"), "b")]
     assert list(find("nonsense", ("as", "*", "name"))) == []

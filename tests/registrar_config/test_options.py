@@ -10,8 +10,8 @@ from registrar_config.options import (
     SctpEndpoint,
     arguments,
     patient_timers_ms,
+    without_own,
 )
-from registrar_config.preflight import without_other
 
 
 def settings(address: str = "10.0.0.1") -> RegistrarSettings:
@@ -79,4 +79,4 @@ def test_embedded_registrars_know_each_other_and_not_themselves() -> None:
 
 def test_the_same_list_of_peers_serves_every_registrar() -> None:
     all_of_them = [SctpEndpoint.parse(f"10.0.0.{number}", 9901) for number in (1, 2, 3)]
-    assert without_other(all_of_them, all_of_them[1]) == [all_of_them[0], all_of_them[2]]
+    assert without_own(all_of_them, all_of_them[1]) == (all_of_them[0], all_of_them[2])

@@ -7,18 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from daemon_kit.addresses import endpoint
 from daemon_kit.files import trusting
 from daemon_kit.finding import Finding, Life, of_error
 
+from ppe_agent.addresses import Address
 from ppe_agent.checks.base import PeriodicCheck, Timing
-from ppe_agent.checks.tcp import Address, OutgoingSocket
+from ppe_agent.checks.tcp import OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-
-
-def authority(address: Address, port: int) -> str:
-    """Return address and port as they stand in a URL."""
-    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
 def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
@@ -59,7 +56,7 @@ class HttpCheck(PeriodicCheck):
     ) -> None:
         super().__init__(f"port {port}{path}", timing)
         self.kind = scheme
-        self._url = f"{scheme}://{authority(address, port)}{path}"
+        self._url = f"{scheme}://{endpoint(str(address), port)}{path}"
         self._port = port
         self._host = host
         self._lowest, self._highest = status

@@ -4,16 +4,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Protocol
 
 from daemon_kit.finding import Finding, Life, of_error
 from daemon_kit.sip import OptionsRequest, Response, ResponseStream, new_request, parse_response
 
+from ppe_agent.addresses import Address, family_of
 from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.tcp import OutgoingSocket
-
-Address = IPv4Address | IPv6Address
 
 _READ_BYTES: Final = 64 * 1024
 _UNANSWERED_BEFORE_RECONNECT: Final = 10
@@ -70,7 +68,7 @@ class UdpAsker:
     """
 
     def __init__(self, address: Address, port: int) -> None:
-        self._family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+        self._family = family_of(address)
         self._to = (str(address), port)
         self._requests = _Requests(address, port, "UDP")
         self._socket: socket.socket | None = None
@@ -208,9 +206,8 @@ class StreamAsker:
         self._unanswered = 0
 
     async def _connect(self) -> socket.socket:
-        family = socket.AF_INET if self._address.version == 4 else socket.AF_INET6
         kind = socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        connection = OutgoingSocket(family, kind, self._protocol)
+        connection = OutgoingSocket(family_of(self._address), kind, self._protocol)
         loop = asyncio.get_running_loop()
         try:
             await loop.sock_connect(connection, self._to)

@@ -18,11 +18,11 @@ import random
 import socket
 import struct
 import time
-from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final
 
 from daemon_kit.finding import Finding, Life, of_error
 
+from ppe_agent.addresses import Address, family_of
 from ppe_agent.checks.base import (
     FAST_RECHECK_MS,
     PeriodicCheck,
@@ -30,8 +30,6 @@ from ppe_agent.checks.base import (
     Timing,
     pause_ms,
 )
-
-Address = IPv4Address | IPv6Address
 
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
@@ -88,9 +86,10 @@ class TcpCheck(PeriodicCheck):
 
 async def connect(address: Address, port: int, timeout_ms: int) -> tuple[Finding, socket.socket | None]:
     """Connect over TCP; return what that tells and, when it went well, the connection."""
-    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        connection = OutgoingSocket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+        connection = OutgoingSocket(
+            family_of(address), socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        )
     except OSError as error:
         return of_error(error, "this host gives no socket"), None
     target = f"port {port}"
