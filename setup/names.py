@@ -18,6 +18,7 @@ HELD_TO_NOUNS = (
     *HELD,
     "fastpath/",
     "packaging/",
+    "sctp-userland/",
     "setup/",
     "tests/daemon_kit/",
     "tests/packaging/",

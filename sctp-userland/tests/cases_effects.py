@@ -129,9 +129,9 @@ def case_retransmissions() -> None:
             while not is_lost(received(sock)):
                 assert time.monotonic() < end_s
                 peer.play(timeout_s=0.1)
-            times[name] = len([one for one in peer.of(port, DATA) if one.value.endswith(b"unanswered")])
+            times[name] = len([piece for piece in peer.of(port, DATA) if piece.value.endswith(b"unanswered")])
         assert times == {"two": 3, "six": 7}, times
-        sent = [one for one in peer.of(ports["patient"][1], DATA) if one.value.endswith(b"unanswered")]
+        sent = [piece for piece in peer.of(ports["patient"][1], DATA) if piece.value.endswith(b"unanswered")]
         assert len(sent) == 1
 
 

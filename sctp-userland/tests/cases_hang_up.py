@@ -117,7 +117,7 @@ def case_the_peer_shuts_down() -> None:
             settles(server, expected)
 
 
-def case_ones_own_shutdown() -> None:
+def case_own_shutdown() -> None:
     with connected() as (client, server):
         client.shutdown(socket.SHUT_WR)
         settles(client, "OUT", "IN OUT")
@@ -125,7 +125,7 @@ def case_ones_own_shutdown() -> None:
         settles(client, "OUT", "IN OUT")
 
 
-def case_ones_own_shutdown_before_unread_data() -> None:
+def case_own_shutdown_before_unread_data() -> None:
     with connected() as (client, server):
         server.send(b"x")
         assert readable(client, 5)
@@ -133,13 +133,13 @@ def case_ones_own_shutdown_before_unread_data() -> None:
         settles(client, "IN OUT")
 
 
-def case_ones_own_shutdown_both_ways() -> None:
+def case_own_shutdown_both_ways() -> None:
     with connected() as (client, _):
         client.shutdown(socket.SHUT_RDWR)
         settles(client, "IN OUT HUP RDHUP", AT_END)
 
 
-def case_ones_own_shutdown_of_reading() -> None:
+def case_own_shutdown_of_reading() -> None:
     with connected() as (client, _):
         client.shutdown(socket.SHUT_RD)
         settles(client, AT_END)

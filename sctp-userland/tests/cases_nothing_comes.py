@@ -21,7 +21,7 @@ def case_one_to_many_without_associations() -> None:
         expect(errno.EAGAIN, sock.recv, 10)
 
 
-def case_each_new_one_knows_it_at_once() -> None:
+def case_each_new_socket_knows_it_at_once() -> None:
     """Also in the moment after socket() returns: of some hundred, one recv() used to wait for ever."""
     for _ in range(1000):
         with one_to_many(events=False) as sock:

@@ -335,7 +335,7 @@ class MessageHeader(ctypes.Structure):
 
 def case_several_messages_by_one_call() -> None:
     """sendmmsg() and recvmmsg(): with MSG_WAITFORONE as many as there are."""
-    wait_for_one = 0x10000
+    until_first = 0x10000
     with connected() as (client, server):
         client.setsockopt(SOL_SCTP, SCTP_NODELAY, 1)
         texts = [ctypes.create_string_buffer(b"%d" % number, 1) for number in range(3)]
@@ -343,17 +343,17 @@ def case_several_messages_by_one_call() -> None:
         parts: list[list[ctypes.Array[ctypes.c_size_t]]] = []
         messages = []
         for buffers in (texts, rooms):
-            vectors = [(ctypes.c_size_t * 2)(ctypes.addressof(one), len(one)) for one in buffers]
+            vectors = [(ctypes.c_size_t * 2)(ctypes.addressof(buffer), len(buffer)) for buffer in buffers]
             headers = (MessageHeader * len(buffers))()
             for header, vector in zip(headers, vectors, strict=True):
                 header.parts, header.part_count = ctypes.addressof(vector), 1
             parts.append(vectors)
             messages.append(headers)
         assert libc.sendmmsg(client.fileno(), messages[0], 3, 0) == 3
-        assert [one.length for one in messages[0]] == [1, 1, 1]
+        assert [message.length for message in messages[0]] == [1, 1, 1]
         assert libc.recvmmsg(server.fileno(), messages[1], 2, 0, None) == 2
         rest = ctypes.byref(messages[1], 2 * ctypes.sizeof(MessageHeader))
-        assert libc.recvmmsg(server.fileno(), rest, 2, wait_for_one, None) == 1
+        assert libc.recvmmsg(server.fileno(), rest, 2, until_first, None) == 1
         lengths = [header.length for header in messages[1]]
         assert [room.raw[:length] for room, length in zip(rooms, lengths, strict=True)] == [
             b"0",

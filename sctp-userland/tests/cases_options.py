@@ -153,7 +153,7 @@ def case_maxseg() -> None:
         assert struct.unpack("=iI", sock.getsockopt(SOL_SCTP, SCTP_MAXSEG, 8))[1] == 1000
 
 
-def case_events_one_by_one() -> None:
+def case_each_event_alone() -> None:
     """Each can be set and asked for, before and after binding."""
     with one_to_many(events=False) as sock:
         for kind, on in ((ASSOC_CHANGE, 1), (SHUTDOWN_EVENT, 0)):

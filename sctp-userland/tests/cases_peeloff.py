@@ -44,7 +44,7 @@ def two_associations(server: socket.socket, *clients: socket.socket) -> list[int
     for client in clients:
         client.connect(server.getsockname())
     _, *identifiers = struct.unpack("=3I", get_option(server, SCTP_GET_ASSOC_ID_LIST, bytes(12)))
-    ports = {addresses_of(server, one, peer=True)[0][1]: one for one in identifiers}
+    ports = {addresses_of(server, identifier, peer=True)[0][1]: identifier for identifier in identifiers}
     return [ports[client.getsockname()[1]] for client in clients]
 
 

@@ -50,7 +50,7 @@ def abort(sock: socket.socket) -> None:
     sock.close()
 
 
-def case_after_ones_own_shutdown() -> None:
+def case_after_own_shutdown() -> None:
     with connected() as (client, _):
         client.shutdown(socket.SHUT_WR)
         is_signalled(lambda flags: client.send(b"x", flags))

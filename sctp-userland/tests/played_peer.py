@@ -66,7 +66,7 @@ class Peer:
 
     def of(self, port: int, kind: int) -> list[Seen]:
         """Return what came from a port, of one kind."""
-        return [one for one in self.seen if (one.port, one.kind) == (port, kind)]
+        return [seen for seen in self.seen if (seen.port, seen.kind) == (port, kind)]
 
     def send(self, port: int, chunks: bytes) -> None:
         """Send to the association of this port."""
@@ -109,20 +109,20 @@ class Peer:
                 self._answer(self.seen[-1])
             chunks = chunks[length + 3 & ~3 :]
 
-    def _answer(self, one: Seen) -> None:
-        if one.kind == INIT:
-            self._tags[one.port], self._next_tsn[one.port] = int.from_bytes(one.value[:4]), FIRST_TSN
+    def _answer(self, seen: Seen) -> None:
+        if seen.kind == INIT:
+            self._tags[seen.port], self._next_tsn[seen.port] = int.from_bytes(seen.value[:4]), FIRST_TSN
             cookie = struct.pack(">HH4s", 7, 8, b"cook")
             fixed = struct.pack(">IIHHI", TAG, WINDOW, 10, 10, FIRST_TSN)
-            self.send(one.port, chunk(INIT_ACK, 0, fixed + cookie))
-        elif one.kind == COOKIE_ECHO:
-            self.send(one.port, chunk(COOKIE_ACK, 0, b""))
-        elif one.kind == DATA:
-            self.send(one.port, chunk(SACK, 0, one.value[:4] + struct.pack(">IHH", WINDOW, 0, 0)))
-        elif one.kind == HEARTBEAT:
-            self.send(one.port, chunk(HEARTBEAT_ACK, 0, one.value))
-        elif one.kind == SHUTDOWN:
-            self.send(one.port, chunk(SHUTDOWN_ACK, 0, b""))
+            self.send(seen.port, chunk(INIT_ACK, 0, fixed + cookie))
+        elif seen.kind == COOKIE_ECHO:
+            self.send(seen.port, chunk(COOKIE_ACK, 0, b""))
+        elif seen.kind == DATA:
+            self.send(seen.port, chunk(SACK, 0, seen.value[:4] + struct.pack(">IHH", WINDOW, 0, 0)))
+        elif seen.kind == HEARTBEAT:
+            self.send(seen.port, chunk(HEARTBEAT_ACK, 0, seen.value))
+        elif seen.kind == SHUTDOWN:
+            self.send(seen.port, chunk(SHUTDOWN_ACK, 0, b""))
 
 
 @contextlib.contextmanager

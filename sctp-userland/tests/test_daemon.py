@@ -81,7 +81,7 @@ except OSError as error:
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
 
 
-def test_service_takes_the_place_of_one_that_sctp_run_left_behind(namespace: Namespace) -> None:
+def test_service_takes_the_place_of_an_sctpd_that_sctp_run_left_behind(namespace: Namespace) -> None:
     """As the unit starts it, as another user whom that one does not serve; a user who only asks does not wait."""
     service = ("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
     rights = ("--inh-caps", "-all,+net_raw", "--ambient-caps", "-all,+net_raw")
@@ -98,7 +98,7 @@ def test_service_takes_the_place_of_one_that_sctp_run_left_behind(namespace: Nam
         assert daemons(namespace) == [follower.pid]
 
 
-def test_waiting_for_another_one_ends(namespace: Namespace) -> None:
+def test_waiting_for_another_sctpd_ends(namespace: Namespace) -> None:
     """A daemon that stays is waited for as long as asked, unless a signal comes first."""
     start_sctpd(namespace)
     began_s = time.monotonic()

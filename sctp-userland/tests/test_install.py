@@ -101,9 +101,9 @@ def test_status_shows_sockets_associations_and_paths(namespace: Namespace) -> No
     assert client.stdout is not None
     assert client.stdout.readline() == "connected\n"
     sockets = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)["sockets"]
-    listener = next(one for one in sockets if one["state"] == "listening")
+    listener = next(socket for socket in sockets if socket["state"] == "listening")
     assert (listener["style"], listener["port"], listener["addresses"]) == ("one-to-one", 5800, ["127.0.0.1"])
-    connecting = next(one for one in sockets if one["port"] != listener["port"])
+    connecting = next(socket for socket in sockets if socket["port"] != listener["port"])
     (association,) = connecting["associations"]
     assert (association["state"], association["peer_port"]) == ("established", 5800)
     assert [(path["address"], path["state"]) for path in association["paths"]] == [("127.0.0.1", "active")]
@@ -135,11 +135,11 @@ def test_status_shows_a_thousand_associations_of_one_socket(namespace: Namespace
     assert client.stdout.readline() == "connected\n"
     sockets = json.loads(namespace.run(str(SCTPD), "--status", "--json").stdout)["sockets"]
     assert len(sockets) == 1001
-    (server,) = (one for one in sockets if one["style"] == "one-to-many")
+    (server,) = (socket for socket in sockets if socket["style"] == "one-to-many")
     identifiers = [association["association"] for association in server["associations"]]
     assert len(set(identifiers)) == len(identifiers) == 1000
     ports = {association["peer_port"] for association in server["associations"]}
-    assert ports == {one["port"] for one in sockets if one is not server}
+    assert ports == {socket["port"] for socket in sockets if socket is not server}
     text = namespace.run(str(SCTPD), "--status").stdout
     of_server = text[text.index("one-to-many") :].split("one-to-one")[0]
     assert of_server.count("\n    association ") == of_server.count("\n      path ") == 1000

@@ -42,11 +42,15 @@ def programs() -> Path:
 
 def results(lines: Iterable[str]) -> dict[str, dict[str, object]]:
     found = [json.loads(line) for line in lines if line.startswith("{")]
-    return {str(one["program"]): one for one in found}
+    return {str(result["program"]): result for result in found}
 
 
 def failed(found: dict[str, dict[str, object]]) -> dict[str, object]:
-    return {name: one["output_end"] for name, one in found.items() if one["status"] != 0 or one["broken"]}
+    return {
+        name: result["output_end"]
+        for name, result in found.items()
+        if result["status"] != 0 or result["broken"]
+    }
 
 
 def test_on_sctpd(programs: Path, namespace: Namespace) -> None:
@@ -54,7 +58,7 @@ def test_on_sctpd(programs: Path, namespace: Namespace) -> None:
     found = results(run.stdout.splitlines())
     assert len(found) == len(list(programs.iterdir())), run.stderr
     assert failed(found) == {}
-    passed = sum(int(str(one["passed_count"])) for one in found.values())
+    passed = sum(int(str(result["passed_count"])) for result in found.values())
     assert passed >= SUBTESTS[len(found)]
 
 

@@ -323,7 +323,7 @@ def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace])
     (daemon,) = daemons(hosts[0])
     many = [f"10.{number // 250 + 20}.{number % 250}.1/32 dev lo" for number in range(3000)]
     batch = hosts[0].command("ip", "-batch", "-")
-    subprocess.run(batch, input="\n".join(f"addr add {one}" for one in many), text=True, check=True)
+    subprocess.run(batch, input="\n".join(f"addr add {address}" for address in many), text=True, check=True)
     churn = "\n".join(
         f"addr {change} 10.8.{number}.1/32 dev lo" for number in range(250) for change in ("add", "del")
     )
@@ -333,7 +333,7 @@ def test_changes_of_addresses_that_were_lost(hosts: tuple[Namespace, Namespace])
         os.kill(daemon, signal.SIGCONT)
         time.sleep(pause_ms / 1000)
     os.kill(daemon, signal.SIGSTOP)
-    flush = "\n".join(f"addr del {one}" for one in many)
+    flush = "\n".join(f"addr del {address}" for address in many)
     subprocess.run(batch, input=flush, text=True, check=True)
     os.kill(daemon, signal.SIGCONT)
     checked = (

@@ -26,7 +26,7 @@ def machine(tmp_path: Path) -> Iterator[LiveSystemd]:
         yield started
 
 
-def test_service_starts_beside_one_left_behind_and_beside_a_stranger(machine: LiveSystemd) -> None:
+def test_service_starts_beside_an_sctpd_left_behind_and_beside_a_stranger(machine: LiveSystemd) -> None:
     """It waits for the end of the first. While the stranger has the name, it serves in its folder."""
     machine.run("sctp-run", "true")
     machine.run("systemctl", "enable", "--now", "sctpd")

@@ -32,12 +32,12 @@ def test_an_association_between_hosts_that_both_have_127_0_0_1_lasts(
     namespaces: Callable[[], Namespace],
 ) -> None:
     """127.0.0.1 must not be told to a peer elsewhere: it would look for us at itself."""
-    one, other = namespaces(), namespaces()
-    one.ip("link", "add", "eth0", "type", "veth", "peer", "eth0", "netns", other.name)
-    for namespace, address in ((one, "10.8.0.1/24"), (other, "10.8.0.2/24")):
+    first, other = namespaces(), namespaces()
+    first.ip("link", "add", "eth0", "type", "veth", "peer", "eth0", "netns", other.name)
+    for namespace, address in ((first, "10.8.0.1/24"), (other, "10.8.0.2/24")):
         namespace.ip("addr", "add", address, "dev", "eth0")
         namespace.ip("link", "set", "eth0", "up")
-    server = one.start(sys.executable, "-c", ECHO, sctp=True)
+    server = first.start(sys.executable, "-c", ECHO, sctp=True)
     assert server.stdout is not None
     assert server.stdout.readline() == "ready\n"
     asked = other.run(sys.executable, "-c", ASK, sctp=True)

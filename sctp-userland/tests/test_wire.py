@@ -168,11 +168,11 @@ def ask_and_answer(first: Side, second: Side) -> None:
 
 def test_failover(wire: Wire, pair: tuple[Side, Side]) -> None:
     """One of two paths is cut: messages go on both ways, both sides are told; and told when it is back."""
-    open_one = """
+    open_socket = """
 sock = one_to_many(); sock.bind(({0!r}, 0)); port = sock.getsockname()[1]
 bindx(sock, [({1!r}, port)]); sock.listen(4); result = port
 """
-    ports = [side.run(open_one.format(*side.addresses)) for side in pair]
+    ports = [side.run(open_socket.format(*side.addresses)) for side in pair]
     (first, second), both = pair, list(zip(pair, pair[::-1], ports[::-1], strict=True))
     first.run(f"send(sock, b'open', to=({second.addresses[0]!r}, {ports[1]}))")
     second.run("association = receive_data(sock).association; send(sock, b'opened', association=association)")

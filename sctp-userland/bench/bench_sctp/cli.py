@@ -39,7 +39,7 @@ def bench_sctp(quick: bool, soak: int | None, only: Sequence[str], report: Repor
     options = {"quick": quick, "soak": extent.soak}
 
     def measure(earlier: Sequence[Measured]) -> Iterable[Sequence[Measured]]:
-        done = {one.measurement for one in earlier}
+        done = {measured.measurement for measured in earlier}
         left = [name for name in only or MEASUREMENTS if name not in done]
         return run_sctp_bench(network_prefix(), extent, left, say) if left else ()
 

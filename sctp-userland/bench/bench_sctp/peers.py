@@ -52,7 +52,7 @@ def streams(count: int) -> Iterator[dict[str, float]]:
     for _ in range(3):
         for style in _STYLES:
             rates[style].append(_rate(style, count))
-    yield {style: statistics.median(of_one) for style, of_one in rates.items()}
+    yield {style: statistics.median(of_style) for style, of_style in rates.items()}
 
 
 def hold(count: int) -> Iterator[dict[str, float]]:

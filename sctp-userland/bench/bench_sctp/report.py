@@ -112,7 +112,7 @@ class Measured:
 
 def figures_of(found: Iterable[Measured]) -> dict[str, float]:
     """Return all figures, in the order of `TITLES`."""
-    known = {key: value for one in found for key, value in one.figures.items()}
+    known = {key: value for measured in found for key, value in measured.figures.items()}
     return {key: known[key] for key in TITLES if key in known}
 
 
