@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lists names that are riddles: `setup/names.py [FILE...]`; default: the files of Git's that are held to it.
 
-They are `one` in place of a noun, and a class or a type that has the name of another (CONTRIBUTING.md).
+They are `one` in place of a noun, functions called told, found or heard instead of by what they return, and
+classes and types with the name of another (CONTRIBUTING.md).
 """
 
 import ast
@@ -30,25 +31,28 @@ HELD_TO_NOUNS = (
     "tests/test_",
 )
 STAND_IN = re.compile(r"(?!.*to_one)(?:\w*_)?ones?")
+PARTICIPLE = re.compile(r"_*(?:told|found|heard)")
 
 Place = tuple[Path, int]
 """A file, and the number of a line in it."""
 
 
-def given(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and name of variables, parameters, attributes and functions."""
+def stand_ins(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of what stands in for a noun: variables, parameters, attributes and functions."""
     for node in ast.walk(tree):
         match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                if STAND_IN.fullmatch(name) or PARTICIPLE.fullmatch(name):
+                    yield node.lineno, name
             case (
                 ast.Name(id=name, ctx=ast.Store())
                 | ast.Attribute(attr=name, ctx=ast.Store())
                 | ast.arg(arg=name)
-                | ast.FunctionDef(name=name)
-                | ast.AsyncFunctionDef(name=name)
+                | ast.ExceptHandler(name=str() as name)
+                | ast.MatchAs(name=str() as name)
             ):
-                yield node.lineno, name
-            case ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name):
-                yield node.lineno, name
+                if STAND_IN.fullmatch(name):
+                    yield node.lineno, name
 
 
 def types(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
@@ -72,9 +76,7 @@ def main(names: list[str]) -> int:
     meanings: dict[str, dict[str, Place]] = defaultdict(dict)
     for path in map(Path, files):
         tree = ast.parse(path.read_text("utf-8"))
-        problems += [
-            (path, line, f"{name}: name the noun") for line, name in given(tree) if STAND_IN.fullmatch(name)
-        ]
+        problems += [(path, line, f"{name}: name the noun") for line, name in stand_ins(tree)]
         if names or str(path).startswith(HELD):
             for line, name, meaning in types(tree, path):
                 meanings[name].setdefault(meaning, (path, line))

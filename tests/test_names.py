@@ -28,13 +28,14 @@ def listed(folder: Path, *texts: str) -> tuple[int, list[str]]:
         ("names = [one for one in 'ab']\n", "one"),
         ("def tell(next_one: int) -> None:\n    pass\n", "next_one"),
         ("async def first_one() -> None:\n    pass\n", "first_one"),
+        ("def _told() -> str:\n    return ''\n", "_told"),
         ("def keep(self) -> None:\n    self.old_ones = ()\n", "old_ones"),
         ("match 1:\n    case one:\n        pass\n", "one"),
         ("try:\n    pass\nexcept OSError as one:\n    pass\n", "one"),
     ],
 )
 def test_a_stand_in_for_a_noun_is_listed_with_its_line(tmp_path: Path, text: str, name: str) -> None:
-    line = next(number for number, row in enumerate(text.splitlines(), 1) if "one" in row)
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if name in row)
     assert listed(tmp_path, text) == (1, [f"a.py:{line}: {name}: name the noun"])
 
 

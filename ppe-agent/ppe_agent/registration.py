@@ -96,7 +96,7 @@ class Outvoted:
         self._since_s: float | None = None
         self._left = 0
 
-    def heard(
+    def leaves_home(
         self, registrar: RegistrarAddress, home: RegistrarAddress | None, listed: bool | None, now: float
     ) -> bool:
         """Take in whether `registrar` lists the element (None: its answer does not tell), whose home is
@@ -302,7 +302,7 @@ class Upkeep:
         is_in_or_out = home is not None or machine.state in HAS_LEFT
         if is_in_or_out and registrar == (home or self._last_registrar or registrar):
             self._look_for_twin(resolution, now)
-        if self._outvoted.heard(registrar, home, listed, resolution.answered_at_s):
+        if self._outvoted.leaves_home(registrar, home, listed, resolution.answered_at_s):
             machine.leave_registrar("it confirms the registration, but no other registrar lists it", now)
         return listed
 
@@ -417,7 +417,7 @@ FAREWELL_S: Final = 2.0
 """How long the farewell stays, so that those who only ask now and then see it."""
 FAREWELL_SAID_S: Final = 0.5
 """How long leaving waits at most for a registrar to take the farewell."""
-FAREWELL_HEARD_S: Final = 0.2
+FAREWELL_SEEN_S: Final = 0.2
 """How long the end of the agent waits for the farewell to be seen."""
 
 
@@ -499,9 +499,9 @@ class ServerRegistration(PoolElementClient):
         await self.until_out()
         await self._is_gone.wait()
 
-    async def until_farewell_heard(self) -> None:
+    async def until_farewell_seen(self) -> None:
         """Return when others had the time to see that it left; at once in a pool without a key."""
-        await asyncio.sleep(max(0.0, self._farewell_at_s + FAREWELL_HEARD_S - time.monotonic()))
+        await asyncio.sleep(max(0.0, self._farewell_at_s + FAREWELL_SEEN_S - time.monotonic()))
 
     async def close(self) -> None:
         """End everything without a word."""

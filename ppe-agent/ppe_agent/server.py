@@ -187,7 +187,7 @@ class ServerKeeper:
         self._is_stopping = True
         self._decide()
         await self.registration.until_out()
-        await self.registration.until_farewell_heard()
+        await self.registration.until_farewell_seen()
 
     async def close(self) -> None:
         """End everything, without a word to the registrar unless `leave()` was called before."""

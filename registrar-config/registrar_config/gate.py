@@ -117,9 +117,9 @@ class GateReport:
         """Dropped by rspregistrar's present process."""
         self._before: dict[tuple[str, str], int] = {}
         """Dropped by its former processes."""
-        self._told: dict[tuple[str, str], tuple[float, int]] = {}
+        self._logged: dict[tuple[str, str], tuple[float, int]] = {}
         self._window_s = float("-inf")
-        self._told_in_window = 0
+        self._logged_in_window = 0
 
     @property
     def dropped(self) -> dict[tuple[str, str], int]:
@@ -150,14 +150,14 @@ class GateReport:
             return
         self._dropped[reason, host] = number
         total = self._before.get((reason, host), 0) + number
-        told_s, told = self._told.get((reason, host), (float("-inf"), 0))
+        logged_s, logged = self._logged.get((reason, host), (float("-inf"), 0))
         if now - self._window_s >= TOLD_EVERY_S:
-            self._window_s, self._told_in_window = now, 0
-        if now - told_s < TOLD_EVERY_S or self._told_in_window >= MOST_TOLD:
+            self._window_s, self._logged_in_window = now, 0
+        if now - logged_s < TOLD_EVERY_S or self._logged_in_window >= MOST_TOLD:
             return
-        self._told_in_window += 1
-        self._told[reason, host] = (now, total)
-        self._log.warning("gate_dropped", reason=reason, host=host, messages=total - told, total=total)
+        self._logged_in_window += 1
+        self._logged[reason, host] = (now, total)
+        self._log.warning("gate_dropped", reason=reason, host=host, messages=total - logged, total=total)
 
     def status(self) -> dict[str, Any]:
         """Return all of it, for `rspdns-registrar status`."""

@@ -279,7 +279,7 @@ class Associations:
             self._left.add(other)
         return left
 
-    def heard(self, association: int, now: float) -> bool:
+    def woke(self, association: int, now: float) -> bool:
         """Return True for the first sign of life on an association since it was left."""
         if association not in self._left:
             return False
@@ -571,7 +571,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
         """Take a message; what is late, not for us or not expected is counted and ignored."""
-        if self._associations.heard(association, now):
+        if self._associations.woke(association, now):
             self._wary_until_s = now + LEAVE_AFTER_S
             self._renew(now)
         if isinstance(message, asap.EndpointKeepAlive) and self._is_asked_by(message):

@@ -45,15 +45,17 @@ def test_address_that_no_registrar_will_take_is_an_error_with_its_line(tmp_path:
     text = re.sub(r"(?m)^address = .*\n", "", path.read_text())
     lines = text.replace("\nport = ", '\naddress = "2001:db8::1"\nport = ')
 
-    def told(text: str) -> str:
+    def problems(text: str) -> str:
         path.write_text(text)
         return str(CliRunner().invoke(cli.main, ["check", "-c", str(path)]).stderr)
 
-    said = told(lines)
+    said = problems(lines)
     assert "2001:db8::1 never joins: no registrar here has an IPv6 address" in said
     assert f"agent.toml:{lines[: lines.index('address = ')].count(chr(10)) + 1}: as[0].address" in said
-    assert "never joins" not in told(re.sub("registrars = .*", 'registrars = ["127.0.0.1", "::1"]', lines))
-    assert "never joins" not in told(text)
+    assert "never joins" not in problems(
+        re.sub("registrars = .*", 'registrars = ["127.0.0.1", "::1"]', lines)
+    )
+    assert "never joins" not in problems(text)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class Asked:
         while self.now <= began_s + at_most_s:
             for name, listed in self.says.items():
                 registrar = {"home": HOME, "second": SECOND, "third": THIRD}[name]
-                if self.outvoted.heard(registrar, self.home, listed, self.now):
+                if self.outvoted.leaves_home(registrar, self.home, listed, self.now):
                     return self.now - began_s
             self.now += STEP_S
         return None

@@ -906,7 +906,7 @@ def test_an_association_whose_number_another_association_had_is_not_left() -> No
     assert associations.leave_others(1, 101.0) == [0]
     associations.remove(0)
     associations.add(0, REGISTRARS[2].endpoint, 102.0)
-    assert not associations.heard(0, 102.1)
+    assert not associations.woke(0, 102.1)
 
 
 def test_an_attempt_given_up_does_not_end_the_next_attempt() -> None:

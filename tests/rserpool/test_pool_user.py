@@ -11,7 +11,7 @@ from rserpool import user as pool_user
 from tests.rserpool.paper_registrars import ELEMENT, HANDLE, HOME, NOT_FOUND, JoinedUser
 
 
-def found(handle: bytes = HANDLE) -> asap.HandleResolutionResponse:
+def resolution(handle: bytes = HANDLE) -> asap.HandleResolutionResponse:
     return asap.HandleResolutionResponse(handle, ELEMENT.policy, (ELEMENT,))
 
 
@@ -46,7 +46,7 @@ def test_asks_for_all_128_items(joined: JoinedUser) -> None:
 def test_a_message_of_another_association_answers_no_question(joined: JoinedUser) -> None:
     joined.registrar.frozen = True
     number = joined.ask()
-    joined.user.received(joined.association + 1, found(), joined.now)
+    joined.user.received(joined.association + 1, resolution(), joined.now)
     joined.settle()
     assert number not in joined.answers
     assert (joined.user.ignored, joined.user.heard_at_s) == (1, None)
@@ -120,7 +120,7 @@ def test_a_late_reply_never_answers_a_newer_question(joined: JoinedUser) -> None
     joined.run(0.4)
     assert isinstance(joined.answers[old], ResolutionTimeout)
     new = joined.ask()
-    joined.receive(found())
+    joined.receive(resolution())
     assert new not in joined.answers, "the reply to the old question was taken for the new one's"
     joined.receive(asap.HandleResolutionResponse(HANDLE, error=(NOT_FOUND,)))
     answer = joined.answers[new]
@@ -142,7 +142,7 @@ def test_asked_at_is_never_after_the_true_question_even_when_a_reply_is_missing(
     # The reply to the first question never comes. Those to the others do, in order.
     for asked_at_s in true_asked_at_s[1:]:
         before = set(joined.answers)
-        joined.receive(found())
+        joined.receive(resolution())
         for number in set(joined.answers) - before:
             answer = joined.answers[number]
             assert isinstance(answer, Resolution)
@@ -161,7 +161,7 @@ def test_a_missing_reply_is_overcome_by_a_new_association(joined: JoinedUser) ->
 
 def test_duplicate_and_foreign_replies_are_ignored(joined: JoinedUser) -> None:
     answer = joined.answers[joined.ask()]
-    joined.receive(found(), found(b"never-asked"), asap.ServerAnnounce(1))
+    joined.receive(resolution(), resolution(b"never-asked"), asap.ServerAnnounce(1))
     assert joined.answers == {1: answer}
     assert joined.user.ignored == 3
 
@@ -182,7 +182,7 @@ def test_a_reply_does_not_outlive_its_association(joined: JoinedUser) -> None:
     joined.lose()
     joined.run(0.2)
     new = joined.ask()
-    joined.receive(found())
+    joined.receive(resolution())
     answer = joined.answers[new]
     assert isinstance(answer, Resolution)
     assert answer.asked_at_s == pytest.approx(100.2)
@@ -249,7 +249,7 @@ def test_closed_is_closed(joined: JoinedUser) -> None:
     joined.user.close()
     joined.user.associated(1, HOME, joined.now)
     joined.lose()
-    joined.receive(found())
+    joined.receive(resolution())
     joined.run(10)
     assert joined.user.state is LinkState.CLOSED
     assert joined.connects == [100.0]

@@ -70,11 +70,11 @@ class Browser:
     def until(self, expression: str, timeout_s: float = 90.0) -> None:
         """Wait until an expression is true in the page."""
 
-        def told() -> str:
+        def state() -> str:
             page = self.run("return document.body.innerText")
             return f"{expression} stays false in:\n{page}\n{self.complaints()}"
 
-        until(lambda: self.run(f"return Boolean({expression})"), timeout_s, told, every_s=0.05)
+        until(lambda: self.run(f"return Boolean({expression})"), timeout_s, state, every_s=0.05)
 
     @property
     def process(self) -> subprocess.Popen[str]:

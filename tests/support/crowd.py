@@ -76,7 +76,7 @@ class _Program:
         self._endpoint: MessageEndpoint[AsapMessage] = MessageEndpoint(
             ASAP,
             sock,
-            on_message=self._told,
+            on_message=self._answer,
             on_notification=self._notified,
             on_dead=lambda reason: sys.exit(reason),
         )
@@ -91,7 +91,7 @@ class _Program:
         if isinstance(notification, AssociationUp) and not self._association.done():
             self._association.set_result(notification.association)
 
-    def _told(self, association: int, message: AsapMessage, peer: tuple[str, int]) -> None:
+    def _answer(self, association: int, message: AsapMessage, peer: tuple[str, int]) -> None:
         if isinstance(message, EndpointKeepAlive) and message.identifier is not None:
             self._endpoint.send(association, EndpointKeepAliveAck(message.handle, message.identifier))
 

@@ -54,7 +54,7 @@ class FollowWatch:
         return {event["identifier"] for event in self.events() if event["kind"] == "deletion"}
 
 
-def _told(index: int, event: FollowerEvent) -> dict[str, Any]:
+def _as_json(index: int, event: FollowerEvent) -> dict[str, Any]:
     match event:
         case Joined():
             return {"kind": "joined", "index": index}
@@ -71,7 +71,7 @@ def _told(index: int, event: FollowerEvent) -> dict[str, Any]:
 async def _main(control: str, *texts: str) -> None:
     registrars = [RegistrarAddress.parse(text) for text in texts]
     events: list[dict[str, Any]] = []
-    follower = HandlespaceFollower(registrars, lambda index, event: events.append(_told(index, event)))
+    follower = HandlespaceFollower(registrars, lambda index, event: events.append(_as_json(index, event)))
     follower.start()
     left = asyncio.Event()
 
