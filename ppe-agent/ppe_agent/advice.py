@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ppe_agent.config_types import name_of
-from rserpool import CauseCode, ErrorCause, PoolElement, Protocol
+from rserpool import CauseCode, ErrorCause, PoolElement
 
 IDENTIFIER_TAKEN: Final = frozenset({int(CauseCode.NON_UNIQUE_PE_IDENTIFIER), 0xF001, 0xF002})
 """Causes that say that another pool element has the PE identifier; from 0xf000 on they are rsplib's."""
@@ -19,75 +19,51 @@ def advice(causes: Sequence[ErrorCause], mine: PoolElement, other: PoolElement |
 
     `other` is another member of the pool, None when none is known.
     """
-    for cause in causes:
-        words = _ADVICE.get(cause.code)
-        if words is not None:
-            return words(mine, other)
+    return next(filter(None, (_advice(cause.code, mine, other) for cause in causes)), "")
+
+
+def _advice(code: int, mine: PoolElement, other: PoolElement | None) -> str:
+    match code:
+        case CauseCode.INCONSISTENT_POLICY | 0x100B | 0xF003:
+            return _at_odds("policy", _policy, mine, other, "make them agree, or take another handle")
+        case CauseCode.INCONSISTENT_TRANSPORT | 0x100A:
+            return _at_odds(
+                "transport", _transport, mine, other, "take a handle of its own for each transport"
+            )
+        case CauseCode.INCONSISTENT_CONTROL_CHANNEL:
+            return (
+                "the pool's other members speak ASAP on the service's own transport (rsplib's servers can), "
+                "which a sidecar can't: take another handle"
+            )
+        case 0xF008:
+            addresses = ", ".join(str(address) for address in mine.user_transport.addresses)
+            return (
+                f"the registrar sees this host under another address than {addresses}: set address to the "
+                'one that faces the registrars (or "auto"), and let no address translation stand between'
+            )
+        case CauseCode.LACK_OF_RESOURCES:
+            return "look at the registrar's memory and log"
+    if code in IDENTIFIER_TAKEN:
+        return "another host has this PE identifier (a copied state directory?): a new one is taken"
     return ""
 
 
-def _policy(mine: PoolElement, other: PoolElement | None) -> str:
-    own = name_of(mine.policy)
+def _at_odds(
+    key: str,
+    value: Callable[[PoolElement], str],
+    mine: PoolElement,
+    other: PoolElement | None,
+    remedy: str,
+) -> str:
+    own = value(mine)
     if other is None:
-        return f'set policy to that of the pool\'s other members (here it is "{own}"), or take another handle'
-    return (
-        f'the pool\'s other members have policy "{name_of(other.policy)}", this one "{own}": '
-        "make them agree, or take another handle"
-    )
+        return f'set {key} to that of the pool\'s other members (here it is "{own}"), or take another handle'
+    return f'the pool\'s other members have {key} "{value(other)}", this one "{own}": {remedy}'
 
 
-def _transport(mine: PoolElement, other: PoolElement | None) -> str:
-    own = _protocol(mine)
-    if other is None:
-        return (
-            f'set transport to that of the pool\'s other members (here it is "{own}"), or take another handle'
-        )
-    return (
-        f'the pool\'s other members have transport "{_protocol(other)}", this one "{own}": '
-        "take a handle of its own for each transport"
-    )
+def _policy(element: PoolElement) -> str:
+    return name_of(element.policy)
 
 
-def _control_channel(mine: PoolElement, other: PoolElement | None) -> str:
-    del mine, other
-    return (
-        "the pool's other members speak ASAP on the service's own transport (rsplib's servers can), which a "
-        "sidecar can't: take another handle"
-    )
-
-
-def _address(mine: PoolElement, other: PoolElement | None) -> str:
-    del other
-    addresses = ", ".join(str(address) for address in mine.user_transport.addresses)
-    return (
-        f"the registrar sees this host under another address than {addresses}: set address to the one that "
-        'faces the registrars (or "auto"), and let no address translation stand between'
-    )
-
-
-def _identifier(mine: PoolElement, other: PoolElement | None) -> str:
-    del mine, other
-    return "another host has this PE identifier (a copied state directory?): a new one is taken"
-
-
-def _resources(mine: PoolElement, other: PoolElement | None) -> str:
-    del mine, other
-    return "look at the registrar's memory and log"
-
-
-def _protocol(element: PoolElement) -> str:
-    protocol = element.user_transport.protocol
-    return protocol.name.lower() if isinstance(protocol, Protocol) else str(protocol)
-
-
-_ADVICE: Final[dict[int, Callable[[PoolElement, PoolElement | None], str]]] = {
-    CauseCode.INCONSISTENT_POLICY: _policy,
-    0x100B: _policy,
-    0xF003: _policy,
-    CauseCode.INCONSISTENT_TRANSPORT: _transport,
-    0x100A: _transport,
-    CauseCode.INCONSISTENT_CONTROL_CHANNEL: _control_channel,
-    0xF008: _address,
-    CauseCode.LACK_OF_RESOURCES: _resources,
-    **dict.fromkeys(IDENTIFIER_TAKEN, _identifier),
-}
+def _transport(element: PoolElement) -> str:
+    return element.user_transport.protocol.name.lower()
