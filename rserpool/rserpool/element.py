@@ -410,12 +410,8 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self.handle = handle
         self.element = element
         """The element that is registered, now or next, with the policy as last updated."""
-        self.ignored = 0
-        """Messages that were not for us, late, or not expected."""
         self.home_registrar: int | None = None
         """The identifier of the registrar in charge, known from its first keep-alive on."""
-        self.confirmed_at_s: float | None = None
-        """When a registrar last confirmed the registration."""
         self.silence = Silence()
         """The silence of the registrar in charge; when it is heeded, a silent one is registered at again."""
         self._reregistration_s = reregistration_s
@@ -570,14 +566,14 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
             self._wait(now, REOPEN_AFTER_S)
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
-        """Take a message; what is late, not for us or not expected is counted and ignored."""
+        """Take a message; what is late, not for us or not expected is ignored."""
         if self._associations.woke(association, now):
             self._wary_until_s = now + LEAVE_AFTER_S
             self._renew(now)
         if isinstance(message, asap.EndpointKeepAlive) and self._is_asked_by(message):
             self._keep_alive(association, message, now)
         elif association != self._associations.current or not self._is_awaited(message):
-            self.ignored += 1
+            return
         elif isinstance(message, asap.DeregistrationResponse):
             self._deregistered(message.error, now)
         elif isinstance(message, asap.RegistrationResponse) and not message.rejected:
@@ -691,7 +687,6 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._move(ElementInput.ACCEPTED)
         self._rotation.succeeded()
         self._associations.confirmed = association
-        self.confirmed_at_s = now
         self.silence.confirmed(now)
         self._timer_s = now + (WARY_INTERVAL_S if now < self._wary_until_s else self._reregistration_s)
         for left in self._associations.leave_others(association, now):
@@ -732,7 +727,6 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
     def _keep_alive(self, association: int, message: asap.EndpointKeepAlive, now: float) -> None:
         ours = association == self._associations.current
         if self.state in DEAF or (self._pinned and not ours and not message.home):
-            self.ignored += 1
             return
         if message.home and not ours and not self._follow(association, now):
             return
@@ -889,19 +883,9 @@ class PoolElementClient:
         return self._machine.home_registrar
 
     @property
-    def confirmed_at_s(self) -> float | None:
-        """When (monotonic) a registrar last confirmed the registration; None: never."""
-        return self._machine.confirmed_at_s
-
-    @property
     def element(self) -> PoolElement:
         """The element that is registered, with the policy as last updated."""
         return self._machine.element
-
-    @property
-    def local_port(self) -> int:
-        """The SCTP port of this element's socket, 0 while there is none."""
-        return self._driver.port
 
     def update_policy(self, policy: Policy) -> None:
         """Change the policy (a new load, say) and tell the registrar at once."""

@@ -150,8 +150,6 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
         """When a message of the registrar came last; None before the first."""
         self.round_trip_s: float | None = None
         """Smoothed time from question to answer; None before the first."""
-        self.ignored = 0
-        """Messages that answered nothing we asked."""
         self._registrar = registrar
         self._timeout_s = timeout_s
         self._items = items
@@ -225,14 +223,13 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
             self._lose(now, f"cannot connect: {reason}")
 
     def received(self, association: int, message: AsapMessage, now: float) -> None:
-        """Take a message; what does not come from the registrar or answers nothing is counted and ignored."""
+        """Take a message; what does not come from the registrar or answers nothing is ignored."""
         questions = None
         if self.state is LinkState.UP and association == self._association:
             self.heard_at_s = now
             if isinstance(message, HandleResolutionResponse):
                 questions = self._by_handle.get(message.handle)
         if not questions or not isinstance(message, HandleResolutionResponse):
-            self.ignored += 1
             return
         question = questions.popleft()
         if not questions:
@@ -244,8 +241,6 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
             trip_s = now - question.asked_at_s
             before_s = trip_s if self.round_trip_s is None else self.round_trip_s
             self.round_trip_s = before_s + (trip_s - before_s) / 8
-        else:
-            self.ignored += 1
         self._forget_finished()
 
     # Events of the clock

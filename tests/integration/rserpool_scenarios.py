@@ -283,10 +283,9 @@ async def own_port(here: PoolAtRegistrars) -> None:
     transport = Transport(Protocol.SCTP, 0, (ip_address(here.address),))
     element = here.element(b"own-port", transport=transport)
     view = await here.until_listed(b"own-port", {IDENTIFIER})
-    assert element.local_port > 0
-    assert {each.user_transport.port for members in view.values() for each in members or []} == {
-        element.local_port
-    }
+    port = element.element.user_transport.port
+    assert port > 0
+    assert {each.user_transport.port for members in view.values() for each in members or []} == {port}
 
 
 async def multihomed(here: PoolAtRegistrars) -> None:
@@ -305,7 +304,7 @@ async def stranger(here: PoolAtRegistrars) -> None:
     element = here.element(b"unmoved")
     await here.until_listed(b"unmoved", {IDENTIFIER})
     evil = SctpSocket(local_addresses=(here.address,))
-    evil.connect((here.address, element.local_port))
+    evil.connect((here.address, element._driver.port))
 
     found: list[int] = []
 

@@ -121,8 +121,6 @@ class MessageEndpoint(Generic[M]):
         self._queue: deque[tuple[int, bytes, _Way]] = deque()
         self._reads = 1
         self._readable_at_s = float("-inf")
-        self.undecodable = 0
-        """Messages received that were none."""
         self._loop.add_reader(sock.fileno(), self._readable)
 
     @property
@@ -236,13 +234,12 @@ class MessageEndpoint(Generic[M]):
                 self._on_notification(received)
 
     def _take(self, received: SctpMessage) -> None:
+        """Take a message; drop it if it is of another protocol, or can't be read."""
         if received.ppid != self._codec.ppid:
-            self.undecodable += 1
             return
         try:
             message = self._codec.decode(received.data)
         except DecodeError:
-            self.undecodable += 1
             return
         self._on_message(received.association, message, received.peer)
 
