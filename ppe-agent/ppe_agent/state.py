@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import json
 import os
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 from ppe_agent.daemon_threads import DaemonThreads
+from rserpool import fresh_identifier
 
 _VERSION = 1
 _FINISH_S = 1.0
@@ -38,11 +38,6 @@ class KeptServer:
     drained: bool = False
     is_fresh: bool = field(default=False, compare=False)
     """The identifier can't be known anywhere else: this run of the agent made it. Not written."""
-
-
-def fresh_identifier() -> int:
-    """Return a PE identifier nobody else is likely to have (RFC 5352 section 3.1: random 32 bits)."""
-    return secrets.randbelow(0xFFFFFFFF) + 1
 
 
 class StateDirectory:

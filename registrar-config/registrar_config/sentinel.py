@@ -31,7 +31,6 @@ pool of ours, and stays; a sentinel of a former life goes within seconds.
 import asyncio
 import contextlib
 import enum
-import secrets
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
@@ -57,6 +56,7 @@ from rserpool import (
     RSerPoolError,
     SctpUnavailable,
     Transport,
+    fresh_identifier,
     sentinel_handle,
 )
 
@@ -217,7 +217,7 @@ class Sentinel:
         settle_s = 2 * agent_reregistration_ms / 1000
         if not is_watched:
             settle_s = max(settle_s, LONGEST_START_S)
-        self._life = SentinelLife(settle_s, _new_identifier, is_ready=not is_watched)
+        self._life = SentinelLife(settle_s, fresh_identifier, is_ready=not is_watched)
         self._element: PoolElementClient | None = None
         self._identifier = 0
         self._watch: RegistrarClient | None = None
@@ -376,7 +376,3 @@ class Sentinel:
             user_transport=Transport(Protocol.SCTP, 0, (self._own,)),
             policy=RoundRobin(),
         )
-
-
-def _new_identifier() -> int:
-    return 1 + secrets.randbelow(2**32 - 2)

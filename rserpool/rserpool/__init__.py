@@ -88,7 +88,14 @@ from rserpool.machine.registrar_choice import (
     RegistrarAddress,
     backoff_s,
 )
-from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, UnknownParameter
+from rserpool.parameters import (
+    PoolElement,
+    Protocol,
+    ServerInformation,
+    Transport,
+    UnknownParameter,
+    fresh_identifier,
+)
 from rserpool.policies import (
     POLICIES,
     POLICY_KINDS,
@@ -205,6 +212,7 @@ __all__ = [
     "decode_policy",
     "encode_policy",
     "enrp",
+    "fresh_identifier",
     "group_problem",
     "least_wanted",
     "new_pool_key",

@@ -25,7 +25,6 @@ socket (`FollowerMachine`), and its client for asyncio.
 
 import asyncio
 import contextlib
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -47,7 +46,7 @@ from rserpool.enrp import (
 )
 from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, MachineAction, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
-from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport
+from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, fresh_identifier
 
 # The states, and every transition between them
 
@@ -828,7 +827,7 @@ class HandlespaceFollower:
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
         local_addresses: Sequence[str] = (),
     ) -> None:
-        self.identifier = 1 + secrets.randbelow(2**32 - 2)
+        self.identifier = fresh_identifier()
         endpoints = [registrar.enrp_endpoint for registrar in registrars]
         self._machine = FollowerMachine(endpoints, self.identifier, is_wanted)
         self._driver: Driver[EnrpMessage, IndexedEvent] = Driver(

@@ -1,5 +1,6 @@
 """The parameters of ASAP and ENRP messages: transports, pool elements, registrars (RFC 5354, section 3)."""
 
+import secrets
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,11 @@ class Protocol(IntEnum):
     def has_control_channel(self) -> bool:
         """True when the transport parameter says whether the protocol also carries a control channel."""
         return self in (Protocol.SCTP, Protocol.TCP)
+
+
+def fresh_identifier() -> int:
+    """Return an identifier that nobody else is likely to have, 1..0xfffffffe (RFC 5352, section 3.1)."""
+    return 1 + secrets.randbelow(2**32 - 2)
 
 
 TRANSPORT_TYPES = frozenset(int(protocol) for protocol in Protocol)
