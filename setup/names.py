@@ -33,7 +33,7 @@ HELD_TO_NOUNS = (
 STAND_IN = re.compile(r"(?!.*to_one)(?:\w*_)?ones?")
 PARTICIPLE = re.compile(r"_*(?:told|found|heard)")
 
-Place = tuple[Path, int]
+FileLine = tuple[Path, int]
 """A file, and the number of a line in it."""
 
 
@@ -73,7 +73,7 @@ def main(names: list[str]) -> int:
         listed = subprocess.run(["git", "ls-files", "*.py"], check=True, capture_output=True, text=True)
         files = [name for name in listed.stdout.splitlines() if name.startswith(HELD_TO_NOUNS)]
     problems: list[tuple[Path, int, str]] = []
-    meanings: dict[str, dict[str, Place]] = defaultdict(dict)
+    meanings: dict[str, dict[str, FileLine]] = defaultdict(dict)
     for path in map(Path, files):
         tree = ast.parse(path.read_text("utf-8"))
         problems += [(path, line, f"{name}: name the noun") for line, name in stand_ins(tree)]

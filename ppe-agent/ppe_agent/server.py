@@ -69,7 +69,7 @@ class DrainFile:
         await asyncio.sleep(_INTERVAL_S)
 
 
-Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
+Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a part of the agent; should it fail, the agent ends."""
 
 _PROTOCOLS = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
