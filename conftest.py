@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import second_try
 from tests.support.namespaces import Namespace, own_namespace
+from tests.support.second_try import mark_reruns
 
 # Without deadlines: the machine may be busy with something else.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -87,14 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "integration" in item.path.parts or "namespaces" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.integration)
-        second_try.mark_reruns(item)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Judge failures where they are reported, not in the workers; note stalls where the tests run."""
-    config.pluginmanager.register(second_try)
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(second_try.SecondTry())
+        mark_reruns(item)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -15,8 +15,6 @@ from rspdns_lab.net.processes import processor_s
 TICK_S = 0.05
 LONG_S = 0.3
 """A process that did not run for this time can't tell whether its test object was late, or it was itself."""
-LARGE_SHARE = 0.1
-"""The share of the cores' time that the machine below gave to others (`steal` of /proc/stat)."""
 PRESSURE = Path("/proc/pressure/cpu")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -34,18 +32,6 @@ class StallWatch:
     def __init__(self) -> None:
         self._stalls: list[Stall] = []
         threading.Thread(target=self._watch, name="stalls", daemon=True).start()
-
-    def since(self, mark: "Mark") -> str:
-        """Return what kept this process from running since then, in words; "" when nothing did."""
-        time.sleep(2 * TICK_S)  # one that has just ended is noted by then
-        longest_s = max([0.0, *self.lasted_s(mark)])
-        if longest_s >= LONG_S:
-            return f"nothing ran for {longest_s:.1f} s"
-        now = Mark.now()
-        share = (now.stolen - mark.stolen) / max(1, now.ticks - mark.ticks)
-        if share >= LARGE_SHARE:
-            return f"{share:.0%} of the processor went to others"
-        return ""
 
     def lasted_s(self, mark: "Mark") -> list[float]:
         """Return how long each stall since then was."""
@@ -69,10 +55,9 @@ def watch() -> StallWatch:
 
 
 class Mark(NamedTuple):
-    """A moment, and what the cores had done until then, in ticks; how long somebody had waited for one."""
+    """A moment: the ticks that others had taken from the cores, how long a program had waited for a core."""
 
     at_s: float
-    ticks: int
     stolen: int
     waited_s: float
 
@@ -80,8 +65,8 @@ class Mark(NamedTuple):
     def now(cls) -> "Mark":
         """Return the present one."""
         watch()
-        fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
-        return cls(time.monotonic(), sum(fields[:8]), fields[7], _waited_s())
+        stolen = int(Path("/proc/stat").read_text().split("\n", 1)[0].split()[8])
+        return cls(time.monotonic(), stolen, _waited_s())
 
     def ran_s(self) -> float:
         """Return how long ago it was, without the time in which the machine had too little to give.
