@@ -1,5 +1,7 @@
 """Fixtures of the tests with real programs; a module that needs more of a chain has a `chain` of its own."""
 
+import fcntl
+import os
 import subprocess
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 
 from tests.support.backend import HANDLE
 from tests.support.chain import Chain
+from tests.support.live_systemd import make_install
 from tests.support.namespaces import Namespace
 from tests.support.signed_zone import signed, two_members
 
@@ -28,3 +31,19 @@ def in_pool(chain: Chain) -> InPool:
     server, sidecar = chain.start_tcp(), chain.sidecar.start()
     chain.until_in()
     return chain, server, sidecar
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that `make install` writes, below a folder; made once for all processes of a run."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, is_whole = shared / "installed", shared / "is-installed"
+    with (shared / "installing").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_whole.exists():
+            done = make_install(folder, "SCTP_USERLAND=yes", "FASTPATH=yes")
+            assert done.returncode == 0, done.stderr
+            is_whole.touch()
+    return folder

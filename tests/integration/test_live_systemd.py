@@ -66,20 +66,11 @@ for client_family, address in ((socket.AF_INET, "10.99.0.1"), (socket.AF_INET6, 
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that `make install` writes, below a folder."""
-    folder = tmp_path_factory.mktemp("installed")
-    done = make_install(folder, "SCTP_USERLAND=yes", "FASTPATH=yes")
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
 def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveSystemd]:
     """Everything installed and started as docs/how-to/install.md says."""
-    with live_systemd(tmp_path_factory.mktemp("live"), installed) as one:
+    with live_systemd(tmp_path_factory.mktemp("live"), installed) as machine:
         example = "/usr/local/share/doc/rspdns/examples/pdns.conf"
-        one.run("install", "--group=pdns", "--mode=640", example, "/etc/powerdns/pdns.conf")
+        machine.run("install", "--group=pdns", "--mode=640", example, "/etc/powerdns/pdns.conf")
         for path, text in (
             (f"{UNITS}/server.service", SERVER),
             (f"{UNITS}/rspdns-registrar@.service.d/soon.conf", "[Service]\nWatchdogSec=5s\n"),
@@ -91,25 +82,25 @@ def machine(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             ("/etc/rspdns/zones.d/example.net.toml", ZONE),
             ("/etc/rspdns/zones.d/example.net.zone", RECORDS),
         ):
-            one.write(path, text)
-        one.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
+            machine.write(path, text)
+        machine.run("rspdns-registrar", "render", "/root/inventory.toml", "--output", "/root/rendered")
         for name in ("r1", "r2", "r3"):
             for kind in ("env", "gate"):
-                one.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
-        one.run("cp", "/root/rendered/r1/rspdns.nft", "/etc/rspdns/")
-        one.install("ppu-agent/systemd/ppu-agent-pace.conf", f"{UNITS}/ppu-agent.service.d/pace.conf")
-        one.run("systemctl", "daemon-reload")
-        one.run("systemctl", "start", "server", *OURS, "ppu-agent")
-        one.run("systemctl", "start", "pdns")
-        one.until(lambda: states(one) == {"one": "in"})
-        one.until(lambda: len(members(one) or ()) == 1)
-        yield one
+                machine.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
+        machine.run("cp", "/root/rendered/r1/rspdns.nft", "/etc/rspdns/")
+        machine.install("ppu-agent/systemd/ppu-agent-pace.conf", f"{UNITS}/ppu-agent.service.d/pace.conf")
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "start", "server", *OURS, "ppu-agent")
+        machine.run("systemctl", "start", "pdns")
+        machine.until(lambda: states(machine) == {"one": "in"})
+        machine.until(lambda: len(members(machine) or ()) == 1)
+        yield machine
 
 
 def states(machine: LiveSystemd) -> dict[str, str]:
     """Each AS and its state, as the agent tells root."""
     said = machine.ask("/run/ppe-agent/control.sock", "status")
-    return {one["name"]: one["state"] for one in said["as"]} if said else {}
+    return {server["name"]: server["state"] for server in said["as"]} if said else {}
 
 
 def process(machine: LiveSystemd, unit: str) -> dict[str, str]:
@@ -121,7 +112,7 @@ def process(machine: LiveSystemd, unit: str) -> dict[str, str]:
 def members(machine: LiveSystemd) -> list[str] | None:
     """The members of the pool by the backend's status; None without a status."""
     said = machine.ask("/run/rspdns/admin.sock", "status")
-    return [one["identifier"] for one in said["zones"][0]["pools"][0]["members"]] if said else None
+    return [member["identifier"] for member in said["zones"][0]["pools"][0]["members"]] if said else None
 
 
 def restarted(machine: LiveSystemd, unit: str, *kill: str) -> float:
@@ -299,7 +290,7 @@ def test_the_client_agent_has_two_rights_and_paces_in_its_sandbox(machine: LiveS
 
     def paced() -> list[str]:
         said = machine.ask("/run/ppu-agent/control.sock", "status")
-        return [one["endpoint"] for one in said["pace"]] if said else []
+        return [endpoint["endpoint"] for endpoint in said["pace"]] if said else []
 
     machine.until(lambda: paced() == [f"{ADDRESS}:8080"])
     said = machine.run("ppu-agent", "explain", f"{ADDRESS}:8080")
@@ -498,7 +489,7 @@ def test_a_stop_withdraws_the_server_and_ends_well(machine: LiveSystemd) -> None
     assert machine.show("ppe-agent", "Result", "ExecMainStatus") == ["success", "0"]
     machine.until(lambda: members(machine) == [])
     machine.run("systemctl", "stop", "rspdns", *REGISTRAR_UNITS)
-    healthy = [f"--unit={one}" for one in REGISTRAR_UNITS if one != HUNG_REGISTRAR]
+    healthy = [f"--unit={unit}" for unit in REGISTRAR_UNITS if unit != HUNG_REGISTRAR]
     said = machine.run("journalctl", "--no-pager", *healthy)
     assert "Watchdog timeout" not in said, "these told systemd all the time that they are well"
     for unit in ("rspdns", *REGISTRAR_UNITS):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.live_systemd import LiveSystemd, live_systemd, make_install
+from tests.support.live_systemd import LiveSystemd, live_systemd
 from tests.support.namespaces import REPOSITORY
 from tests.support.quickstart import SAMPLE
 from tests.support.waiting import until
@@ -47,12 +47,12 @@ def configuration(section: str) -> str:
     return str(text)
 
 
-def connect(one: LiveSystemd, other: LiveSystemd) -> None:
+def connect(core: LiveSystemd, other: LiveSystemd) -> None:
     """A cable between both, as their eth0, with the addresses of the page."""
-    ends = [("eth0", "netns", str(machine.pid)) for machine in (one, other)]
+    ends = [("eth0", "netns", str(machine.pid)) for machine in (core, other)]
     subprocess.run(["ip", "link", "add", *ends[0], "type", "veth", "peer", *ends[1]], check=True)
     for machine, addresses, networks in (
-        (one, ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24", "192.0.2.1/24"], ["10.20.0.0/16"]),
+        (core, ["10.0.0.1/24", "10.0.0.2/24", "10.0.0.3/24", "192.0.2.1/24"], ["10.20.0.0/16"]),
         (other, ["10.20.0.5/16"], ["10.0.0.0/24", "192.0.2.0/24"]),
     ):
         machine.run("ip", "link", "set", "eth0", "up")
@@ -63,11 +63,8 @@ def connect(one: LiveSystemd, other: LiveSystemd) -> None:
 
 
 @pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[tuple[LiveSystemd, LiveSystemd]]:
+def hosts(installed: Path, tmp_path: Path) -> Iterator[tuple[LiveSystemd, LiveSystemd]]:
     """The host of registrars and name server, and that of the application server."""
-    installed = tmp_path / "installed"
-    done = make_install(installed, "SCTP_USERLAND=yes")
-    assert done.returncode == 0, done.stderr
     for name in ("core", "server"):
         (tmp_path / name).mkdir()
     with (
