@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.support.stalls import Deadline
 
 GENEROUS_S = 60.0
+LONGEST_PAUSE_S = 0.2
 Told = str | Path | Callable[[], str]
 """The text that a failure shows: words, the text of a log, or the result of a function."""
 
@@ -19,11 +20,17 @@ def until(
     told: Told = "did not happen",
     every_s: float = 0.02,
 ) -> None:
-    """Return when `condition` holds; fail with `told` when it does not within `timeout_s`."""
+    """Return when `condition` holds; fail with `told` when it does not within `timeout_s`.
+
+    A condition that runs programs is asked more rarely: the wait takes a third of a core at most.
+    """
     deadline = Deadline(timeout_s)
+    asked_s = time.monotonic()
     while not condition():
         assert not deadline.is_over, f"not within {timeout_s} s: {_words(told)}"
-        time.sleep(every_s)
+        took_s = time.monotonic() - asked_s
+        time.sleep(max(every_s, min(2 * took_s, LONGEST_PAUSE_S)))
+        asked_s = time.monotonic()
 
 
 async def until_async(
