@@ -29,7 +29,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup demo test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
@@ -81,8 +81,10 @@ fuzz: setup
 	@$(MAKE) --silent -C ppu-agent/guard fuzz
 	@$(MAKE) --silent -C registrar-config fuzz
 
-lint:
+environment:
 	@setup/setup.sh lint
+
+lint: environment
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --no-logo --no-cache
@@ -92,13 +94,11 @@ lint:
 	@$(BIN)/mypy tests conftest.py
 	@$(BIN)/mypy sctp-userland ppu-agent/guard
 
-docs:
-	@setup/setup.sh lint
+docs: environment
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "docs: build/site/index.html; with search: $(BIN)/python -m http.server --directory build/site"
 
-man:
-	@setup/setup.sh lint
+man: environment
 	@$(BIN)/python setup/man_pages.py $(or $(MAN),build/man)
 
 install uninstall: export DESTDIR := $(DESTDIR)
