@@ -22,6 +22,7 @@ HELD_TO_NOUNS = (
     "sctp-userland/",
     "setup/",
     "tests/daemon_kit/",
+    "tests/labs/",
     "tests/packaging/",
     "tests/pdns_config/",
     "tests/ppe_agent/",

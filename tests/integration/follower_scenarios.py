@@ -62,7 +62,7 @@ class FollowedPool:
         self.registrars = [
             RegistrarAddress(address, 3863 + index, 9901 + index) for index in range(len(supervisors))
         ]
-        self.belief = Belief([str(one) for one in self.registrars], RULES)
+        self.belief = Belief([str(registrar) for registrar in self.registrars], RULES)
         self.pool_user = PoolUser(
             self.registrars,
             RULES,
@@ -177,7 +177,7 @@ class FollowedPool:
 async def be_element(identifier: int, address: str, registrars: Sequence[str]) -> None:
     transport = Transport(Protocol.UDP, 5000 + identifier, (ip_address(address),))
     element = PoolElementClient(
-        [RegistrarAddress.parse(one) for one in registrars],
+        [RegistrarAddress.parse(text) for text in registrars],
         HANDLE.encode(),
         PoolElement(identifier, 0, 3 * REREGISTRATION_MS, transport, LeastUsed(0.0)),
         local_addresses=(address,),

@@ -115,7 +115,7 @@ def test_every_answer_of_the_real_chain_is_as_described(chain: AdminChain) -> No
         return list(chain.get(f"/v1/pools/{OWNER}")["members"])
 
     until(lambda: {member["port"] for member in members()} == set(SIP_PORTS))
-    homes = {one["identifier"] for one in chain.get("/v1/registrars")["registrars"]}
+    homes = {registrar["identifier"] for registrar in chain.get("/v1/registrars")["registrars"]}
     assert {member["home_registrar"] for member in members()} <= homes
 
 
@@ -257,7 +257,7 @@ def test_the_live_page_has_a_card_for_the_fast_path(chain: AdminChain, browser: 
         )
         browser.until(f"document.getElementById('{card}')")
         text = browser.run(f"return document.getElementById('{card}').textContent")
-        assert all(one in text for one in words), text
+        assert all(word in text for word in words), text
 
 
 def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
@@ -277,7 +277,7 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
 
     def reasons() -> dict[int, str]:
         told = chain.get(f"/v1/pools/{OWNER}")
-        return {one["port"]: one["reason"] for one in told["out"] if one["missing"]}
+        return {member["port"]: member["reason"] for member in told["out"] if member["missing"]}
 
     until(lambda: "nothing listens at its port any more" in reasons().get(killed, ""))
     until(lambda: "the server itself lives (answers OPTIONS with 200" in reasons().get(drained, ""))

@@ -37,7 +37,7 @@ def test_a_killed_server_leaves_every_registrar_and_comes_back_as_itself(in_pool
         kill(running.pop())
         chain.until_out(timeout_s=2)
         assert chain.sidecar.until_state("down")["reason"] == "tcp-hold: nothing listens on port 5060"
-        chain.sidecar.until_status(lambda one: one["listed_by"] == [])
+        chain.sidecar.until_status(lambda status: status["listed_by"] == [])
         running.append(chain.start_tcp())
         assert chain.until_in() == identifier
         return chain.sidecar.logged_after(killed_s, "left_pool")
@@ -73,7 +73,9 @@ def test_drained_is_out_while_it_serves_also_after_a_restart_of_the_agent(in_poo
     assert agent.wait(20) == 0
     (chain.folder / "sitecustomize.py").write_text(SLOW_DISK.format(wake=str(chain.folder / "wake")))
     chain.sidecar.start({"PYTHONPATH": str(chain.folder)})
-    chain.sidecar.until_status(lambda one: one["state"] == "drained" and one["check"][0]["state"] == "up")
+    chain.sidecar.until_status(
+        lambda status: status["state"] == "drained" and status["check"][0]["state"] == "up"
+    )
     assert chain.watch.now()[chain.registrars.addresses[0]] == {}
     undraining = threading.Thread(target=chain.sidecar.command, args=["undrain"])
     undraining.start()

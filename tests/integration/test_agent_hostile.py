@@ -135,7 +135,7 @@ def test_a_home_that_no_other_registrar_confirms_is_left(
     """It says that it took over again and again, and confirms every registration."""
     chain, log, _ = attacked(namespaces, tmp_path, answers_arp=True)
     until(lambda: "registration" in log.read_text())
-    chain.sidecar.until_status(lambda one: one["registrar"] in chain.registrars.addresses)
+    chain.sidecar.until_status(lambda status: status["registrar"] in chain.registrars.addresses)
     assert "no other registrar lists it" in chain.sidecar.log.read_text()
     registrations = log.read_text().count("registration")
     chain.until_in()

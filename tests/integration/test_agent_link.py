@@ -77,7 +77,7 @@ def test_behind_an_address_translation_it_is_refused_and_says_why(link: Link) ->
     (chain.folder / "translation.nft").write_text(TRANSLATION)
     done = elsewhere.run("nft", "-f", str(chain.folder / "translation.nft"))
     assert done.returncode == 0, done.stderr
-    chain.sidecar.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
+    chain.sidecar.until_status(lambda status: re.fullmatch(REFUSAL, status["reason"]) is not None)
     chain.until_out()
     assert elsewhere.run("nft", "delete", "table", "ip", "translation").returncode == 0
     chain.sidecar.until_state("in")

@@ -131,11 +131,11 @@ def test_a_drain_file_takes_the_server_out_until_it_is_removed(chain: Operated) 
     identifier = chain.until_in()
     (chain.folder / "drain").touch()
     chain.until_out()
-    one = chain.sidecar.until_state("drained")
-    assert one["reason"] == f"drained by the file {chain.folder}/drain; remove it to let it in again"
-    assert one["drained"]
+    status = chain.sidecar.until_state("drained")
+    assert status["reason"] == f"drained by the file {chain.folder}/drain; remove it to let it in again"
+    assert status["drained"]
     said = chain.sidecar.command("undrain")
-    assert said == f"one: drained ({one['reason']})\n"
+    assert said == f"one: drained ({status['reason']})\n"
     assert chain.server.poll() is None
     (chain.folder / "drain").unlink()
     assert chain.until_in() == identifier
@@ -151,16 +151,16 @@ def test_a_reload_that_changes_checks_and_load_leaves_it_in_its_pool(chain: Oper
     slow = 'source = "exec"\ncommand = ["/bin/sh", "-c", "sleep 0.5; echo 0.74995"]'
     chain.reload(text.replace('source = "none"', slow))
     chain.sidecar.until_status(
-        lambda one: one["check"][1]["type"] == "exec" and one["check"][1]["last_s"] is not None
+        lambda status: status["check"][1]["type"] == "exec" and status["check"][1]["last_s"] is not None
     )
-    chain.until_changed(before, lambda changes: sum("load=0.7499" in str(one) for one in changes) >= 3)
+    chain.until_changed(before, lambda changes: sum("load=0.7499" in str(change) for change in changes) >= 3)
     again = len(chain.watch.changes())
     chain.reload(text.replace('source = "none"', slow.replace("0.74995", "0.25")))
-    chain.until_changed(again, lambda changes: sum("load=0.25" in str(one) for one in changes) >= 3)
+    chain.until_changed(again, lambda changes: sum("load=0.25" in str(change) for change in changes) >= 3)
     assert not without(chain.changes_since(before), identifier)
     assert chain.sidecar.until_state("in")["check"][1]["last"] == f"cat succeeded: {chain.server.pid}"
     chain.reload(text)  # source "none" means 0
-    chain.until_changed(again, lambda changes: sum("load=0.0)" in str(one) for one in changes) >= 3)
+    chain.until_changed(again, lambda changes: sum("load=0.0)" in str(change) for change in changes) >= 3)
 
 
 def test_a_reload_with_errors_changes_nothing_and_says_so(chain: Operated) -> None:
@@ -189,17 +189,19 @@ def test_a_reload_adds_changes_and_removes_servers(chain: Operated) -> None:
     servers = [chain.start_tcp(port) for port in (5070, 5080)]
     try:
         chain.reload(chain.toml + second)
-        two = chain.sidecar.until_status(lambda one: one["state"] == "in", "two")["identifier"]
+        two = chain.sidecar.until_status(lambda status: status["state"] == "in", "two")["identifier"]
         view = chain.watch.until(
             lambda view: all(len(view[each] or {}) == 2 for each in chain.registrars.addresses)
         )
         assert set(view[chain.registrars.addresses[0]] or {}) == {identifier, two}
         chain.reload(chain.toml + second.replace("port = 5070", "port = 5080"))
-        changed = chain.sidecar.until_status(lambda one: one["state"] == "in" and one["port"] == 5080, "two")
+        changed = chain.sidecar.until_status(
+            lambda status: status["state"] == "in" and status["port"] == 5080, "two"
+        )
         assert changed["identifier"] == two
         chain.reload(chain.toml)
         chain.until_in()
-        assert [one["name"] for one in chain.sidecar.status()["as"]] == ["one"]
+        assert [status["name"] for status in chain.sidecar.status()["as"]] == ["one"]
         assert not without(chain.changes_since(before), identifier)
     finally:
         for server in servers:
@@ -216,10 +218,10 @@ def test_every_policy_is_taken_by_the_registrars(chain: Operated) -> None:
         text += '[[as.check]]\ntype = "tcp-hold"\n'
     chain.reload(text)
     for name in POLICY_KINDS:
-        one = chain.sidecar.until_status(
-            lambda one: one["state"] == "in" and len(one["listed_by"]) == 3, name
+        status = chain.sidecar.until_status(
+            lambda now: now["state"] == "in" and len(now["listed_by"]) == 3, name
         )
-        assert (one["policy"], one["rejected_count"]) == (name, 0)
+        assert (status["policy"], status["rejected_count"]) == (name, 0)
 
 
 def test_a_server_that_flaps_is_held_back_and_the_reason_shown(chain: Operated) -> None:
@@ -229,17 +231,17 @@ def test_a_server_that_flaps_is_held_back_and_the_reason_shown(chain: Operated) 
     well.touch()
     chain.reload(re.sub(r'type = "process"\npid_file = .*\n', command, text))
     for _ in range(2):
-        chain.sidecar.until_status(lambda one: one["check"][1]["state"] == "up")
+        chain.sidecar.until_status(lambda status: status["check"][1]["state"] == "up")
         well.unlink()
         chain.sidecar.until_state("down")
         well.touch()
     held = r"fell 2 times within 60 s: must stay well for 600 s, \d+ min \d+ s to go"
     assert re.fullmatch(held, chain.sidecar.until_state("held")["reason"])
     chain.reload(re.sub(r'type = "process"\npid_file = .*\n', command.replace("100", "150"), text))
-    one = chain.sidecar.status()["as"][0]
-    assert (one["state"], one["fall_count"]) == ("held", 2)
+    status = chain.sidecar.status()["as"][0]
+    assert (status["state"], status["fall_count"]) == ("held", 2)
     assert chain.metrics()[f"ppe_agent_as_falls_total as=one handle={HANDLE}"] == 2
-    assert re.fullmatch(held, one["reason"])
+    assert re.fullmatch(held, status["reason"])
 
 
 def test_a_reload_moves_it_off_a_registrar_without_a_gap(chain: Operated) -> None:
@@ -248,8 +250,8 @@ def test_a_reload_moves_it_off_a_registrar_without_a_gap(chain: Operated) -> Non
     home = chain.sidecar.until_state("in")["registrar"]
     others = [each for each in chain.registrars.addresses if each != home]
     chain.reload(chain.toml.replace(json.dumps(chain.registrars.addresses), json.dumps(others)))
-    chain.sidecar.until_status(lambda one: one["state"] == "in" and one["registrar"] in others)
-    assert [one["address"] for one in chain.sidecar.status()["registrars"]] == others
+    chain.sidecar.until_status(lambda status: status["state"] == "in" and status["registrar"] in others)
+    assert [registrar["address"] for registrar in chain.sidecar.status()["registrars"]] == others
     time.sleep(2)  # the old association is closed after 1 s
     assert not without(chain.changes_since(before), identifier)
 
@@ -334,25 +336,25 @@ def test_a_copied_state_directory_is_found_out(chain: Operated) -> None:
         )
         listed = set(view[chain.registrars.addresses[0]] or {})
         sidecars = (chain.sidecar, other)
-        both = [one.until_status(lambda one: one["identifier"] in listed) for one in sidecars]
-        assert {one["identifier"] for one in both} == listed
-        assert sum(one["collision_count"] for one in both) >= 1
+        both = [sidecar.until_status(lambda status: status["identifier"] in listed) for sidecar in sidecars]
+        assert {status["identifier"] for status in both} == listed
+        assert sum(status["collision_count"] for status in both) >= 1
         kept = json.loads((other.state / "one.json").read_text())
         assert f"{kept['identifier']:08x}" in listed
-        logs = [one.log.read_text() for one in sidecars]
+        logs = [sidecar.log.read_text() for sidecar in sidecars]
         assert any('"event": "identifier_collision"' in log and "taken_instead" in log for log in logs)
 
 
 def test_a_server_of_another_transport_is_refused_with_what_to_do(chain: Operated) -> None:
     identifier = chain.until_in()
     with second_sidecar(chain, chain.toml.replace('"tcp"\nport', '"udp"\nport'), 5071) as other:
-        one = other.until_status(lambda one: "other members have transport" in one["reason"])
+        refused = other.until_status(lambda status: "other members have transport" in status["reason"])
         assert re.fullmatch(
             r"registrar \S+ refuses it: .*next attempt in \d+ s. The pool's other members have transport "
             r'"tcp", this one "udp": take a handle of its own for each transport',
-            one["reason"],
+            refused["reason"],
         )
-        assert one["rejected_count"] >= 1
+        assert refused["rejected_count"] >= 1
     assert chain.until_in() == identifier
 
 
@@ -370,11 +372,11 @@ def test_a_pool_of_rsplibs_own_servers_is_refused_in_words(chain: Operated) -> N
         )
         second = second.replace(HANDLE, "rsplib").replace('"tcp-hold"', '"tcp-hold"\nport = 5060')
         chain.reload(chain.toml + second.replace("port = 5060\ndrain", "port = 5070\ndrain", 1))
-        one = chain.sidecar.until_status(lambda one: "refuses it" in one["reason"], "two")
+        refused = chain.sidecar.until_status(lambda status: "refuses it" in status["reason"], "two")
         assert re.fullmatch(
             r"registrar \S+ refuses it: the control-channel flag differs .*; next attempt in \d+ s. "
             r"The pool's other members speak ASAP .*, which a sidecar can't: take another handle",
-            one["reason"],
+            refused["reason"],
         )
     finally:
         kill(server)

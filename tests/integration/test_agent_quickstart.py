@@ -84,20 +84,20 @@ def test_the_pages_configuration_keeps_a_kamailio_in_its_pool(chain: Chain) -> N
     server = start_kamailio(chain.namespace, chain.folder, ADDRESS)
     agent = chain.sidecar.start()
     chain.until_in()
-    one = chain.sidecar.until_status(lambda one: one["state"] == "in" and one["load_problem"] is None)
-    assert one["load"] == 0
+    status = chain.sidecar.until_status(lambda now: now["state"] == "in" and now["load_problem"] is None)
+    assert status["load"] == 0
     time.sleep(1)  # it gathers its memory
     shares: list[float] = []
     while not shares or shares[-1] > MOST_OF_A_CORE:
         assert len(shares) < 6, f"it takes {shares} of a core"
         shares.append(share_of_a_core(agent.pid, 1.5))
-    assert [check["last"] for check in one["check"]] == [
+    assert [check["last"] for check in status["check"]] == [
         "connection held",
         "OPTIONS answered 483 Too Many Hops",
     ]
     with calls(chain):
-        chain.sidecar.until_status(lambda one: one["load"] > 0.2)
-    chain.sidecar.until_status(lambda one: one["load"] < 0.1)
+        chain.sidecar.until_status(lambda now: now["load"] > 0.2)
+    chain.sidecar.until_status(lambda now: now["load"] < 0.1)
     os.killpg(server.pid, signal.SIGSTOP)
     chain.until_out()
     os.killpg(server.pid, signal.SIGCONT)

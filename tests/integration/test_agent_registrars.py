@@ -36,7 +36,9 @@ def test_a_server_moves_when_its_registrar_is_killed_and_is_never_missed(in_pool
         killed.append(home)
         killed_s = time.time()
         chain.registrars.kill(chain.registrars.number_at(home))
-        chain.sidecar.until_status(lambda one: one["state"] == "in" and one["registrar"] not in (None, home))
+        chain.sidecar.until_status(
+            lambda status: status["state"] == "in" and status["registrar"] not in (None, home)
+        )
         took_s = chain.sidecar.logged_after(killed_s, "registered")
         assert took_s < 5
         return took_s
@@ -117,11 +119,11 @@ def test_the_sidecar_says_why_a_registrar_refuses_it(in_pool: InPool, tmp_path: 
     chain, _, _ = in_pool
     identifier = chain.until_in()
     other = Sidecar(chain.namespace, tmp_path, chain.registrars.addresses, "other")
-    one = server_text("one", HANDLE, "tcp", 5070, "tcp-hold").split("[as.load]")[0]
-    other.configure(one.replace("\nport = 5070", '\nport = 5070\npolicy = "round-robin"'))
+    text = server_text("one", HANDLE, "tcp", 5070, "tcp-hold").split("[as.load]")[0]
+    other.configure(text.replace("\nport = 5070", '\nport = 5070\npolicy = "round-robin"'))
     chain.start_tcp(5070)
     other.start()
-    other.until_status(lambda one: re.fullmatch(REFUSAL, one["reason"]) is not None)
+    other.until_status(lambda status: re.fullmatch(REFUSAL, status["reason"]) is not None)
     assert chain.until_in() == identifier
 
 

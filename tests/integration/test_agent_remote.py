@@ -69,7 +69,7 @@ def test_a_remote_server_comes_and_goes_at_its_own_address(chain: FarChain) -> N
     server = chain.start_far()
     # A registrar has it at the sidecar's address: no member before the zone names the sidecar's host.
     out = chain.backend.pool
-    until(lambda: [one["address"] for one in out()["out"]] == [ADDRESS], told=chain.backend.log)
+    until(lambda: [member["address"] for member in out()["out"]] == [ADDRESS], told=chain.backend.log)
     assert chain.targets() == "NOERROR"
     chain.serve(FAR_POOL + AGENTS)
     until(lambda: chain.targets() == {identifier}, told=chain.backend.log)

@@ -67,7 +67,7 @@ class Believed(Chain):
 
     def listed(self, handle: str = HANDLE, admin: Path | None = None) -> set[int]:
         """The identifiers of the members, by the status."""
-        return {int(one["identifier"], 16) for one in self.of(handle, admin)["members"]}
+        return {int(member["identifier"], 16) for member in self.of(handle, admin)["members"]}
 
     def shown(self, name: str) -> set[int]:
         """The identifiers in DNS."""
@@ -88,7 +88,7 @@ class Believed(Chain):
             pool = self.of()
             if "handles" not in pool:  # no status this time
                 return False
-            missing = always - {int(one["identifier"], 16) for one in pool["members"]}
+            missing = always - {int(member["identifier"], 16) for member in pool["members"]}
             assert not missing, f"{missing} out: {pool}\n{self.backend.log.read_text()[-3000:]}"
             return condition()
 
@@ -121,8 +121,8 @@ def chain(believed: Believed) -> Iterator[Believed]:
     """The chain, all registrars settled; whoever joins is gone afterwards."""
     until(believed.backend.is_known, told=believed.backend.log)
     yield believed
-    for one in believed.joined:
-        one.kill()
+    for members in believed.joined:
+        members.kill()
     handles = (HANDLE, "many", "one", *EMPTY)
     until(lambda: not any(believed.listed(handle) for handle in handles), told=believed.backend.log)
 
@@ -151,7 +151,7 @@ def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members)
     chain.until_never_without(lambda: chain.listed() == TEN, TEN - {1, 2, 3})
     assert took_s < 5
     until(lambda: len(watch.since(gone_s)) > 10)
-    assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
+    assert not [answer for answer in watch.since(began_s) if answer.problem], "an empty answer"
 
 
 def test_no_answer_is_empty_while_three_of_ten_return_after_all_registrars_restarted(
@@ -171,15 +171,15 @@ def test_no_answer_is_empty_while_three_of_ten_return_after_all_registrars_resta
     )
     chain.registrars.start(3)
     chain.until_never_without(chain.backend.is_known, TEN)
-    chain.until_never_without(lambda: not any(one["stale"] for one in chain.of()["members"]), TEN)
-    assert not [one for one in watch.since(began_s) if one.problem], "an empty answer"
+    chain.until_never_without(lambda: not any(member["stale"] for member in chain.of()["members"]), TEN)
+    assert not [answer for answer in watch.since(began_s) if answer.problem], "an empty answer"
 
 
 def status(chain: Believed) -> dict[str, Any]:
     return chain.backend.status() or {"registrars": [], "problems": []}
 
 
-def test_a_pool_of_two_loses_one(chain: Believed) -> None:
+def test_a_pool_of_two_loses_a_member(chain: Believed) -> None:
     """One is no crowd, although it is half of the pool."""
     stays, dies = chain.members_of("stays"), chain.members_of("dies")
     stays.add(21, "nodata", 5021)
@@ -188,7 +188,7 @@ def test_a_pool_of_two_loses_one(chain: Believed) -> None:
     dies.kill()
     seen = []
     until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.backend.log)  # type: ignore[func-returns-value]
-    assert all(one in ({21, 22}, {21}) for one in seen), seen
+    assert all(targets in ({21, 22}, {21}) for targets in seen), seen
     stays.kill()
     until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.backend.log)
 
@@ -260,7 +260,10 @@ def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
             forged, port = 0x660 + 16 * index + number, 6600 + 10 * index + number
             forger.add(forged, sentinel_handle(number), port, like_sentinel=True)
     log = chain.backend.log
-    until(lambda: all(STRANGER in (one["why"] or "") for one in status(chain)["registrars"]), told=log)
+    until(
+        lambda: all(STRANGER in (registrar["why"] or "") for registrar in status(chain)["registrars"]),
+        told=log,
+    )
     until(lambda: chain.targets() == {51, 52}, told=log)
     until(lambda: chain.backend.remembers({51, 52}), told=log)
     end(chain.backend.process, SIGKILL)
@@ -273,7 +276,7 @@ def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
     answers = [chain.targets() for _ in range(20)]
     # A thread of PowerDNS that has asked nothing since then finds the killed backend once.
     assert {51} in answers
-    assert all(one in ({51}, "SERVFAIL") for one in answers)
+    assert all(answer in ({51}, "SERVFAIL") for answer in answers)
 
 
 def test_the_last_known_good_file_survives_a_crash_and_is_refused_when_damaged(chain: Believed) -> None:

@@ -46,10 +46,10 @@ def test_a_killed_backend_is_soon_back_and_its_cached_answers_go_on(chain: Chain
     time.sleep(SOON_S + TIMEOUT_S)  # so that an unanswered question is told as such
     cached = watch.since(killed_at_s, started_at_s)
     assert len(cached) > 20
-    assert {one.ports for one in cached} == {frozenset(ALL)}, "cached answers go on"
+    assert {answer.ports for answer in cached} == {frozenset(ALL)}, "cached answers go on"
     wrong = watch.wrong(ALL, killed_at_s)
-    assert {one.problem for one in wrong} <= {"SERVFAIL"}, "an empty or incomplete answer"
-    assert not [one for one in wrong if one.asked_at_s > answers_at_s + SOON_S]
+    assert {answer.problem for answer in wrong} <= {"SERVFAIL"}, "an empty or incomplete answer"
+    assert not [answer for answer in wrong if answer.asked_at_s > answers_at_s + SOON_S]
     assert watch.since(answers_at_s + SOON_S)
 
 
@@ -76,7 +76,7 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
     dropped_at_s = time.monotonic()
     time.sleep(3)
     assert not watch.wrong(ALL - {5061}, dropped_at_s), "who answers the probes stays"
-    assert {one.ports for one in watch.since(died_at_s)} <= {frozenset(ALL), frozenset(ALL - {5061})}
+    assert {answer.ports for answer in watch.since(died_at_s)} <= {frozenset(ALL), frozenset(ALL - {5061})}
     reasons = {out["port"]: out["reason"] for pool in pools(chain) for out in pool["out"]}
     assert set(reasons) == {5061, 5071}, reasons
 
@@ -86,7 +86,7 @@ def test_without_registrars_answers_go_on_and_the_dead_are_still_dropped(chain: 
 
 def remembered(chain: Chain) -> list[int]:
     """The members that the last-known-good file names."""
-    members = {int(one["identifier"], 16) for one in chain.backend.pool()["members"]}
+    members = {int(member["identifier"], 16) for member in chain.backend.pool()["members"]}
     return sorted(members) if chain.backend.remembers(members) else []
 
 

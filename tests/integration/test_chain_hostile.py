@@ -63,7 +63,7 @@ class Attacked:
         until_s = time.monotonic() - 0.1
         until(lambda: self.watch.since(began_at_s, until_s))
         wrong = self.watch.wrong(ALL, began_at_s, until_s)
-        if strangers := [one for one in wrong if not one.ports <= ALL]:
+        if strangers := [answer for answer in wrong if not answer.ports <= ALL]:
             raise BrokenError(f"in the DNS: {strangers}")
         assert not wrong
         until(lambda: "status: NXDOMAIN" in self.chain.pdns.dig(f"x{time.monotonic_ns()}.{ZONE}", "A"))
@@ -208,9 +208,9 @@ def test_garbage_at_the_control_sockets_harms_nobody(attacked: Attacked, service
 def follower_ports(chain: Chain) -> set[str]:
     """The ports at which the backend waits for pushes of the registrars."""
     shown = json.loads(chain.namespace.run(str(SCTPD), "--status", "--json").stdout)["sockets"]
-    listening = [one for one in shown if one["state"] == "listening"]
+    listening = [socket for socket in shown if socket["state"] == "listening"]
     backends = [pid for pid, command in chain.processes().items() if "rspdns.cli serve" in command]
-    return {str(one["port"]) for one in listening if one["process"] in backends}
+    return {str(socket["port"]) for socket in listening if socket["process"] in backends}
 
 
 def test_sctp_messages_of_strangers_and_of_a_hostile_registrar_harm_nobody(attacked: Attacked) -> None:
@@ -237,7 +237,9 @@ def test_sctp_messages_of_strangers_and_of_a_hostile_registrar_harm_nobody(attac
     until(chain.backend.is_known, told=chain.backend.log)
     status = chain.backend.status() or {}
     assert status["registrars"][3]["standing"] != "settled"
-    until(lambda: {one["port"] for one in chain.backend.pool()["members"]} == ALL, told=chain.backend.log)
+    until(
+        lambda: {member["port"] for member in chain.backend.pool()["members"]} == ALL, told=chain.backend.log
+    )
 
 
 def test_packets_that_are_no_sctp(attacked: Attacked) -> None:

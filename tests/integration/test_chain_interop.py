@@ -202,7 +202,7 @@ def test_rsplibs_pool_user_finds_our_elements(chain: Chain, registrar: int) -> N
 def expectations(chain: Chain) -> dict[tuple[str, str], tuple[str, list[str], list[str]]]:
     """For each name and type: the status, the answer's records and the authority section's."""
     ours = identifiers(chain)
-    one = f"{ours[5060]}.u.as.{ZONE}"
+    target = f"{ours[5060]}.u.as.{ZONE}"
     naptr = [
         f'NAPTR 10 10 "s" "SIP+D2S" "" {SCTP_OWNER}.',
         f'NAPTR 10 10 "s" "SIP+D2U" "" {OWNER}.',
@@ -212,11 +212,11 @@ def expectations(chain: Chain) -> dict[tuple[str, str], tuple[str, list[str], li
         (OWNER, "SRV"): ("NOERROR", srv, []),
         (NAME, "NAPTR"): ("NOERROR", naptr, []),
         (NAME, "A"): ("NOERROR", [f"A {ADDRESS}"], []),
-        (one, "A"): ("NOERROR", [f"A {ADDRESS}"], []),
+        (target, "A"): ("NOERROR", [f"A {ADDRESS}"], []),
         (ZONE, "SOA"): ("NOERROR", [SOA], []),
         (ZONE, "NS"): ("NOERROR", [f"NS ns1.{ZONE}."], []),
         (NAME, "AAAA"): ("NOERROR", [], [SOA]),
-        (one, "AAAA"): ("NOERROR", [], [SOA]),
+        (target, "AAAA"): ("NOERROR", [], [SOA]),
         (f"_udp.as.{ZONE}", "SRV"): ("NOERROR", [], [SOA]),
         (f"nobody.{ZONE}", "SRV"): ("NXDOMAIN", [], [SOA]),
         (f"00000000.u.as.{ZONE}", "A"): ("NXDOMAIN", [], [SOA]),

@@ -234,18 +234,21 @@ def odd_questions() -> tuple[dict[str, bytes], dict[str, bytes]]:
         "an unknown EDNS flag": with_opt(OPT[:8] + b"\1" + OPT[9:]),
         "an extended code": with_opt(OPT[:5] + b"\1" + OPT[6:]),
         **{
-            f"EDNS option {one}": with_opt(OPT[:-2] + b"\0\4" + one.to_bytes(2) + b"\0\0")
-            for one in (3, 11, 13, 999)
+            f"EDNS option {option}": with_opt(OPT[:-2] + b"\0\4" + option.to_bytes(2) + b"\0\0")
+            for option in (3, 11, 13, 999)
         },
         "an EDNS option cut off": with_opt(OPT[:-2] + b"\0\3\0\3\0"),
-        **{f"opcode {one}": message(flags=one << 11) for one in (1, 2, 4, 5, 6, 15)},
+        **{f"opcode {opcode}": message(flags=opcode << 11) for opcode in (1, 2, 4, 5, 6, 15)},
         **{
             name: message(flags=flag)
             for name, flag in (("QR", 0x8000), ("AA", 0x400), ("TC", 0x200), ("RA", 0x80), ("Z", 0x40))
         },
         "a code": message(flags=2),
-        **{f"class {one}": of_type(1, one) for one in (0, 3, 4, 254, 255)},
-        **{f"type {one}": of_type(one) for one in (0, 2, 5, 6, 16, 39, 41, 65, 249, 251, 252, 255, 65535)},
+        **{f"class {number}": of_type(1, number) for number in (0, 3, 4, 254, 255)},
+        **{
+            f"type {number}": of_type(number)
+            for number in (0, 2, 5, 6, 16, 39, 41, 65, 249, 251, 252, 255, 65535)
+        },
         "a pointer": message(b"\xc0\x0c\0\1\0\1"),
         "a label and a pointer": message(b"\2as\xc0\x0c\0\1\0\1"),
         "a label of 64 bytes": message(b"\x40" + b"a" * 64 + asked),
@@ -262,7 +265,9 @@ def odd_questions() -> tuple[dict[str, bytes], dict[str, bytes]]:
 def test_odd_questions_are_answered_alike_by_kernel_and_powerdns(stage: FastStage) -> None:
     def by_kernel(questions: Mapping[str, bytes]) -> int:
         """How many the kernel answered."""
-        (stage.folder / "odd").write_text(json.dumps({name: one.hex() for name, one in questions.items()}))
+        (stage.folder / "odd").write_text(
+            json.dumps({name: question.hex() for name, question in questions.items()})
+        )
         before = stage.decisions()["answered"]
         assert stage.ask(ODD, FAST, SLOW, str(stage.folder / "odd")) == {}
         return stage.decisions()["answered"] - before
@@ -288,7 +293,7 @@ def test_question_that_the_kernel_must_not_answer_reaches_powerdns_untouched(sta
 def test_status_counts_by_name(stage: FastStage) -> None:
     def counts() -> tuple[int, int]:
         name = f"00000002.s.as.{ZONE}"
-        (found,) = [one for one in stage.status()["asked"] if (one["name"], one["type"]) == (name, "A")]
+        (found,) = [row for row in stage.status()["asked"] if (row["name"], row["type"]) == (name, "A")]
         return found["answered"], found["passed"]
 
     answered, passed = counts()
@@ -300,7 +305,7 @@ def test_status_counts_by_name(stage: FastStage) -> None:
 
 def test_signed_zone_is_left_to_powerdns(stage: FastStage) -> None:
     stage.pdns.util("secure-zone", OTHER)
-    until(lambda: not any(one["name"].endswith(OTHER) for one in stage.status()["asked"]))
+    until(lambda: not any(row["name"].endswith(OTHER) for row in stage.status()["asked"]))
     said = stage.client.run("dig", f"@{FAST}", "+dnssec", "+tries=1", f"voice.{OTHER}", "A").stdout
     assert "RRSIG" in said
 
@@ -327,7 +332,7 @@ def test_trace_tells_what_became_of_each_question(stage: FastStage) -> None:
             ):
                 stage.client.run(*ask, *words)
             text = log.read_text()
-            return all(one in text for one in expected)
+            return all(line in text for line in expected)
 
         until(is_told, told=log)
     finally:
@@ -344,9 +349,9 @@ def test_status_view_and_metrics_tell_what_the_kernel_did(stage: FastStage) -> N
     found = fastpath(stage.link)
     assert found is not None
     assert (found.problem, found.mode) == (None, "tc")
-    assert [(one.name, one.attached) for one in found.interfaces] == [("server", True)]
+    assert [(interface.name, interface.attached) for interface in found.interfaces] == [("server", True)]
     assert found.decisions.keys() == stage.decisions().keys()
-    (of_name,) = [one for one in found.asked if (one.name, one.type) == (name, "A")]
+    (of_name,) = [row for row in found.asked if (row.name, row.type) == (name, "A")]
     text = exposed(fast=found)
     for line in (
         "rspdns_fastpath_up 1.0",

@@ -63,7 +63,7 @@ def test_change_is_seen_at_once_and_what_left_is_not_answered(stage: FastStage) 
     stage.backend.publish(ONE)
     until(lambda: addresses(stage) == {"10.0.0.1"})
     assert answered(stage) == 1
-    names = {one["name"] for one in stage.status()["asked"]}
+    names = {row["name"] for row in stage.status()["asked"]}
     assert names == {OWNER, HOST, f"00000001.u.{HOST}"}
     stage.backend.publish(views(view()))
     until(lambda: not addresses(stage))
@@ -132,7 +132,8 @@ def test_two_names_and_the_addresses_beside_them_are_of_one_moment_that_never_go
     def at(moment: int) -> Mapping[str, PoolView]:
         def members(protocol: Protocol) -> list[Member]:
             return [
-                member(one, f"10.0.{moment}.{one}", port=5000 + moment, protocol=protocol) for one in (1, 2)
+                member(identifier, f"10.0.{moment}.{identifier}", port=5000 + moment, protocol=protocol)
+                for identifier in (1, 2)
             ]
 
         return views(view(*members(Protocol.UDP)), view(*members(Protocol.TCP), handle="sip-tcp"))
@@ -151,7 +152,7 @@ def test_two_names_and_the_addresses_beside_them_are_of_one_moment_that_never_go
                 time.sleep(0.01)
             seen, wrong = asking.result()
         after = stage.decisions()
-        return sum(after[one] - before[one] for one in ("no_lease", "unknown_name")), seen, wrong
+        return sum(after[reason] - before[reason] for reason in ("no_lease", "unknown_name")), seen, wrong
 
     with fast_stage([zone(UDP + TCP)], at(0), tmp_path_factory.mktemp("fast")) as stage:
         for _ in range(4):
@@ -215,9 +216,9 @@ def test_change_while_the_daemon_is_frozen_is_seen_before_the_lease_would_end(st
             assert addresses(stage) == wanted
             assert answered(stage) == 1
 
-    one, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
+    first, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
     # The best of some, since the machine may stand still for as long as a lease lasts.
-    assert min(change_s(ONE, one), change_s(TWO, two), change_s(ONE, one)) < LEASE_S / 2
+    assert min(change_s(ONE, first), change_s(TWO, two), change_s(ONE, first)) < LEASE_S / 2
 
 
 def test_detach_leaves_nothing_behind(stage: FastStage) -> None:
@@ -377,10 +378,10 @@ def test_names_without_room_are_left_to_powerdns_and_changes_stay_right(
     tmp_path_factory: pytest.TempPathFactory, room: tuple[str, str]
 ) -> None:
     """There are five slots; they are used again and again."""
-    one, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
+    first, two = {"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}
     with fast_stage([zone()], TWO, tmp_path_factory.mktemp("fast"), *room) as stage:
         for turn in range(12):
-            pools, wanted = ((ONE, one), (TWO, two))[turn % 2]
+            pools, wanted = ((ONE, first), (TWO, two))[turn % 2]
             stage.backend.publish(pools)
             until(lambda wanted=wanted: addresses(stage) == wanted)  # type: ignore[misc]
         told = stage.status()
@@ -418,8 +419,8 @@ def test_what_became_of_a_question_is_told_when_it_is_final(
             return " A answered" in log.read_text()
 
         def asked() -> tuple[int, int, int]:
-            (one,) = (one for one in stage.status()["asked"] if one["type"] == "SRV")
-            return one["answered"], one["passed"], one["failed"]
+            (counts,) = (row for row in stage.status()["asked"] if row["type"] == "SRV")
+            return counts["answered"], counts["passed"], counts["failed"]
 
         def how_it_ended() -> str:
             """The decision on a question; counters, in total and by name, and trace agree."""
@@ -433,7 +434,9 @@ def test_what_became_of_a_question_is_told_when_it_is_final(
             }
             assert count == 1
             kinds = [became == "answered", became not in ("answered", "not_grown"), became == "not_grown"]
-            assert asked_after == tuple(before + one for before, one in zip(asked_before, kinds, strict=True))
+            assert asked_after == tuple(
+                before + more for before, more in zip(asked_before, kinds, strict=True)
+            )
             until(lambda: len(srv_told()) > len(told_before), told=log)
             assert srv_told() == [*told_before, [OWNER, "SRV", became]]
             return became

@@ -146,11 +146,13 @@ def messages(draw: random.Random) -> Iterator[bytes]:
         question(HOST, 35, OPT, 1),
         question(f"00000001.u.{HOST}", 28, OPT, 1),
     ]
-    for one in good:
-        yield from (one[:size] for size in range(len(one)))
-        for at in range(len(one)):
-            yield from (one[:at] + bytes([value]) + one[at + 1 :] for value in (0, 1, 0x3F, 0x40, 0xC0, 0xFF))
-        yield from (one + bytes(draw.randrange(256) for _ in range(size)) for size in range(1, 30))
+    for message in good:
+        yield from (message[:size] for size in range(len(message)))
+        for at in range(len(message)):
+            yield from (
+                message[:at] + bytes([value]) + message[at + 1 :] for value in (0, 1, 0x3F, 0x40, 0xC0, 0xFF)
+            )
+        yield from (message + bytes(draw.randrange(256) for _ in range(size)) for size in range(1, 30))
     head = good[0][:12]
     for pointer in (b"\xc0\x0c", b"\xc0\x0d", b"\xc0\xff", b"\xff\xff", b"\x01a\xc0\x0c", b"\xc0"):
         yield head + pointer + b"\0\x21\0\1"
@@ -220,8 +222,8 @@ def answered_of(program: LoadedProgram, corpus: Iterable[tuple[bytes, bytes]]) -
 def test_broken_questions_are_answered_as_powerdns_answers_them_or_not_at_all(
     stage: FastStage, program: LoadedProgram
 ) -> None:
-    corpus = [one for one in dict.fromkeys(messages(random.Random(3))) if len(one) < 1400]
-    answered = answered_of(program, ((one, frame(one)) for one in corpus))
+    corpus = [message for message in dict.fromkeys(messages(random.Random(3))) if len(message) < 1400]
+    answered = answered_of(program, ((message, frame(message)) for message in corpus))
     assert len(corpus) > 1500
     assert 50 < len(answered) < len(corpus) / 2
     assert_answered_as_by_powerdns(stage, answered)
@@ -242,7 +244,7 @@ def mutated(draw: random.Random) -> bytes:
     """A whole question, with one to three bytes changed; now and then in its case alone."""
     message = bytearray(draw.choice(WHOLE))
     if draw.random() < 0.2:
-        return bytes(one ^ 0x20 if chr(one).isalpha() and draw.random() < 0.5 else one for one in message)
+        return bytes(byte ^ 0x20 if chr(byte).isalpha() and draw.random() < 0.5 else byte for byte in message)
     for _ in range(draw.choice((1, 1, 2, 3))):
         at = draw.randrange(len(message) + 1)
         match draw.randrange(8):
@@ -276,7 +278,7 @@ def test_mutated_questions_are_answered_as_powerdns_answers_them_or_not_at_all(
 ) -> None:
     draw = random.Random(seed)
     corpus = list(dict.fromkeys(mutated(draw) for _ in range(MUTATIONS)))
-    answered = answered_of(program, ((one, frame(one, source, target)) for one in corpus))
+    answered = answered_of(program, ((message, frame(message, source, target)) for message in corpus))
     assert MUTATIONS / 30 < len(answered) < MUTATIONS / 2
     assert_answered_as_by_powerdns(stage, answered)
 
@@ -407,17 +409,17 @@ def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
     greeting = hello(1232)
     bodies = (b"", b"\xff" * 40, bytes(600), struct.pack("=HB", 33, 255) + b"\xff" * 300)
     for number in range(150):
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(5)
-            one.connect(str(stage.socket))
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(5)
+            client.connect(str(stage.socket))
             parts = [greeting] if number % 3 == 0 else []
             for _ in range(draw.randrange(1, 6)):
                 body = draw.choice(bodies) if draw.random() < 0.5 else draw.randbytes(draw.randrange(700))
                 size = len(body) + 1 if draw.random() < 0.8 else draw.randrange(1 << 32)
                 parts.append(struct.pack("=IB", size, draw.choice(b"HPCRESTX\0\xff")) + body)
             try:
-                one.sendall(b"".join(parts))
-                one.recv(100)
+                client.sendall(b"".join(parts))
+                client.recv(100)
             except (ConnectionError, TimeoutError):
                 pass
     assert stage.daemons[0].poll() is None, (stage.folder / "fastpath.log").read_text()
@@ -428,16 +430,16 @@ def test_killed_backend_keeps_its_lease_and_one_that_says_nonsense_loses_it(stag
     """PowerDNS's own caches would outlive a backend that is killed, too."""
 
     def lease_after(last_words: bytes) -> int:
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(20)
-            one.connect(str(stage.socket))
-            one.sendall(hello(1232))
-            said, (file,), _, _ = socket.recv_fds(one, 100, 1)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(str(stage.socket))
+            client.sendall(hello(1232))
+            said, (file,), _, _ = socket.recv_fds(client, 100, 1)
             with mmap.mmap(file, mmap.PAGESIZE) as memory, memoryview(memory).cast("Q") as leases:
                 number = struct.unpack("=IBH", said)[2]
                 leases[number] = time.monotonic_ns()
-                one.sendall(last_words)
-                while last_words and one.recv(1000):
+                client.sendall(last_words)
+                while last_words and client.recv(1000):
                     pass
         os.close(file)
         until(lambda: not stage.status()["backend"])
@@ -469,12 +471,12 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
         "a name in upper case": struct.pack("=HB", 1, 5) + b"\3ABC\0" + b"\0",
     }
     for fault, body in wrong.items():
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(20)
-            one.connect(str(stage.socket))
-            one.sendall(greeting + struct.pack("=IB", len(body) + 1, ord("P")) + body)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(str(stage.socket))
+            client.sendall(greeting + struct.pack("=IB", len(body) + 1, ord("P")) + body)
             said = b""
-            while part := one.recv(1000):
+            while part := client.recv(1000):
                 said += part
             assert b"these are no answers to a name" in said, fault
     wrong_limits = {
@@ -485,15 +487,15 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
         "a zone that does not end": struct.pack("=IBBB", 8, ord("Z"), 3, 5) + b"\4net\0",
     }
     for fault, body in wrong_limits.items():
-        with socket.socket(socket.AF_UNIX) as one:
-            one.settimeout(20)
-            one.connect(str(stage.socket))
-            one.sendall(greeting + body)
-            said = b"".join(iter(lambda one=one: one.recv(1000), b""))  # type: ignore[misc]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(str(stage.socket))
+            client.sendall(greeting + body)
+            said = b"".join(iter(lambda client=client: client.recv(1000), b""))  # type: ignore[misc]
             assert b"this is no" in said, fault
-    with socket.socket(socket.AF_UNIX) as one:  # a message of an earlier version
-        one.connect(str(stage.socket))
-        one.sendall(greeting + struct.pack("=IBQ", 9, ord("R"), time.monotonic_ns()))
-        assert b"unknown message" in b"".join(iter(lambda: one.recv(1000), b""))
+    with socket.socket(socket.AF_UNIX) as client:  # a message of an earlier version
+        client.connect(str(stage.socket))
+        client.sendall(greeting + struct.pack("=IBQ", 9, ord("R"), time.monotonic_ns()))
+        assert b"unknown message" in b"".join(iter(lambda: client.recv(1000), b""))
     assert stage.daemons[0].poll() is None, (stage.folder / "fastpath.log").read_text()
     stage.wait_until_ready()

@@ -139,7 +139,7 @@ def test_deep_question_is_limited_however_it_is_dressed(program: LoadedProgram, 
             assert said[-4:-2] == b"\x80\0"
 
 
-def test_other_names_are_not_touched_by_the_limit_of_deep_ones(program: LoadedProgram) -> None:
+def test_other_names_are_not_touched_by_the_limit_of_deep_names(program: LoadedProgram) -> None:
     """From one prefix that has long asked too much."""
     source = elsewhere()
     found, _, _ = became_of(program, lambda number: frame(question(DEEP, 1), source))

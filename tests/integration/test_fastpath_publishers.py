@@ -100,7 +100,11 @@ class Host:
         command = [str(built()), "run", "--interface", "lo", "--address", ADDRESS, "--socket", str(path)]
         daemon = self.namespace.start(*command, *options, log=self.folder / f"{socket_name}.log")
         until(lambda: path.exists() or daemon.poll() is not None)
-        until(lambda: self.filters() and all(one.attached for one in ask_daemon(str(path)).interfaces))
+        until(
+            lambda: (
+                self.filters() and all(interface.attached for interface in ask_daemon(str(path)).interfaces)
+            )
+        )
         return path, daemon
 
     def has_publisher(self, path: Path) -> bool:
@@ -119,7 +123,7 @@ class Host:
         The lease is renewed before each question, in the name of a dead publisher, too: so the test does not
         depend on how fast this machine is.
         """
-        return [self.answer(one, of) for one in labels]
+        return [self.answer(label, of) for label in labels]
 
     def answer(self, label: str, of: Publisher | None = None) -> str:
         """The same of one; without a publisher no lease is renewed."""
@@ -167,7 +171,7 @@ def test_answers_of_a_killed_publisher_are_given_until_the_next_one_has_told_all
             assert host.answers("both", "old", "new", of=second) == ["10.0.0.2", NOBODY, "10.0.0.2"]
 
 
-def test_new_publisher_that_tells_nothing_does_not_lengthen_the_lease_of_a_killed_one(host: Host) -> None:
+def test_new_publisher_that_tells_nothing_does_not_lengthen_a_killed_publishers_lease(host: Host) -> None:
     path, _ = host.start()
     with closing(Publisher(path)) as first:
         first.publish(old="10.0.0.1")
@@ -188,7 +192,7 @@ def test_new_publisher_that_tells_nothing_does_not_lengthen_the_lease_of_a_kille
             assert host.answer("old", second) == "10.0.0.2"
 
 
-def test_answers_of_a_frozen_publisher_are_gone_with_the_next_one(host: Host) -> None:
+def test_answers_of_a_frozen_publisher_are_gone_with_the_next_publisher(host: Host) -> None:
     """Its connection is open still, and it may wake: its lease is nobody's by then."""
     path, _ = host.start()
     with closing(Publisher(path)) as frozen:
@@ -268,11 +272,11 @@ def test_file_that_is_no_socket_is_left_where_it_is(host: Host) -> None:
 def test_publishers_of_two_daemons_on_one_host_do_not_touch_each_other(host: Host) -> None:
     """Two backends on one host have a daemon each: own tables, own leases, both asked in turn."""
     (path, daemon), (other_path, other_daemon) = host.start("one.sock"), host.start("other.sock")
-    with closing(Publisher(path)) as one, closing(Publisher(other_path)) as other:
-        one.publish(one="10.0.0.1")
+    with closing(Publisher(path)) as first, closing(Publisher(other_path)) as other:
+        first.publish(one="10.0.0.1")
         other.publish(other="10.0.0.2")
-        assert (host.answer("one", one), host.answer("other", other)) == ("10.0.0.1", "10.0.0.2")
-        one.die()
+        assert (host.answer("one", first), host.answer("other", other)) == ("10.0.0.1", "10.0.0.2")
+        first.die()
         until(lambda: host.answer("one") == NOBODY)
         assert host.answer("other", other) == "10.0.0.2"
         with closing(Publisher(path)) as again:

@@ -73,7 +73,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 def names_told(told: list[tuple[str, bytes]]) -> list[str]:
     """The names in a status."""
     status = json.loads(b"".join(body for kind, body in told if kind in "ps"))
-    return [one["name"] for one in status["asked"]]
+    return [row["name"] for row in status["asked"]]
 
 
 @dataclass
@@ -89,10 +89,10 @@ class Crowd:
 
     def another(self) -> socket.socket:
         """One more connection to the daemon."""
-        one = socket.socket(socket.AF_UNIX)
-        one.settimeout(60)
-        one.connect(self.path)
-        return one
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(60)
+        client.connect(self.path)
+        return client
 
 
 @pytest.fixture(scope="module")
@@ -218,10 +218,10 @@ def test_user_of_the_socket_reads_the_status_but_does_not_trace_or_end_the_daemo
         """As another user: its connection keeps that. Credentials are a thread's own for the kernel."""
         os.chdir(Path(crowd.path).parent)
         assert LIBC.syscall(SETRESUID, -1, NOBODY, -1) == 0
-        one = socket.socket(socket.AF_UNIX)
-        one.settimeout(60)
-        one.connect(Path(crowd.path).name)
-        return one
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(60)
+        client.connect(Path(crowd.path).name)
+        return client
 
     before = Path.cwd()
     for message, words in ((TRACE, b"only root"), (DETACH, b"only root"), (STATUS_OF_ASKED, b"")):

@@ -42,5 +42,5 @@ def test_the_follower_does_right_in_each_scenario(scenario: str, stage: tuple[Pa
         request(control, "play", scenario=scenario, timeout_s=scenarios.SCENARIO_TIMEOUT_S + 5)
     finally:
         print(log.read_text().rpartition("\n--- ")[2])
-        for one in sorted(log.parent.glob("registrar-*.log")):
-            print(one.read_text()[-1500:])
+        for path in sorted(log.parent.glob("registrar-*.log")):
+            print(path.read_text()[-1500:])

@@ -42,5 +42,5 @@ def test_a_forged_sentinel_does_not_keep_the_true_one_out(namespace: Namespace, 
     time.sleep(1.5)  # the forgers register again every second
     for log in logs:
         assert not events(log, "sentinel_rejected"), "nothing was in its way"
-    dropped = {(one["reason"], one["host"]) for one in events(logs[0], "gate_dropped")}
+    dropped = {(event["reason"], event["host"]) for event in events(logs[0], "gate_dropped")}
     assert dropped == {("handle-not-allowed", STRANGER)}

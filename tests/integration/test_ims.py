@@ -43,17 +43,17 @@ def test_calls_while_a_server_is_killed_and_other_labs_run(tmp_path: Path) -> No
         story = ""
         while "waiting for the last to end" not in story and (line := ims.stdout.readline()):
             story += line
-        interrupted = [threads.submit(one.complaints) for one in INTERRUPTED]
+        interrupted = [threads.submit(interruption.complaints) for interruption in INTERRUPTED]
         with started(talk) as compare:
             compared = compare.communicate(timeout=400)[0]
         story += ims.communicate(timeout=400)[0]
-        complaints = [one for lab in interrupted for one in lab.result(400)]
+        complaints = [complaint for lab in interrupted for complaint in lab.result(400)]
     assert not complaints, "\n".join(complaints)
     # 1 is for a bound that was broken: how fast this machine is, is not judged here.
     assert ims.returncode in (0, 1), story
     assert loss.returncode in (0, 1), told
     assert compare.returncode == 0, compared
-    results = {one["approach"]: one for one in json.loads(report.read_text())["results"]}
+    results = {result["approach"]: result for result in json.loads(report.read_text())["results"]}
     # The static zone goes on naming the dead: somebody waits for Timer B. With rspdns few do, soon nobody.
     assert results["static"]["max_ms"] > 31_000
     assert results["static"]["to_dead"] > results["rspdns"]["to_dead"]
@@ -70,15 +70,15 @@ def test_calls_while_a_server_is_killed_and_other_labs_run(tmp_path: Path) -> No
 
 def a_voice_came_back(results: Sequence[dict[str, Any]]) -> None:
     """Look at what `compare` found for a server that is handed over, and for one that loses its power."""
-    found = {(one["fault"], one["approach"]): one for one in results}
+    found = {(result["fault"], result["approach"]): result for result in results}
     assert set(found) == {(fault, key) for fault in ("administered", "power-cut") for key in COMPARED}
-    for which, one in found.items():
-        assert one["converged_max_ms"] is not None, which
+    for which, result in found.items():
+        assert result["converged_max_ms"] is not None, which
         # If an address moves, speech is lost; by DNS none, since the server handed over goes on serving.
         if which == ("administered", "rspdns"):
-            assert one["glitch_median_ms"] < 1000
+            assert result["glitch_median_ms"] < 1000
         else:
-            assert 20 <= one["glitch_median_ms"] < 8000, which
+            assert 20 <= result["glitch_median_ms"] < 8000, which
 
 
 def started(arguments: Sequence[str]) -> subprocess.Popen[str]:

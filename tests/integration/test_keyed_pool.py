@@ -93,7 +93,7 @@ def attackable(folder: Path, *, keyed: bool) -> Iterator[Attackable]:
 
 def longest_missing_s(answers: list[Answer], port: int) -> float:
     """The longest time between two answers that name the port."""
-    named = [answers[0].asked_at_s, *(one.asked_at_s for one in answers if port in one.ports)]
+    named = [answers[0].asked_at_s, *(answer.asked_at_s for answer in answers if port in answer.ports)]
     named.append(answers[-1].asked_at_s)
     return max(after - before for before, after in itertools.pairwise(named))
 
@@ -107,7 +107,7 @@ def keyed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attackable]:
 def test_without_keys_a_host_that_takes_identifiers_is_shown(tmp_path: Path) -> None:
     with attackable(tmp_path, keyed=False) as made:
         answers = made.attack()
-        assert any(STRANGER_PORT in one.ports for one in answers)
+        assert any(STRANGER_PORT in answer.ports for answer in answers)
 
 
 def test_a_drain_in_a_keyed_pool_takes_the_server_out_for_good(keyed: Attackable) -> None:
@@ -128,11 +128,11 @@ def test_with_keys_no_answer_names_the_stranger_and_no_live_server_is_missing_fo
     keyed: Attackable,
 ) -> None:
     answers = keyed.attack()
-    if strangers := [one for one in answers if STRANGER_PORT in one.ports]:
+    if strangers := [answer for answer in answers if STRANGER_PORT in answer.ports]:
         raise BrokenError(f"in the DNS: {strangers[:3]}")
     missing_s = {port: round(longest_missing_s(answers, port), 2) for port in SIP_PORTS}
     print(json.dumps(missing_s))
     assert max(missing_s.values()) < MISSING_S
     assert keyed.chain.backend.pool()["refused"]["unproven"] > 0
-    taken_by = {one["taken_by"] for one in keyed.chain.sidecar.status()["as"]}
+    taken_by = {server["taken_by"] for server in keyed.chain.sidecar.status()["as"]}
     assert taken_by == {f"{STRANGER} port {STRANGER_PORT}"}

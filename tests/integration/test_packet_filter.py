@@ -133,7 +133,7 @@ def test_packet_filters_let_through_over_ipv6_only_traffic_between_the_right_hos
         )
         for name, reached in expected.items()
     }
-    found = {name: set(json.loads(one.communicate(timeout=150)[0])) for name, one in asking.items()}
+    found = {name: set(json.loads(program.communicate(timeout=150)[0])) for name, program in asking.items()}
     assert found == expected
 
 

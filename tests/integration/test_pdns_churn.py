@@ -33,7 +33,7 @@ def test_a_change_is_served_at_once(signed: Served) -> None:
         began_s = time.monotonic()
         extra = member(3) if port % 2 else member(4)
         signed.backend.publish(views(view(member(1, port=port), extra), view(handle="sip-tcp")))
-        until(lambda port=port: any(f" {port} " in one for one in signed.pdns.short(OWNER, "SRV")))  # type: ignore[misc]
+        until(lambda port=port: any(f" {port} " in record for record in signed.pdns.short(OWNER, "SRV")))  # type: ignore[misc]
         took_s.append(time.monotonic() - began_s)
     assert median(took_s) < 2, took_s
 
@@ -48,8 +48,8 @@ def churn(signed: Served) -> Iterator[list[int]]:
         while not ended.wait(0.02):
             changes.append(len(changes))
             extra = [
-                member(one, *([f"2001:db8::{one}"] if len(changes) % 3 == 0 else []))
-                for one in range(3, 3 + len(changes) % 4)
+                member(identifier, *([f"2001:db8::{identifier}"] if len(changes) % 3 == 0 else []))
+                for identifier in range(3, 3 + len(changes) % 4)
             ]
             signed.backend.publish(
                 views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
@@ -85,10 +85,12 @@ def nothing_is_wrong(lines: Sequence[str], fewest: int = 20) -> None:
     """Judge answers, in hexadecimal; those that are the same but for their identifier once."""
     different = {line[4:]: line for line in lines}
     answers = [dns.message.from_wire(bytes.fromhex(line)) for line in different.values()]
-    answers = [one for one in answers if one.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
+    answers = [answer for answer in answers if answer.rcode() != dns.rcode.SERVFAIL]  # a busy machine's
     assert len(answers) > fewest, (len(lines), lines[:3])
     problems = Counter(
-        f"{one.question[0]}: {problem}" for one in answers if (problem := what_is_wrong(one)) is not None
+        f"{answer.question[0]}: {problem}"
+        for answer in answers
+        if (problem := what_is_wrong(answer)) is not None
     )
     assert not problems, (len(answers), problems)
 
@@ -116,7 +118,7 @@ while time.monotonic() < end_s:
 def test_a_member_that_leaves_is_denied_as_it_was_asked_for(signed: Served, denial: str) -> None:
     """PowerDNS may know from before that its name exists, and asks for the proof when it does no more."""
     signed.pdns.util(*(["unset-nsec3", ZONE] if denial == "nsec" else ["set-nsec3", ZONE, "1 0 0 -"]))
-    targets = [f"{one:08x}.u.as.{ZONE}" for one in (3, 4, 5)]
+    targets = [f"{identifier:08x}.u.as.{ZONE}" for identifier in (3, 4, 5)]
     questions = [f"{target} {kind}" for target in targets for kind in ("A", "AAAA", "MX")]
     questions += [f"as.{ZONE} {kind}" for kind in ("AAAA", "MX")]
     questions += [f"x.{target} A" for target in targets]
@@ -156,8 +158,8 @@ def newcomers(signed: Served) -> Iterator[None]:
     def change() -> None:
         while not ended.wait(JOIN_EVERY_S - time.monotonic() % JOIN_EVERY_S):
             number = int(time.monotonic() / JOIN_EVERY_S) % 2**28
-            one, other = newcomer(number), newcomer(number - 1)
-            signed.backend.publish(views(view(member(1), one, other), view(handle="sip-tcp")))
+            newest, other = newcomer(number), newcomer(number - 1)
+            signed.backend.publish(views(view(member(1), newest, other), view(handle="sip-tcp")))
 
     changing = threading.Thread(target=change)
     changing.start()
@@ -176,7 +178,7 @@ def test_a_member_that_joins_while_it_is_denied(signed: Served, denial: str) -> 
     command = [sys.executable, "-c", ASKING_FOR_NEWCOMERS, "4", ZONE, str(JOIN_EVERY_S)]
     with newcomers(signed), ThreadPoolExecutor() as askers:
         said = list(askers.map(lambda turn: signed.namespace.run(*command, str(turn)), range(4)))
-    nothing_is_wrong([line for one in said for line in one.stdout.split()])
+    nothing_is_wrong([line for done in said for line in done.stdout.split()])
 
 
 ASKING_UNTIL_TOLD = """
@@ -239,7 +241,7 @@ def test_a_key_and_the_kind_of_denial_change_while_it_is_asked(signed: Served, t
         finally:
             stop.touch()
         nothing_is_wrong(asking.result().stdout.split(), len(questions))
-        said = [one for one in validating.result() if "timed out" not in one]
+        said = [verdict for verdict in validating.result() if "timed out" not in verdict]
     signed.trust(ZONE)
-    assert not [one for one in said if "fully validated" not in one]
+    assert not [verdict for verdict in said if "fully validated" not in verdict]
     assert len(said) >= len(questions)

@@ -103,29 +103,29 @@ def test_answers_are_the_same_as_without_the_table(served: tuple[Served, Pdns]) 
 
 
 def test_a_name_that_does_not_exist_is_denied_without_a_look_up(served: tuple[Served, Pdns]) -> None:
-    one, without = served
+    beside, without = served
     flood = [rf"{turn}.\000\255.{'a.' * 60}{ZONE}" for turn in range(10)]
-    one.pdns.dig(ZONE, "SOA")
-    before = one.backend.responder.queries["lookup"]
+    beside.pdns.dig(ZONE, "SOA")
+    before = beside.backend.responder.queries["lookup"]
     for name in flood:
-        assert status(one.pdns.dig(name, "A")) == "NXDOMAIN"
-    assert one.backend.responder.queries["lookup"] - before < len(flood), (
+        assert status(beside.pdns.dig(name, "A")) == "NXDOMAIN"
+    assert beside.backend.responder.queries["lookup"] - before < len(flood), (
         "only the SOA is asked for, if at all"
     )
-    before = one.backend.responder.queries["lookup"]
+    before = beside.backend.responder.queries["lookup"]
     assert status(without.dig(f"x.{'a.' * 60}{ZONE}", "A")) == "NXDOMAIN"
-    assert one.backend.responder.queries["lookup"] - before > 50, "what it costs otherwise"
+    assert beside.backend.responder.queries["lookup"] - before > 50, "what it costs otherwise"
 
 
 def test_names_that_a_reload_brings_are_answered_within_seconds(served: tuple[Served, Pdns]) -> None:
-    one, _ = served
-    zones = one.backend.zones
-    assert status(one.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN"
+    beside, _ = served
+    zones = beside.backend.zones
+    assert status(beside.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN"
     changed = [zone(UDP, f'{FIXED}new TXT "there"\n'), *zones[1:]]
-    one.backend.set_zones(changed, one.backend.views)
-    until(lambda: one.pdns.short(f"new.{ZONE}", "TXT") == ['"there"'])
-    one.backend.set_zones(zones, one.backend.views)
-    until(lambda: status(one.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN")
+    beside.backend.set_zones(changed, beside.backend.views)
+    until(lambda: beside.pdns.short(f"new.{ZONE}", "TXT") == ['"there"'])
+    beside.backend.set_zones(zones, beside.backend.views)
+    until(lambda: status(beside.pdns.dig(f"new.{ZONE}", "TXT")) == "NXDOMAIN")
 
 
 def test_the_backend_writes_the_table_alone(served: tuple[Served, Pdns]) -> None:
@@ -148,36 +148,36 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_broken_table_proves_nothing(served: tuple[Served, Pdns], case: str) -> None:
-    one, _ = served
-    file = one.folder / "remote.sock.names"
+    beside, _ = served
+    file = beside.folder / "remote.sock.names"
     whole = file.read_text()
-    ran = one.folder / "ran"
+    ran = beside.folder / "ran"
     file.write_text(f"{case:064}\n{HOSTILE[case].replace('RAN', str(ran))}")
     try:
-        before = one.backend.responder.queries["lookup"]
+        before = beside.backend.responder.queries["lookup"]
         end_s = time.monotonic() + 5
-        while time.monotonic() < end_s and one.backend.responder.queries["lookup"] < before + 60:
-            said = one.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")
+        while time.monotonic() < end_s and beside.backend.responder.queries["lookup"] < before + 60:
+            said = beside.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")
             assert status(said) == "NXDOMAIN"
             assert "SOA" in said
-        assert one.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
+        assert beside.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
         assert not ran.exists()
     finally:
         file.write_text(whole)
 
 
 def test_table_without_an_end_is_left_after_its_bound(served: tuple[Served, Pdns]) -> None:
-    one, _ = served
-    file = one.folder / "remote.sock.names"
+    beside, _ = served
+    file = beside.folder / "remote.sock.names"
     whole = file.read_text()
     file.unlink()
     file.symlink_to("/dev/zero")
     try:
-        before = one.backend.responder.queries["lookup"]
+        before = beside.backend.responder.queries["lookup"]
         end_s = time.monotonic() + 5
-        while time.monotonic() < end_s and one.backend.responder.queries["lookup"] < before + 60:
-            assert status(one.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")) == "NXDOMAIN"
-        assert one.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
+        while time.monotonic() < end_s and beside.backend.responder.queries["lookup"] < before + 60:
+            assert status(beside.pdns.dig(f"x{time.monotonic_ns()}.a.b.c.d.{ZONE}", "A")) == "NXDOMAIN"
+        assert beside.backend.responder.queries["lookup"] >= before + 60, "every thread asks the backend"
     finally:
         file.unlink()
         file.write_text(whole)

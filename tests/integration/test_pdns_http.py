@@ -26,7 +26,7 @@ def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def test_answers(http: Served) -> None:
     pdns = http.pdns
     assert [line.split()[3] for line in pdns.short(OWNER, "SRV")] == [
-        f"0000000{one}.u.as.{ZONE}." for one in (1, 2)
+        f"0000000{number}.u.as.{ZONE}." for number in (1, 2)
     ]
     assert pdns.short(f"as.{ZONE}", "AAAA") == ["2001:db8::2"]
     assert pdns.short(f"a/b.{ZONE}", "A") == ["10.0.1.9"]
@@ -35,7 +35,7 @@ def test_answers(http: Served) -> None:
     assert status(pdns.dig(f"_udp.as.{ZONE}", "A")) == "NOERROR"
 
 
-def test_the_outer_zone_answers_for_the_cut_to_an_inner_one(http: Served) -> None:
+def test_the_outer_zone_answers_for_the_cut_to_an_inner_zone(http: Served) -> None:
     assert len(http.pdns.short(INNER, "DS")) == 1
     assert len(http.pdns.short(INNER, "SOA")) == 1
     assert http.pdns.short(f"ns1.{INNER}", "A") == ["10.0.1.1"]

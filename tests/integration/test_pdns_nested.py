@@ -96,7 +96,7 @@ def until_denied(nested: Nested, denial: str) -> None:
 def kinds(lines: list[str]) -> list[tuple[str, str, str]]:
     """Names and types, and what a signature is about: the rest of it differs from one to the next."""
     fields = [line.split() for line in lines]
-    return sorted((one[0], one[3], one[4] if one[3] in ("RRSIG", "NSEC") else "") for one in fields)
+    return sorted((row[0], row[3], row[4] if row[3] in ("RRSIG", "NSEC") else "") for row in fields)
 
 
 @pytest.mark.parametrize("denial", ["nsec", "nsec3"])

@@ -66,7 +66,10 @@ def churn(backend: ScriptedBackend) -> Iterator[None]:
         turn = 0
         while not ended.wait(chance.uniform(0.005, 0.04)):
             turn += 1
-            others = [member(10 * (turn // 4) + one, f"10.0.0.{one + 20}") for one in range(2, 6 - turn % 4)]
+            others = [
+                member(10 * (turn // 4) + identifier, f"10.0.0.{identifier + 20}")
+                for identifier in range(2, 6 - turn % 4)
+            ]
             backend.publish(views(view(member(1), *others)))
 
     changing = threading.Thread(target=change)
@@ -81,7 +84,7 @@ def churn(backend: ScriptedBackend) -> Iterator[None]:
 def without_address(answer: dns.message.Message) -> set[str]:
     """The SRV targets of an answer that have no address in it."""
     targets = {
-        str(one.target) for rrset in answer.answer for one in rrset if rrset.rdtype == dns.rdatatype.SRV
+        str(record.target) for rrset in answer.answer for record in rrset if rrset.rdtype == dns.rdatatype.SRV
     }
     return targets - {str(rrset.name) for rrset in answer.additional}
 

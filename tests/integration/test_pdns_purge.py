@@ -39,7 +39,10 @@ def everyone(generation: int) -> dict[str, PoolView]:
     return views(
         view(member(generation)),
         *(
-            view(*(member(first + one, f"10.0.{number}.{one + 1}") for one in range(10)), handle=f"p{number}")
+            view(
+                *(member(first + index, f"10.0.{number}.{index + 1}") for index in range(10)),
+                handle=f"p{number}",
+            )
             for number in range(POOLS)
         ),
     )
@@ -127,11 +130,11 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with own_namespace() as namespace:
         both = Pdns(namespace, folder), Pdns(namespace, folder, "pdns2", ADDRESSES[1])
         zones = [zone("".join([UDP, *POOL_TEXTS]), FIXED, head=LONG)]
-        backend = ScriptedBackend(zones, folder, [one.control for one in both])
+        backend = ScriptedBackend(zones, folder, [pdns.control for pdns in both])
         backend.start(everyone(1))
         try:
-            for one in both:
-                one.start(ZONE)
+            for pdns in both:
+                pdns.start(ZONE)
             log = folder / "asking.log"
             namespace.start(sys.executable, "-c", ASKING, *OWNERS, log=log)
             made = Pair(namespace, backend, both, Asking(log))
@@ -142,13 +145,13 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 
 
 def test_a_change_is_served_soon_and_the_serial_moves(pair: Pair) -> None:
-    serials = [int(one.short(ZONE, "SOA")[0].split()[2]) for one in pair.both]
+    serials = [int(pdns.short(ZONE, "SOA")[0].split()[2]) for pdns in pair.both]
     (before,) = pair.both[0].short(OWNER, "SRV")
     pair.backend.publish({**everyone(pair.generation), **views(view(member(0x77)))})
-    for one, serial in zip(pair.both, serials, strict=True):
-        until(lambda one=one: one.short(OWNER, "SRV") == [f"0 1000 5060 00000077.u.as.{ZONE}."], SOON_S)  # type: ignore[misc]
-        until(lambda one=one, serial=serial: int(one.short(ZONE, "SOA")[0].split()[2]) > serial)  # type: ignore[misc]
-        until(lambda one=one: one.short(before.split()[3], "A") == [], SOON_S)  # type: ignore[misc]
+    for pdns, serial in zip(pair.both, serials, strict=True):
+        until(lambda pdns=pdns: pdns.short(OWNER, "SRV") == [f"0 1000 5060 00000077.u.as.{ZONE}."], SOON_S)  # type: ignore[misc]
+        until(lambda pdns=pdns, serial=serial: int(pdns.short(ZONE, "SOA")[0].split()[2]) > serial)  # type: ignore[misc]
+        until(lambda pdns=pdns: pdns.short(before.split()[3], "A") == [], SOON_S)  # type: ignore[misc]
 
 
 def test_soa_is_new_as_soon_as_the_zone_changed(tmp_path: Path) -> None:
@@ -219,12 +222,12 @@ def test_a_stuck_control_socket_holds_up_only_its_own(pair: Pair) -> None:
 
 def test_a_new_zone_is_served_at_once(pair: Pair) -> None:
     zones = [pair.backend.zones[0], zone("", FIXED, name="new.example")]
-    for one in pair.both:
-        assert status(one.dig("new.example", "SOA")) == "REFUSED"
+    for pdns in pair.both:
+        assert status(pdns.dig("new.example", "SOA")) == "REFUSED"
     pair.backend.set_zones(zones, everyone(pair.generation))
-    for one in pair.both:
-        until(lambda one=one: status(one.dig("new.example", "SOA")) == "NOERROR")  # type: ignore[misc]
-        assert one.short("ns1.new.example", "A") == ["10.0.1.1"]
+    for pdns in pair.both:
+        until(lambda pdns=pdns: status(pdns.dig("new.example", "SOA")) == "NOERROR")  # type: ignore[misc]
+        assert pdns.short("ns1.new.example", "A") == ["10.0.1.1"]
 
 
 LOAD = """

@@ -74,7 +74,7 @@ def test_secondary_that_is_told_of_a_change_is_right_soon(tmp_path: Path, progra
             said(now, PRIMARY)
             now.pdns.short(ZONE, "SOA")  # PowerDNS has the old one in its caches
             now.backend.publish(views(view(member(number), member(100))))
-            right = sorted(f"{one:08x}.u.as.{ZONE}." for one in (number, 100))
+            right = sorted(f"{identifier:08x}.u.as.{ZONE}." for identifier in (number, 100))
             until(lambda right=right: said(now, PRIMARY) == right, SOON_S)  # type: ignore[misc]
             now.namespace.run(sys.executable, "-c", NOTIFY, ZONE, SECONDARY)
             until(lambda right=right: said(now, SECONDARY) == right, SOON_S)  # type: ignore[misc]

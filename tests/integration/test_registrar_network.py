@@ -130,14 +130,19 @@ def test_a_backend_that_follows_is_told_of_changes_through_the_filters(lab: Lab)
     """The registrars' handlespace is pushed to ns2, and what changes there; ns1 asks."""
 
     def follows(name: str) -> list[str]:
-        return [one["follow"] for one in request(lab.folder / name / "admin.sock", "status")["registrars"]]
+        return [
+            registrar["follow"]
+            for registrar in request(lab.folder / name / "admin.sock", "status")["registrars"]
+        ]
 
     wait_until(lambda: follows("ns2") == ["enrp"] * 3, "ns2 following all registrars", 60)
     assert follows("ns1") == ["poll"] * 3
     server, address = lab.application_servers["as2"], APPLICATION_SERVERS["as2"]
     server.drain()
     wait_until(
-        lambda: all(address not in one.members() for one in lab.name_servers.values()), "both without as2", 60
+        lambda: all(address not in name_server.members() for name_server in lab.name_servers.values()),
+        "both without as2",
+        60,
     )
     server.undrain()
     lab.wait_until_all_are_answered()

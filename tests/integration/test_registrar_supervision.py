@@ -81,11 +81,11 @@ def test_a_killed_registrar_is_back_and_settles_with_a_new_sentinel(registrars: 
     until(lambda: len(registrars.events(1, "registrar_started")) == starts + 1, 30, registrars.log(1))
     assert killed.ran_s() < 3
     # It has not been up for two intervals: its old sentinel may still be listed, a new one not.
-    listed = {one["identifier"] for one in registrars.sentinels(1, at=1)}
+    listed = {element["identifier"] for element in registrars.sentinels(1, at=1)}
     assert listed <= {before["identifier"]} or time.monotonic() - killed_at_s > 4
 
     def settled() -> bool:
-        listed = [one["identifier"] for one in registrars.sentinels(1, at=1)]
+        listed = [element["identifier"] for element in registrars.sentinels(1, at=1)]
         return listed not in ([], [before["identifier"]])
 
     until(settled, 20, registrars.log(1))

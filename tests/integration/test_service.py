@@ -39,8 +39,8 @@ class Running(Chain):
 
     def restore(self) -> None:
         """Start what has ended, and wait until everybody has left."""
-        for one in self.joined:
-            one.kill()
+        for members in self.joined:
+            members.kill()
         self.registrars.start_ended()
         if self.backend.process.poll() is not None:
             self.backend.start()
@@ -113,18 +113,18 @@ def test_status_tells_who_is_in_and_why_somebody_is_not(chain: Running, members:
     join(chain, members, 1)
     stranger.add(7, HANDLE, 5007)
     until(
-        lambda: "00000007" in [one["identifier"] for one in chain.backend.pool()["out"]],
+        lambda: "00000007" in [member["identifier"] for member in chain.backend.pool()["out"]],
         told=chain.backend.log,
     )
     assert chain.targets() == {1}
     status = json.loads(chain.backend.command("status", "--json").stdout)
     (pool,) = status["zones"][0]["pools"]
-    assert [one["identifier"] for one in pool["members"]] == ["00000001"]
+    assert [member["identifier"] for member in pool["members"]] == ["00000001"]
     assert pool["members"][0]["weight"] == 1000
-    (out,) = (one for one in pool["out"] if one["identifier"] == "00000007")
+    (out,) = (member for member in pool["out"] if member["identifier"] == "00000007")
     assert (out["identifier"], out["address"]) == ("00000007", "10.99.0.77")
     assert "accept" in out["reason"]
-    assert {one["standing"] for one in status["registrars"]} == {"settled"}
+    assert {registrar["standing"] for registrar in status["registrars"]} == {"settled"}
     assert status["pdns"][0]["problem"] is None
     shown = chain.backend.command("status").stdout
     for word in ("00000001", "00000007", "refused", "settled", OWNER, "works"):
@@ -147,7 +147,7 @@ def test_a_restart_of_the_backend_is_no_empty_answer(
         seen.append(chain.targets())
     # Each of PowerDNS's connections that the restart broke answers SERVFAIL once.
     until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, told=chain.backend.log)  # type: ignore[func-returns-value]
-    assert all(one in ({1, 2}, "SERVFAIL") for one in seen), seen
+    assert all(targets in ({1, 2}, "SERVFAIL") for targets in seen), seen
     until(lambda: chain.pdns.short(ZONE, "SOA"))
     assert int(chain.pdns.short(ZONE, "SOA")[0].split()[2]) >= serial
 
@@ -164,10 +164,10 @@ def test_without_registrars_the_last_answers_go_on_also_after_a_restart(
     end(chain.backend.process, signal.SIGKILL)
     chain.backend.start()
     until(lambda: chain.targets() == {1, 2}, 5)
-    assert all(one["stale"] for one in chain.backend.pool()["members"])
+    assert all(member["stale"] for member in chain.backend.pool()["members"])
     chain.registrars.start()
     until(chain.backend.is_known, 40, chain.backend.log)
-    until(lambda: not any(one["stale"] for one in chain.backend.pool()["members"]), 40)
+    until(lambda: not any(member["stale"] for member in chain.backend.pool()["members"]), 40)
     until(lambda: chain.targets() == {1, 2}, told=chain.backend.log)
 
 

@@ -110,7 +110,7 @@ def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path:
     assert sidecar.wait(90) == 0
     up.send_signal(signal.SIGTERM)
     assert up.wait(90) == 0
-    until(lambda: not [one for one in programs_in(host) if "sipp" not in one], told=log)
+    until(lambda: not [command for command in programs_in(host) if "sipp" not in command], told=log)
     assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
 
 
@@ -130,11 +130,11 @@ def test_three_servers_are_in_dns_at_the_first_question(host: Namespace, tmp_pat
     assert ADDRESS in said
     until(lambda: "Ctrl-C stops" in log.read_text(), told=log)
     commands = [line.strip() for line in log.read_text().splitlines() if line.startswith("    ")]
-    (status,) = (one for one in commands if " status -c " in one)
+    (status,) = (command for command in commands if " status -c " in command)
     told = host.run("sh", "-c", status.removesuffix(" --watch")).stdout
     assert all(f"\n{name} " in told for name in ("sip-1", "sip-2", "sip-3")), told
-    (kill,) = (one for one in commands if one.startswith("kill -9 "))
-    (drain,) = (one for one in commands if " drain -c " in one)
+    (kill,) = (command for command in commands if command.startswith("kill -9 "))
+    (drain,) = (command for command in commands if " drain -c " in command)
     assert host.run("sh", "-c", kill).returncode == 0
     until(lambda: shown(host) == {5072, 5073}, told=log)
     until(lambda: "sip-1 was ended by SIGKILL; it is started again in 15 s" in log.read_text(), told=log)
@@ -180,8 +180,8 @@ def test_without_a_directory_no_file_is_left(host: Namespace, tmp_path: Path) ->
     assert "http://" not in log.read_text()
     up.send_signal(signal.SIGINT)
     assert up.wait(90) == 0, log.read_text()
-    until(lambda: not [one for one in programs_in(host) if "http.server" not in one], told=log)
-    assert [one.name for one in short.iterdir() if one.name != f"sctpd-{os.geteuid()}.log"] == []
+    until(lambda: not [command for command in programs_in(host) if "http.server" not in command], told=log)
+    assert [path.name for path in short.iterdir() if path.name != f"sctpd-{os.geteuid()}.log"] == []
     shutil.rmtree(short)
 
 

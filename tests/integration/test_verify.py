@@ -54,7 +54,9 @@ class Verified:
         until(lambda: self.chain.targets() == ALL and not self.out(), told=self.chain.backend.log)
 
     def out(self) -> dict[int, str]:
-        return {int(one["identifier"], 16): one["reason"] for one in self.chain.backend.pool()["out"]}
+        return {
+            int(member["identifier"], 16): member["reason"] for member in self.chain.backend.pool()["out"]
+        }
 
     def drop(self, namespace: Namespace, rule: str) -> None:
         """Have packets that come in dropped without a word, until `pass_all()`."""
@@ -112,10 +114,10 @@ def test_when_no_probe_is_answered_dns_goes_on(verified: Verified) -> None:
     )
     time.sleep(2)
     everyone = {port(identifier) for identifier in ALL}
-    seen = [one for one in watch.since(began_s) if one.problem != "TIMEOUT"]
+    seen = [answer for answer in watch.since(began_s) if answer.problem != "TIMEOUT"]
     assert seen
     # A member that was asked just before the others may fall.
-    assert {len(everyone - one.ports) for one in seen} <= {0, 1}, "nearly all stay"
+    assert {len(everyone - answer.ports) for answer in seen} <= {0, 1}, "nearly all stay"
     verified.pass_all(verified.namespace)
     verified.until_all()
     until(lambda: (verified.chain.backend.status() or {})["problems"] == [], told=verified.chain.backend.log)

@@ -58,7 +58,7 @@ def test_what_the_kernel_answers_is_compared_by_one_meter() -> None:
         Rate(1, "fastpath_qps_100_changes", 1000.0, 0.9, server_us=1.0),
         Rate(1, "lua_qps", 1000.0, 80.0),
     ]
-    found = figures_of([one for one in rates if isinstance(one, Rate)])
+    found = figures_of([rate for rate in rates if isinstance(rate, Rate)])
     for name, ratio in (("fastpath", 0.1), ("fastpath_100_changes", 0.2)):
         assert found[f"{name}_cpu_ratio"] == found[f"{name}_server_cpu_ratio"] == pytest.approx(ratio)
         assert found[f"{name}_cpu_us"] / found["static_server_cpu_us"] == pytest.approx(ratio)
@@ -111,7 +111,7 @@ def test_percentiles_of_changes() -> None:
 
 
 def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
-    return [Rate(number, key, *one, 80, 90, 100) for number, one in enumerate(measured, 1)]
+    return [Rate(number, key, *values, 80, 90, 100) for number, values in enumerate(measured, 1)]
 
 
 def sized(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
@@ -134,7 +134,7 @@ ALL: list[Result] = [
 
 
 def test_ratios_are_those_of_a_round() -> None:
-    known = figures_of([one for one in ALL if isinstance(one, Rate)])
+    known = figures_of([rate for rate in ALL if isinstance(rate, Rate)])
     assert known["live_qps"] == 40
     assert known["live_qps_ratio"] == pytest.approx(0.9)
     assert known["static_cpu_us"] == 11
@@ -159,9 +159,9 @@ def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
         sized(1, 1, 40),
         *(sized(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
     ]
-    assert exponent(sizes, lambda one: one.rss_mib) == pytest.approx(power)
-    assert exponent(sizes[:2], lambda one: one.rss_mib) is None
-    assert exponent([], lambda one: one.rss_mib) is None
+    assert exponent(sizes, lambda size: size.rss_mib) == pytest.approx(power)
+    assert exponent(sizes[:2], lambda size: size.rss_mib) is None
+    assert exponent([], lambda size: size.rss_mib) is None
 
 
 def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -178,8 +178,8 @@ def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path
 
 
 def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
-    trials = json.loads(json.dumps([one.as_json() for one in ALL]))
-    assert [read_result(one) for one in trials] == ALL
+    trials = json.loads(json.dumps([result.as_json() for result in ALL]))
+    assert [read_result(trial) for trial in trials] == ALL
     file = tmp_path / "bench.json"
     file.write_text(json.dumps({"trials": trials}))
     options = ["--only", "scale", "--most-elements", "1", "--json", str(file), "--resume"]
@@ -203,9 +203,9 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
     monkeypatch.setattr(run, "variants_running", variants_running)
     monkeypatch.setattr(run, "Network", MagicMock())
     order = Order(("questions",), ("static_qps", "live_qps"), rounds=2)
-    found = [one for several in run_bench(order, [], Path(), "", print) for one in several]
+    found = [result for several in run_bench(order, [], Path(), "", print) for result in several]
     assert len(found) == 4
-    again = [one for several in run_bench(order, found[:3], Path(), "", print) for one in several]
+    again = [result for several in run_bench(order, found[:3], Path(), "", print) for result in several]
     assert again == found[3:]
 
 
@@ -226,7 +226,7 @@ def test_lua_serves_the_names_of_the_static_zone() -> None:
     assert sorted(f"0 1000 5060 {name}" for _, name in made) == srv
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_answer() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, ThreadPoolExecutor() as threads:
         server.bind(("127.0.0.1", 0))
         server.settimeout(20)
@@ -257,7 +257,7 @@ def test_a_flood_is_compared_in_its_round() -> None:
     assert figures["flood_live_ratio_100_labels"] == 3
     assert figures["flood_live_beside_1000_lost"] == 2
     assert figures["flood_live_beside_1000_p99_ms"] == 9
-    assert [read_result(one.as_json()) for one in found] == found
+    assert [read_result(result.as_json()) for result in found] == found
     assert "none lost" in as_markdown(found)
 
 
@@ -267,7 +267,7 @@ def test_the_cost_of_the_gate_is_that_of_the_same_round(tmp_path: Path) -> None:
         for number, cost_us in enumerate((10.0, 40.0, 11.0), 1)
         for rules in RULES
     ]
-    assert [read_result(dict(one.as_json())) for one in found] == found
+    assert [read_result(dict(result.as_json())) for result in found] == found
     assert figures(found)["gate_questions_4000_rules_cpu_ratio"] == pytest.approx(5)
     assert "| questions | no gate | 9,000 | 11.0 | 1.00 |" in as_markdown(found)
     (tmp_path / "rules").write_text(rules_text(max(RULES), "10.80.0.13"))

@@ -227,13 +227,13 @@ def test_what_is_for_verified_or_keyed_pools_runs_in_a_lab_of_its_own(
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
     order = Order(sizes=(3,), follows=("enrp",), trials=2)
-    found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
+    found = Counter(trial.case.fault for several in run_chaos(order, [], lambda _: None) for trial in several)
     kinds = [(False, False), (True, False), (False, True)]
     assert labs == [(*kind, False) for kind in kinds]
     assert found == {fault.name: 2 for fault in ALL_FAULTS if not fault.fastpath}
     labs.clear()
     order = replace(order, fastpath=True)
-    found = Counter(one.case.fault for several in run_chaos(order, [], lambda _: None) for one in several)
+    found = Counter(trial.case.fault for several in run_chaos(order, [], lambda _: None) for trial in several)
     assert labs == [(*kind, fastpath) for kind in kinds for fastpath in (False, True)]
     assert found == {fault.name: 2 if fault.fastpath else 4 for fault in ALL_FAULTS}
 
@@ -246,7 +246,7 @@ def test_answers_from_the_kernel_are_compared_with_those_of_powerdns() -> None:
             for fastpath, time_ms in ((False, 10.0), (True, kernel_ms))
             for _ in range(trials)
         ]
-        assert [read_trial(one.as_json()) for one in found] == found
+        assert [read_trial(trial.as_json()) for trial in found] == found
         return [row.problems for row in order.rows(found)]
 
     assert rows(12, 5) == [(), ()]
@@ -308,9 +308,9 @@ def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.M
     monkeypatch.setattr(chaos, "PHASE_S", 0.0)
     monkeypatch.setattr(chaos, "_watch", lambda *_: None)
     monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
-    fault = next(one for one in ALL_FAULTS if one.name == "pdns-killed")
+    fault = next(candidate for candidate in ALL_FAULTS if candidate.name == "pdns-killed")
     order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
-    found = [one for several in run_chaos(order, [], lambda _: None) for one in several]
+    found = [trial for several in run_chaos(order, [], lambda _: None) for trial in several]
     (row,) = order.rows(found)
     assert "the lab did not recover: prober on client ended unexpectedly" in row.problems
 
@@ -379,7 +379,7 @@ def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_succe
     ]
     report = ppu_report(1.0)
     broken = report.problems(found)
-    assert [one.partition(":")[0] for one in broken] == ["ppu-member-out", "ppu-member-back"]
+    assert [problem.partition(":")[0] for problem in broken] == ["ppu-member-out", "ppu-member-back"]
     assert ppu_report(1.5).problems(found[:2]) == []
     assert report.figures(found)["rows"][1]["wrong_tcp_ms"] == 60.0
     assert "from when it is in again | 2 | 10 | 60 | 50 | 0 |" in report.tables(found)

@@ -132,8 +132,8 @@ def test_the_end_shows_every_step_its_bound_and_that_it_was_kept() -> None:
 
 
 def test_a_narrow_terminal_cuts_no_word() -> None:
-    one = result(500, observation(10.0369, ALL))
-    lines = shown(lambda console: show_end(console, [one]), width=60).splitlines()
+    step = result(500, observation(10.0369, ALL))
+    lines = shown(lambda console: show_end(console, [step]), width=60).splitlines()
     assert lines[1:] == [
         "How long clients were told wrong",
         "as-killed, bound: 500 ms",

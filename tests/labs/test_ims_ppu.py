@@ -86,7 +86,7 @@ OF_SITE = ("handle", "accept", "ports", "steer")
 def _pools(text: str) -> list[dict[str, Any]]:
     """The pools of a ppu-agent.toml, without what every site has of its own."""
     pools = tomllib.loads(text)["pool"]
-    return [{key: one[key] for key in one if key not in OF_SITE} for one in pools]
+    return [{key: pool[key] for key in pool if key not in OF_SITE} for pool in pools]
 
 
 def test_lab_measures_with_the_files_that_the_how_to_pages_give(tmp_path: Path) -> None:

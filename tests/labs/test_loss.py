@@ -159,5 +159,5 @@ def test_the_page_of_lost_packets_has_its_words_and_plots(
     assert done.exit_code == (0 if found.ok else 1), done.output
     text = (tmp_path / "page").read_text()
     assert text.count("<svg") == plots
-    assert [one for one in said if one not in text] == []
+    assert [words for words in said if words not in text] == []
     assert not re.search(r'(src|href)="(?!#)', text)

@@ -83,8 +83,8 @@ def test_hosts_reach_each_other_until_the_cable_is_pulled(network: Network) -> N
 
 
 def test_two_labs_with_the_same_addresses_do_not_meet(prefix: str) -> None:
-    with Network(f"{prefix}-x") as one, Network(f"{prefix}-y") as other:
-        hosts = [(net.add_host("a", "10.53.0.1"), net.add_host("b", "10.53.0.2")) for net in (one, other)]
+    with Network(f"{prefix}-x") as first, Network(f"{prefix}-y") as other:
+        hosts = [(net.add_host("a", "10.53.0.1"), net.add_host("b", "10.53.0.2")) for net in (first, other)]
         with receiver(hosts[0][1]) as inbox, receiver(hosts[1][1]) as other_inbox:
             send(hosts[0][0], hosts[0][1], b"mine")
             assert inbox.recv(10) == b"mine"

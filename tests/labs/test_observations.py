@@ -72,7 +72,7 @@ def test_a_recorder_keeps_times_and_passes_over_nonsense() -> None:
     assert (first.asked_at_s, first.answered_at_s) == (2.0, 2.001)
     assert first.names == {"10.53.0.31"}
     assert (second.server, second.kind) == (1, Kind.TIMEOUT)
-    assert [one.asked_at_s for one in recorder.since(2.5)] == [3.0]
+    assert [observation.asked_at_s for observation in recorder.since(2.5)] == [3.0]
 
 
 SRV = tuple(

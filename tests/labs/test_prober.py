@@ -68,21 +68,30 @@ def test_every_question_is_answered_or_counted_as_unanswered(network: Network, t
         client, ["10.53.0.21"], ["SRV:_sip._udp.as.demo.example", "A:as.demo.example"], recorder, tmp_path
     )
     until(
-        lambda: {(0, SRV), (0, A)} <= {key for key, one in recorder.latest.items() if one.kind is Kind.ANSWER}
+        lambda: (
+            {(0, SRV), (0, A)}
+            <= {key for key, latest in recorder.latest.items() if latest.kind is Kind.ANSWER}
+        )
     )
     asked_from_s = time.monotonic()
     time.sleep(1)
-    answers = [one for one in recorder.since(asked_from_s) if one.kind is Kind.ANSWER]
+    answers = [observation for observation in recorder.since(asked_from_s) if observation.kind is Kind.ANSWER]
     assert len(answers) > 200  # 2,000 on an idle machine
-    assert {one.names for one in answers} == {frozenset({"10.53.0.31", "10.53.0.32"})}
-    assert {one.complete for one in answers if one.question == SRV} == {True}
-    assert all(one.answered_at_s is not None and one.answered_at_s > one.asked_at_s for one in answers)
+    assert {answer.names for answer in answers} == {frozenset({"10.53.0.31", "10.53.0.32"})}
+    assert {answer.complete for answer in answers if answer.question == SRV} == {True}
+    assert all(
+        answer.answered_at_s is not None and answer.answered_at_s > answer.asked_at_s for answer in answers
+    )
 
     killed_at_s = pdns.kill()
     time.sleep(2.5)
-    after = [one for one in recorder.since(killed_at_s + 0.2) if one.asked_at_s < killed_at_s + 1.0]
+    after = [
+        observation
+        for observation in recorder.since(killed_at_s + 0.2)
+        if observation.asked_at_s < killed_at_s + 1.0
+    ]
     assert after
-    assert {one.kind for one in after} == {Kind.TIMEOUT}
+    assert {observation.kind for observation in after} == {Kind.TIMEOUT}
 
     prober.stop()
     assert not prober.is_running
@@ -94,7 +103,7 @@ def test_a_missing_server_does_not_stop_it(network: Network, tmp_path: Path) -> 
     prober = start_prober(client, ["10.53.0.99"], ["A:as.demo.example"], recorder, tmp_path)
     until(lambda: recorder.observations)
     assert prober.is_running
-    assert {one.kind for one in recorder.observations} == {Kind.TIMEOUT}
+    assert {observation.kind for observation in recorder.observations} == {Kind.TIMEOUT}
     prober.stop()
 
 
@@ -110,7 +119,7 @@ def test_garbage_from_the_server_is_recorded_as_malformed(network: Network, tmp_
     liar.start()
     recorder = Recorder(complete=[False])
     prober = start_prober(client, ["10.53.0.21"], ["A:as.demo.example"], recorder, tmp_path)
-    until(lambda: any(one.kind is Kind.MALFORMED for one in recorder.observations))
+    until(lambda: any(observation.kind is Kind.MALFORMED for observation in recorder.observations))
     assert prober.is_running
     prober.stop()
     liar.stop()

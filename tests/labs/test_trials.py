@@ -35,10 +35,10 @@ class Throw:
 
 REPORT = LabReport(
     read=lambda fields: Throw(**fields),
-    figures=lambda found: {"sum": sum(one.eyes for one in found)},
-    tables=lambda found: " ".join(str(one.eyes) for one in found),
+    figures=lambda found: {"sum": sum(animal.eyes for animal in found)},
+    tables=lambda found: " ".join(str(animal.eyes) for animal in found),
     page=lambda found: Page("Throws", "", []),
-    problems=lambda found: [f"{one} has no eyes" for one in found if not one.eyes],
+    problems=lambda found: [f"{animal} has no eyes" for animal in found if not animal.eyes],
 )
 
 
@@ -67,7 +67,7 @@ def test_an_interrupted_run_shows_what_it_has_and_is_gone_on_with(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     file = tmp_path / "throws.json"
-    arguments = [one.format(file) for one in options]
+    arguments = [option.format(file) for option in options]
     done = dice(*arguments, ends_at=3)
     assert (done.exit_code, done.stdout) == (130, "1 2\n")
     assert done.stderr.splitlines() == [
