@@ -1,6 +1,8 @@
 """The house: who imports past a door, which files begin first."""
 
 import ast
+from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -25,12 +27,18 @@ INSIDE = {
 """Tests of a package's inside that stand elsewhere: they need namespaces, or an automaton's actions."""
 
 
+@cache
+def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return [node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def test_no_module_imports_from_a_test_module() -> None:
     """Code that tests share stands in a module of its own, whose name says what it is."""
     found = [
         f"{path.relative_to(REPOSITORY)}:{node.lineno}: from {node.module}"
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in imports_of(path)
         if isinstance(node, ast.ImportFrom) and ".test_" in f".{node.module}"
     ]
     assert not found
@@ -44,8 +52,7 @@ def test_only_a_packages_own_tests_import_past_its_door(package: str) -> None:
         for path in paths
         if not (name := str(path.relative_to(REPOSITORY))).startswith(f"tests/{package}/")
         and INSIDE.get(name) != package
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Import | ast.ImportFrom)
+        for node in imports_of(path)
         for module in imported_by(node)
         if module.startswith(f"{package}.") and module.split(".")[1] not in PUBLIC[package]
     ]
