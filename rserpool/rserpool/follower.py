@@ -715,10 +715,6 @@ class FollowerMachine:
 
     # Wishes of the owner
 
-    def follow(self, index: int, now: float) -> None:
-        """Follow a registrar, which must have the handlespace already."""
-        self.registrars[index].follow(now)
-
     def ask_for_everything(self, now: float) -> None:
         """Ask all that are followed for their whole handle table again."""
         for registrar in self.registrars:
@@ -845,7 +841,7 @@ class HandlespaceFollower:
 
     def follow(self, index: int) -> None:
         """Follow the registrar with this index from now on; again and again does no harm."""
-        self._machine.follow(index, time.monotonic())
+        self._machine.registrars[index].follow(time.monotonic())
         self._driver.run()
 
     def ask_for_everything(self) -> None:

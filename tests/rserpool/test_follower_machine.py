@@ -25,7 +25,7 @@ def machine() -> FollowerMachine:
 
 
 def test_each_registrar_is_told_of_by_its_index(machine: FollowerMachine) -> None:
-    machine.follow(1, 100.0)
+    machine.registrars[1].follow(100.0)
     assert machine.take_actions() == [Connect(SECOND)]
     machine.associated(7, SECOND, 100.0, LOCAL)
     assert {action.association for action in machine.take_actions() if isinstance(action, Send)} == {7}
@@ -39,7 +39,7 @@ def test_each_registrar_is_told_of_by_its_index(machine: FollowerMachine) -> Non
 
 
 def test_messages_of_strangers_count_for_no_registrar(machine: FollowerMachine) -> None:
-    machine.follow(0, 100.0)
+    machine.registrars[0].follow(100.0)
     machine.take_actions()
     machine.associated(7, STRANGER, 100.0, LOCAL)
     machine.received(7, page(pe(1)), 100.0)
@@ -52,7 +52,7 @@ def test_strangers_do_not_pile_up_and_keep_no_registrar_out(machine: FollowerMac
     for association in range(MAX_STRANGERS + 1):
         machine.associated(association, STRANGER, 100.0, LOCAL)
     assert machine.take_actions() == [Close(MAX_STRANGERS)]
-    machine.follow(0, 100.0)
+    machine.registrars[0].follow(100.0)
     machine.associated(1000, FIRST, 100.0, LOCAL)
     assert machine.registrars[0].state is FollowerState.JOINING
     machine.lost(0, 100.0)
@@ -62,7 +62,7 @@ def test_strangers_do_not_pile_up_and_keep_no_registrar_out(machine: FollowerMac
 
 
 def test_a_follower_has_left_when_every_registrar_has_forgotten_it(machine: FollowerMachine) -> None:
-    machine.follow(0, 100.0)
+    machine.registrars[0].follow(100.0)
     machine.associated(7, FIRST, 100.0, LOCAL)
     machine.take_actions()
     machine.leave(101.0)
