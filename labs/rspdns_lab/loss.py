@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -16,11 +16,9 @@ from rspdns_lab.net.network import lose_packets, lost_packets
 from rspdns_lab.observe.part_logs import entry_time_s, monotonic_offset_s, read_log
 from rspdns_lab.observe.verdict import judge
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Page, Section, Table, legend_above, markdown_table, new_plot
+from rspdns_lab.report.page import Page, Section, Table
+from rspdns_lab.report.plots import GREEN, RED, Curve, Curves
 from rspdns_lab.report.trials import LabReport, run_lab
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
 
 REMOVED: Final = "missing_at_registrar"
 """The event that an agent logs when a registrar that answers doesn't list its server."""
@@ -212,7 +210,7 @@ def page_of(parts: Sequence[LossPart]) -> Page:
     outcome = sum_up(parts)
     timers = "tuned, as shipped" if outcome.tuned else "as kernels have them"
     text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are {timers}."
-    plots = [(_CAPTION, _plot(outcome.looks))] if len(outcome.looks) > 1 else []
+    plots = [_plot(outcome.looks)] if len(outcome.looks) > 1 else []
     section = Section("No live server was lost" if outcome.ok else "It failed", text, table(outcome), plots)
     return Page("What lost packets do to live servers", _INTRO, [section])
 
@@ -229,23 +227,21 @@ def table(outcome: LossPart) -> Table:
     return [("what", "how often", "must be"), *((what, f"{count:,}", must) for what, count, must in rows)]
 
 
-def _plot(looks: Sequence[Look]) -> "Plot":
-    plot = new_plot()
-    axes = plot.subplots()
-    times_s = [look.at_s for look in looks]
-    for which, colour, label in (
-        ("answers", "#009e73", "answers"),
-        ("wrong", "#d00", "lacked a live server"),
-    ):
-        rates = [
+def _plot(looks: Sequence[Look]) -> Curves:
+    """Return answers a second between two looks."""
+
+    def rates(which: str) -> Sequence[float]:
+        return [
             (getattr(after, which) - getattr(before, which)) / (after.at_s - before.at_s)
             for before, after in pairwise(looks)
         ]
-        axes.stairs(rates, times_s, color=colour, label=label, baseline=0, fill=which == "wrong")
-    axes.set(xlabel="s after packets began to be lost", ylabel="answers a second")
-    axes.set_ylim(bottom=0)
-    legend_above(axes)
-    return plot
+
+    times_s = [look.at_s for look in looks[1:]]
+    curves = [
+        Curve("answers", times_s, rates("answers"), GREEN, "step"),
+        Curve("lacked a live server", times_s, rates("wrong"), RED, "step"),
+    ]
+    return Curves(_CAPTION, "s after packets began to be lost", "answers a second", curves)
 
 
 @click.command()
@@ -271,10 +267,6 @@ def loss(seconds: float, quick: bool, percent: float, untuned: bool, report: Rep
     run_lab(report, REPORT, options, measure)
 
 
-def _as_markdown(found: Sequence[LossPart]) -> str:
-    return markdown_table(table(sum_up(found))) if found else ""
-
-
 def _figures(found: Sequence[LossPart]) -> dict[str, Any]:
     return sum_up(found).as_json() if found else {}
 
@@ -283,4 +275,4 @@ def _problems(found: Sequence[LossPart]) -> list[str]:
     return [] if found and sum_up(found).ok else ["a live server was lost, or nothing was measured"]
 
 
-REPORT: Final = LabReport(read_part, _figures, _as_markdown, page_of, _problems)
+REPORT: Final = LabReport(read_part, _figures, page_of, _problems)

@@ -4,7 +4,7 @@ import contextlib
 import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,15 +17,15 @@ import dns.zone
 import pytest
 from click.testing import CliRunner
 from registrar_config import check_rules, size
-from rspdns_lab.bench import fast_path, programs, questions, run
-from rspdns_lab.bench.convergence import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench import fast_path, programs, questions
+from rspdns_lab.bench.changes import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench.cli import REPORT
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.gate import RULES, Guarded, rules_text
+from rspdns_lab.bench.part import Run
 from rspdns_lab.bench.programs import Answered
-from rspdns_lab.bench.questions import Rate, figures_of
+from rspdns_lab.bench.questions import Rate, figures_of, run_questions
 from rspdns_lab.bench.registrars import REGISTRARS, SIMULATION_LATE_MS, SIZES, Borne, plan
-from rspdns_lab.bench.report import as_markdown, figures, page_of
-from rspdns_lab.bench.run import Order, Result, read_result, run_bench
 from rspdns_lab.bench.scale import Size, exponent
 from rspdns_lab.bench.variants import BY_KEY, Variant
 from rspdns_lab.bench.zone import lua_zone, static_zone
@@ -34,7 +34,18 @@ from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
-from rspdns_lab.report.page import write_page
+from rspdns_lab.report.page import tables_of, write_page
+
+figures, page_of = REPORT.figures, REPORT.page
+
+
+def as_markdown(found: Sequence[object]) -> str:
+    return tables_of(page_of(found))
+
+
+def read_back(found: Sequence[object]) -> list[object]:
+    """The results as a report gives them back."""
+    return [REPORT.read(fields) for fields in json.loads(json.dumps(list(map(REPORT.write, found))))]
 
 
 def test_server_time_has_the_keys_of_the_fast_path() -> None:
@@ -52,13 +63,13 @@ def test_server_time_has_the_keys_of_the_fast_path() -> None:
 
 def test_what_the_kernel_answers_is_compared_by_one_meter() -> None:
     """The programs' own time holds nothing of the kernel's work."""
-    rates: list[Result] = [
+    rates = [
         Rate(1, "static_qps", 1000.0, 8.0, server_us=5.0),
         Rate(1, "fastpath_qps", 1000.0, 0.01, server_us=0.5),
         Rate(1, "fastpath_qps_100_changes", 1000.0, 0.9, server_us=1.0),
         Rate(1, "lua_qps", 1000.0, 80.0),
     ]
-    found = figures_of([rate for rate in rates if isinstance(rate, Rate)])
+    found = figures_of(rates)
     for name, ratio in (("fastpath", 0.1), ("fastpath_100_changes", 0.2)):
         assert found[f"{name}_cpu_ratio"] == found[f"{name}_server_cpu_ratio"] == pytest.approx(ratio)
         assert found[f"{name}_cpu_us"] / found["static_server_cpu_us"] == pytest.approx(ratio)
@@ -111,14 +122,14 @@ def test_percentiles_of_changes() -> None:
 
 
 def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
-    return [Rate(number, key, *values, 80, 90, 100) for number, values in enumerate(measured, 1)]
+    return [Rate(number, key, *one, 80, 90, 100) for number, one in enumerate(measured, 1)]
 
 
 def sized(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
     return Size(pools, members, 1.5, rss_mib, 2.5, 90, gone_p50_ms, 9, 6, 10, 20)
 
 
-ALL: list[Result] = [
+ALL: list[object] = [
     *rates("static_qps", (100, 10), (10, 12), (50, 11)),
     *rates("live_qps", (90, 10), (9.5, 10), (40, 10)),
     *rates("live_qps_100_changes", (50, 20), (9, 24), (20, 22)),
@@ -134,7 +145,7 @@ ALL: list[Result] = [
 
 
 def test_ratios_are_those_of_a_round() -> None:
-    known = figures_of([rate for rate in ALL if isinstance(rate, Rate)])
+    known = figures_of([one for one in ALL if isinstance(one, Rate)])
     assert known["live_qps"] == 40
     assert known["live_qps_ratio"] == pytest.approx(0.9)
     assert known["static_cpu_us"] == 11
@@ -159,9 +170,9 @@ def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
         sized(1, 1, 40),
         *(sized(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
     ]
-    assert exponent(sizes, lambda size: size.rss_mib) == pytest.approx(power)
-    assert exponent(sizes[:2], lambda size: size.rss_mib) is None
-    assert exponent([], lambda size: size.rss_mib) is None
+    assert exponent(sizes, lambda one: one.rss_mib) == pytest.approx(power)
+    assert exponent(sizes[:2], lambda one: one.rss_mib) is None
+    assert exponent([], lambda one: one.rss_mib) is None
 
 
 def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
@@ -173,16 +184,16 @@ def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path
     assert "| the backend's memory, MiB | 250.0 | 300 |" in text
     write_page(tmp_path / "page", page_of(ALL))
     page = (tmp_path / "page").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 8
     assert not re.search(r'(src|href)="(?!#)', page)
 
 
 def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
-    trials = json.loads(json.dumps([result.as_json() for result in ALL]))
-    assert [read_result(trial) for trial in trials] == ALL
+    assert read_back(ALL) == ALL
+    trials = [REPORT.write(result) for result in ALL]
     file = tmp_path / "bench.json"
     file.write_text(json.dumps({"trials": trials}))
-    options = ["--only", "scale", "--most-elements", "1", "--json", str(file), "--resume"]
+    options = ["--only", "scale", "--quick", "--json", str(file), "--resume"]
     done = CliRunner().invoke(main, ["bench", *options, "--html", str(tmp_path / "page")])
     assert done.exit_code == 0, done.output
     assert "rspdns, every PowerDNS cache off" in done.output
@@ -200,12 +211,12 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
     monkeypatch.setattr(questions, "ask", lambda *_: Answered(100, 10, (1, 2)))
     monkeypatch.setattr(questions, "cpu_s", lambda _: 1)
     monkeypatch.setattr(fast_path, "why_not", lambda: "there are no programs")
-    monkeypatch.setattr(run, "variants_running", variants_running)
-    monkeypatch.setattr(run, "Network", MagicMock())
-    order = Order(("questions",), ("static_qps", "live_qps"), rounds=2)
-    found = [result for several in run_bench(order, [], Path(), "", print) for result in several]
+    monkeypatch.setattr(questions, "variants_running", variants_running)
+    monkeypatch.setattr(questions, "Network", MagicMock())
+    run = Run(("static_qps", "live_qps"), 2, 5, 0, quick=False, folder=Path(), prefix="", say=print)
+    found = [rate for several in run_questions(run, []) for rate in several]
     assert len(found) == 4
-    again = [result for several in run_bench(order, found[:3], Path(), "", print) for result in several]
+    again = [rate for several in run_questions(run, found[:3]) for rate in several]
     assert again == found[3:]
 
 
@@ -226,7 +237,7 @@ def test_lua_serves_the_names_of_the_static_zone() -> None:
     assert sorted(f"0 1000 5060 {name}" for _, name in made) == srv
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_answer() -> None:
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, ThreadPoolExecutor() as threads:
         server.bind(("127.0.0.1", 0))
         server.settimeout(20)
@@ -246,7 +257,7 @@ def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_answer() -> Non
 
 
 def test_a_flood_is_compared_in_its_round() -> None:
-    found: list[Result] = [
+    found = [
         *(Denied(number, "static", 100, 100.0 * number) for number in (1, 2, 3)),
         *(Denied(number, "live", 100, 300.0 * number) for number in (1, 2, 3)),
         Beside(1, "live", 1000, 200, 0, 1.0, 9.0, 12.0),
@@ -257,7 +268,7 @@ def test_a_flood_is_compared_in_its_round() -> None:
     assert figures["flood_live_ratio_100_labels"] == 3
     assert figures["flood_live_beside_1000_lost"] == 2
     assert figures["flood_live_beside_1000_p99_ms"] == 9
-    assert [read_result(result.as_json()) for result in found] == found
+    assert read_back(found) == found
     assert "none lost" in as_markdown(found)
 
 
@@ -267,7 +278,7 @@ def test_the_cost_of_the_gate_is_that_of_the_same_round(tmp_path: Path) -> None:
         for number, cost_us in enumerate((10.0, 40.0, 11.0), 1)
         for rules in RULES
     ]
-    assert [read_result(dict(result.as_json())) for result in found] == found
+    assert read_back(found) == found
     assert figures(found)["gate_questions_4000_rules_cpu_ratio"] == pytest.approx(5)
     assert "| questions | no gate | 9,000 | 11.0 | 1.00 |" in as_markdown(found)
     (tmp_path / "rules").write_text(rules_text(max(RULES), "10.80.0.13"))
@@ -278,11 +289,11 @@ MEASURED = Borne(3000, 300, 10, 3000, 310.0, 68.0, 55.0, 41.0, 60.0, 90.0, 12.4,
 
 
 def test_each_size_is_measured_as_shipped_and_as_rendered() -> None:
-    planned = plan(10_000, quick=False)
+    planned = plan(quick=False)
     assert [elements for elements, interval_ms in planned if interval_ms == 300] == list(SIZES)
     rendered = {elements: interval_ms for elements, interval_ms in planned if interval_ms != 300}
     assert rendered == {10_000: size(10_000, len(REGISTRARS), 2000).keep_alive_ms}
-    assert plan(300, quick=False) == [(100, 300), (300, 300)]
+    assert plan(quick=True) == [(100, 300)]
 
 
 def test_a_simulation_that_was_late_is_told() -> None:
@@ -291,7 +302,7 @@ def test_a_simulation_that_was_late_is_told() -> None:
 
 
 def test_a_measurement_of_registrars_is_read_back_and_its_table_is_whole() -> None:
-    assert read_result(dict(MEASURED.as_json())) == MEASURED
+    assert read_back([MEASURED]) == [MEASURED]
     assert figures([MEASURED])["registrars_3000_300_missing"] == 0
     assert (
         "| 3,000 | 300 ms | 310 ms | 68 | 55 | 41 | 60 | 90 | 12 ms | 2 | 0 | 0.64, 0.79 s |"

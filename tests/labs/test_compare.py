@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 from rspdns_lab.cli import main
 from rspdns_lab.compare import talker
-from rspdns_lab.compare.report import as_markdown, figures, measurement, page_of, summaries
+from rspdns_lab.compare.report import figures, measurement, page_of, summaries
 from rspdns_lab.compare.run import Measurement, converged_by_dns_ms, converged_by_takeover_ms, expect_flow
 from rspdns_lab.compare.takeover import PAIRS, keepalived_conf
 from rspdns_lab.compare.talker import choose
 from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge, read_packet
 from rspdns_lab.errors import LabError
-from rspdns_lab.report.page import write_page
+from rspdns_lab.report.page import tables_of, write_page
 
 MS = 1_000_000
 
@@ -199,7 +199,7 @@ def test_a_summary_of_several_trials_takes_the_worst_call_the_longest_delay_the_
 
 
 def test_an_approach_that_did_not_converge_has_no_figure() -> None:
-    assert re.search(r"\| CARP .*\| not in time \| not in time \| 8,000 \|", as_markdown(TRIALS))
+    assert re.search(r"\| CARP .*\| not in time \| not in time \| 8,000 \|", tables_of(page_of(TRIALS)))
 
 
 def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from rspdns_lab.ims.calls import Call, Measurement, Sent, measure, read_calls, r
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.hosts import Caller
 from rspdns_lab.ims.lab import ImsLab
-from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
+from rspdns_lab.ims.report import page_of, problems, summaries
 from rspdns_lab.ims.shares import due
 from rspdns_lab.net.network import Host
-from rspdns_lab.report.page import write_page
+from rspdns_lab.report.page import tables_of, write_page
 
 
 def test_a_callers_log_tells_who_answered_when_and_which_calls_failed() -> None:
@@ -105,7 +105,7 @@ def test_a_static_zone_may_break_what_rspdns_may_not() -> None:
 
 
 def test_the_markdown_has_a_row_for_each_approach() -> None:
-    text = as_markdown(TRIALS)
+    text = tables_of(page_of(TRIALS))
     assert re.search(r"\| static zone .*\| 2 \| 1 \| 1 \| 32,000 \|.*\| 2 \| 2 \|", text)
     assert "as1 100%" in text
 
@@ -130,7 +130,7 @@ def test_rspdns_must_move_calls_away_from_an_overloaded_server(late: Sequence[st
 
 
 def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
-    text = as_markdown(TRIALS)
+    text = tables_of(page_of(TRIALS))
     assert "| rspdns | as1 44%, as2 33%, as3 22% | as1 100% | as1 0%, as2 60%, as3 40% | as2 100% |\n" in text
     assert re.search(
         r"\| static zone .*\| as1 33%, as2 33%, as3 33% \|.*\| as1 0%, as2 50%, as3 50% \|", text
@@ -140,8 +140,8 @@ def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
 def test_where_calls_go_once_weights_have_followed_is_told_where_a_load_rose() -> None:
     """After other faults it would be the same, or one call that came late."""
     moved = Measurement("as-overloaded", "rspdns", 1, [(-1.0, 9.0, "as1"), (7.0, 9.0, "as2")], None)
-    assert "| as2 100% | as2 100% |" in as_markdown([moved])
-    assert "calls from 6 s after on" not in as_markdown(TRIALS)
+    assert "| as2 100% | as2 100% |" in tables_of(page_of([moved]))
+    assert "calls from 6 s after on" not in tables_of(page_of(TRIALS))
 
 
 def test_a_load_that_rises_changes_what_is_due_where_loads_are_known() -> None:
@@ -154,7 +154,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     page = tmp_path / "ims.html"
     write_page(page, page_of(TRIALS))
     text = page.read_text()
-    assert text.count("<svg") == 4  # of each fault: set-up delays, calls per server
+    assert text.count("<svg") == 2  # of each fault: set-up delays
     assert not re.search(r'(src|href)="(?!#)', text)
     assert "@import" not in text
 

@@ -12,7 +12,8 @@ from ppu_agent.configuration import load_configuration
 from rspdns_lab.chain.plan import HANDLE, TCP_HANDLE
 from rspdns_lab.ims.calls import Measurement, measure, read_calls
 from rspdns_lab.ims.cli import ims
-from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, as_markdown, figures, problems, rows
+from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, figures, page_of, problems, rows
+from rspdns_lab.report.page import tables_of
 
 
 def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> Measurement:
@@ -31,7 +32,7 @@ def test_rows_count_every_call_of_all_trials_by_fault_and_way() -> None:
     assert (first.calls, first.failed, first.over_2_s, first.max_ms) == (5, 1, 1, LATE_MS + 1)
     assert (second.approach, second.calls, second.over_2_s) == ("redirect", 2, 0)
     assert figures(trials)["rows"][0]["over_2_s"] == 1  # type: ignore[index]
-    assert "| as-killed | without | udp | kamailio | 5 | 1 | 0 | 1 |" in as_markdown(trials)
+    assert "| as-killed | without | udp | kamailio | 5 | 1 | 0 | 1 |" in tables_of(page_of(trials))
 
 
 def test_only_what_is_promised_can_be_broken() -> None:
@@ -64,9 +65,8 @@ def test_call_that_rang_at_a_server_that_died_is_counted_apart() -> None:
     assert "3 calls failed" in problems([drained])[0]
 
 
-def test_nothing_measured_is_an_empty_table() -> None:
+def test_nothing_measured_is_no_row() -> None:
     assert rows([]) == []
-    assert as_markdown([]).startswith("| fault |")
 
 
 @pytest.mark.parametrize(

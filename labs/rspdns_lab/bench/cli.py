@@ -1,31 +1,36 @@
-"""The command `rspdns-lab bench`."""
+"""The command `rspdns-lab bench`: its questions, one after the other."""
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from rspdns_lab.bench import fast_path, flood, registrars, scale
-from rspdns_lab.bench.report import as_markdown, figures, page_of
-from rspdns_lab.bench.run import PARTS, Order, Result, check, read_result, run_bench
-from rspdns_lab.bench.strangers import KINDS, QUICK_KINDS
+from rspdns_lab.bench import changes, fast_path, flood, gate, questions, registrars, scale, strangers
+from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.variants import BY_KEY
 from rspdns_lab.ending import say, tell_of_full_disk
 from rspdns_lab.net.network import network_prefix
+from rspdns_lab.net.preconditions import check_programs
 from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.page import Page
 from rspdns_lab.report.trials import LabReport, run_lab
 
-_MOST_ELEMENTS = 10_000
+_MODULES: Final = (questions, changes, flood, scale, registrars, strangers, gate)
+PARTS: Final[Mapping[str, Part[Any]]] = {module.PART.name: module.PART for module in _MODULES}
 _QUICK_TRIALS = 10
 
 
 @click.command()
 @click.option(
-    "--only", "parts", multiple=True, type=click.Choice(PARTS), help="Measure only this; may be repeated."
+    "--only",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="Measure only this; may be repeated.",
 )
 @click.option(
     "--variant",
@@ -51,25 +56,17 @@ _QUICK_TRIALS = 10
     help="Changes watched until the last wrong answer, idle and loaded; 0: none.",
 )
 @click.option(
-    "--most-elements",
-    type=click.IntRange(1, _MOST_ELEMENTS),
-    default=_MOST_ELEMENTS,
-    show_default=True,
-    help="Leave larger sizes out.",
-)
-@click.option(
     "--quick",
     is_flag=True,
     help=f"One round of 1 s, {_QUICK_TRIALS} changes, one size; the figures say less.",
 )
 @report_options
 def bench(
-    parts: Sequence[str],
+    chosen: Sequence[str],
     variants: Sequence[str],
     rounds: int,
     seconds: int,
     trials: int,
-    most_elements: int,
     quick: bool,
     report: ReportFiles,
 ) -> None:
@@ -85,34 +82,22 @@ def bench(
     """
     if quick:
         rounds, seconds, trials = 1, 1, min(trials, _QUICK_TRIALS)
-    order = Order(
-        parts=parts or PARTS,
-        variants=_variants(variants) if not parts or "questions" in parts else (),
-        rounds=rounds,
-        seconds=seconds,
-        trials=trials,
-        sizes=[
-            (pools, members)
-            for pools, members in (scale.QUICK_SIZES if quick else scale.SIZES)
-            if pools * members <= most_elements
-        ],
-        registrars=registrars.plan(most_elements, quick=quick),
-        extent=scale.QUICK
-        if quick
-        else replace(scale.FULL, look_s=3.0 * seconds, trials=max(1, min(30, trials))),
-        labels=flood.QUICK_LABELS if quick else flood.LABELS,
-        floods_per_s=flood.QUICK_FLOODS_PER_S if quick else flood.FLOODS_PER_S,
-        strangers=QUICK_KINDS if quick else KINDS,
-    )
+    parts = [part for name, part in PARTS.items() if not chosen or name in chosen]
+    keys = _variants(variants) if questions.PART in parts else ()
     options = {"quick": quick, "seconds": seconds, "trials": trials}
 
-    def measure(earlier: Sequence[Result]) -> Iterator[Sequence[Result]]:
-        check(order)
-        with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as folder:
+    def measure(earlier: Sequence[object]) -> Iterator[Sequence[object]]:
+        with tempfile.TemporaryDirectory(prefix=f"rspdns-lab-{os.getpid()}-") as name:
+            folder = Path(name)
+            run = Run(keys, rounds, seconds, trials, quick, folder, network_prefix(), say)
+            check_programs(
+                {program: package for part in parts for program, package in part.programs(run).items()}
+            )
             try:
-                yield from run_bench(order, earlier, Path(folder), network_prefix(), say)
+                for part in parts:
+                    yield from part.measure(run, part.own(earlier))
             finally:
-                tell_of_full_disk(Path(folder))
+                tell_of_full_disk(folder)
 
     run_lab(report, REPORT, options, measure)
 
@@ -127,4 +112,31 @@ def _variants(chosen: Sequence[str]) -> list[str]:
     return [key for key, variant in BY_KEY.items() if not (why and variant.fast)]
 
 
-REPORT: Final = LabReport[Result](read_result, figures, as_markdown, page_of, write=lambda one: one.as_json())
+def _measured(found: Sequence[object]) -> list[tuple[Part[Any], list[Any]]]:
+    """The questions that were measured, with their results."""
+    return [(part, own) for part in PARTS.values() if (own := part.own(found))]
+
+
+def _figures(found: Sequence[object]) -> dict[str, float]:
+    return {key: value for part, own in _measured(found) for key, value in part.figures(own).items()}
+
+
+def _page(found: Sequence[object]) -> Page:
+    measured = _measured(found)
+    first = measured[0][0]
+    return Page(
+        first.title, first.intro, [section for part, own in measured for section in part.sections(own)]
+    )
+
+
+def _read(fields: Mapping[str, Any]) -> object:
+    rest = dict(fields)
+    return PARTS[rest.pop("part")].read(rest)
+
+
+def _write(result: Any) -> dict[str, Any]:
+    name = next(name for name, part in PARTS.items() if isinstance(result, part.kinds))
+    return {"part": name, **asdict(result)}
+
+
+REPORT: Final = LabReport(_read, _figures, _page, write=_write)

@@ -11,20 +11,22 @@ import socket
 import string
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dns.message
 
 from rspdns_lab.bench import fast_path, zone
-from rspdns_lab.bench.programs import dnsperf_command, start_live, start_pdns
+from rspdns_lab.bench.part import HOST, Part, Run
+from rspdns_lab.bench.programs import DNSPERF, dnsperf_command, start_live, start_pdns
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, call_in
+from rspdns_lab.net.network import Host, Network, call_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Columns, Section, Table, table_of
 
 SERVERS: Final[Mapping[str, str]] = {
     "static": "PowerDNS, zone file (bind backend)",
@@ -64,10 +66,7 @@ class Denied:
     server: str
     labels: int
     per_s: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "flood", "what": "denied", **asdict(self)}
+    what: str = "denied"
 
 
 @dataclass(frozen=True)
@@ -82,32 +81,23 @@ class Beside:
     p50_ms: float
     p99_ms: float
     max_ms: float
-
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "flood", "what": "beside", **asdict(self)}
+    what: str = "beside"
 
 
 Flood = Denied | Beside
 
 
-def read_flood(fields: Mapping[str, object]) -> Flood:
-    """Return a result as it was written to JSON. Raises TypeError or LookupError for something else."""
-    rest = {key: value for key, value in fields.items() if key not in ("part", "what")}
-    kinds: dict[object, type[Denied | Beside]] = {"denied": Denied, "beside": Beside}
-    return kinds[fields["what"]](**rest)  # type: ignore[arg-type]  # TypeError is told by the caller
+def run_flood(run: Run, found: Sequence[Flood]) -> Iterator[Sequence[Flood]]:
+    """Measure each server in each round. Raises LabError."""
+    if rounds := run.rounds_left([flood.round for flood in found if isinstance(flood, Beside)]):
+        with Network(run.prefix) as network:
+            for flood in _rounds(run, network.add_host(*HOST), rounds):
+                yield [flood]
 
 
-def run_flood(
-    host: Host,
-    folder: Path,
-    rounds: Collection[int],
-    seconds: int,
-    labels: Sequence[int],
-    floods_per_s: Sequence[int],
-    say: Callable[[str], None],
-) -> Iterator[Flood]:
-    """Measure each server, in each of these rounds. Raises LabError."""
+def _rounds(run: Run, host: Host, rounds: Sequence[int]) -> Iterator[Flood]:
+    folder, seconds, say = run.folder, run.seconds, run.say
+    labels, floods_per_s = (QUICK_LABELS, QUICK_FLOODS_PER_S) if run.quick else (LABELS, FLOODS_PER_S)
     chance = random.Random(1)  # noqa: S311 - names that nobody has
     programs: dict[str, tuple[int, Sequence[Program]]] = {}
     try:
@@ -266,3 +256,70 @@ def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
         asked[query.id] = time.monotonic()
         client.send(query.to_wire())
     raise AssertionError
+
+
+_TEXT: Final = "Random names that do not exist, asked as fast as they are denied; ratios to the zone file."
+_TEXT_BESIDE: Final = (
+    "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels."
+)
+_AIMS: Final = {
+    "live": f"p99 {BESIDE_AIM_MS} ms, none lost",
+    "limited": f"p99 {FAST_BESIDE_AIM_MS} ms",
+}
+
+
+def _sections(found: Sequence[Flood]) -> list[Section]:
+    known = flood_figures(found)
+    denied = _denied(known, sorted({flood.labels for flood in found if isinstance(flood, Denied)}))
+    if len(denied) == 1:
+        return []
+    beside = [
+        (server, per_s, f"flood_{server}_beside_{per_s}")
+        for server in SERVERS
+        for per_s in FLOODS_PER_S
+        if f"flood_{server}_beside_{per_s}_lost" in known
+    ]
+    columns: Columns[tuple[str, int, str]] = (
+        ("valid names beside a flood", lambda row: SERVERS[row[0]]),
+        ("flood/s", lambda row: f"{row[1]:,}"),
+        ("p50 ms", lambda row: f"{known[f'{row[2]}_p50_ms']:.1f}"),
+        ("p99 ms", lambda row: f"{known[f'{row[2]}_p99_ms']:.1f}"),
+        ("max ms", lambda row: f"{known[f'{row[2]}_max_ms']:.1f}"),
+        ("lost", lambda row: f"{known[f'{row[2]}_lost']:.0f}"),
+        ("aimed at", lambda row: _AIMS.get(row[0], "")),
+    )
+    return [
+        Section("Floods of names that do not exist", _TEXT, denied),
+        Section("Valid names beside a flood", _TEXT_BESIDE, table_of(columns, beside)),
+    ]
+
+
+def _denied(known: Mapping[str, float], labels: Sequence[int]) -> Table:
+    rows: list[Sequence[str]] = []
+    for server, title in SERVERS.items():
+        qps = [known.get(f"flood_{server}_qps_{number}_labels") for number in labels]
+        ratios = [known.get(f"flood_{server}_ratio_{number}_labels") for number in labels]
+        if any(qps):
+            cells = ["-" if value is None else f"{value:,.0f}" for value in qps]
+            rows.append([title, *cells, *("-" if value is None else f"{value:.2f}" for value in ratios)])
+    if labels:
+        rows.append(["aimed at, rspdns", *("" for _ in labels), *(f"{RATIO_AIM:g}" for _ in labels)])
+    head = ("names denied a second", *(f"{number} labels" for number in labels))
+    return [[*head, *(f"ratio, {number}" for number in labels)], *rows]
+
+
+def _read(fields: Mapping[str, Any]) -> Flood:
+    kinds: dict[str, type[Denied | Beside]] = {"denied": Denied, "beside": Beside}
+    return kinds[fields["what"]](**fields)
+
+
+PART: Final = Part[Flood](
+    "flood",
+    "Floods and strangers",
+    (Denied, Beside),
+    run_flood,
+    _sections,
+    flood_figures,
+    _read,
+    lambda _: DNSPERF | {"pdns_server": "pdns-backend-bind"},
+)

@@ -4,19 +4,20 @@ Each is asked in turn, round after round in one run. The program that asks share
 what counts is the registrar's processor time for a message; messages a second come second.
 """
 
-import contextlib
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any, Final
 
+from rspdns_lab.bench.part import Part, Run
+from rspdns_lab.bench.site import Site, site
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network
-from rspdns_lab.net.preconditions import find_sctp
-from rspdns_lab.net.processes import Program, children_of, end_programs, processor_s
+from rspdns_lab.net.network import Host
+from rspdns_lab.net.processes import Program, children_of, processor_s
+from rspdns_lab.report.page import Section, Table
 
 REGISTRARS: Final = ("10.80.0.11", "10.80.0.12", "10.80.0.13")
 RULES: Final = (0, 10, 4000)
@@ -38,10 +39,6 @@ class Guarded:
     per_s: float
     cpu_us: float
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "gate", **asdict(self)}
-
 
 def rules_text(count: int, own: str) -> str:
     """Return a rules file of `count` rules; the last one lets the asker register."""
@@ -50,30 +47,26 @@ def rules_text(count: int, own: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def run_gate(
-    prefix: str, folder: Path, rounds: Sequence[int], seconds: float, say: Callable[[str], object]
-) -> Iterator[Sequence[Guarded]]:
+def run_gate(run: Run, found: Sequence[Guarded]) -> Iterator[Sequence[Guarded]]:
     """Start the registrars, ask each in every round, yield a round's measurements. Raises LabError."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        programs: list[Program] = []
-        cleanup.callback(end_programs, programs)
-        asker = network.add_host("asker", ASKER)
-        registrars: list[Program] = []
-        for number, (address, rules) in enumerate(zip(REGISTRARS, RULES, strict=True), 1):
-            host = network.add_host(f"r{number}", address)
-            registrars.append(_start(host, folder, rules))
-            programs.append(registrars[-1])
-        for registrar in registrars:
-            wait_until(lambda one=registrar: _pids(one), "rspregistrar", START_TIMEOUT_S, *programs)  # type: ignore[misc]
+    rounds = run.rounds_left([guarded.round for guarded in found])
+    if not rounds:
+        return
+    with site(run.prefix, run.folder / "gate") as made:
+        asker = made.network.add_host("asker", ASKER)
+        hosts = made.hosts(REGISTRARS)
+        registrars = {rules: _start(made, host, rules) for host, rules in zip(hosts, RULES, strict=True)}
+        for registrar in made.programs:
+            wait_until(lambda one=registrar: _pids(one), "rspregistrar", START_TIMEOUT_S, *made.programs)  # type: ignore[misc]
         for number in rounds:
             measured = []
             for kind in KINDS:
-                for registrar, rules in zip(registrars, RULES, strict=True):
-                    measured.append(_ask(asker, registrar, number, rules, kind, seconds))
-                    say(
-                        f"round {number}, {kind}, {rules} rules: {measured[-1].per_s:,.0f}/s, "
-                        f"{measured[-1].cpu_us:.1f} us each"
+                for rules, registrar in registrars.items():
+                    guarded = _ask(made, asker, registrar, Guarded(number, rules, kind, 0, 0), run.seconds)
+                    measured.append(guarded)
+                    run.say(
+                        f"round {number}, {kind}, {rules} rules: {guarded.per_s:,.0f}/s, "
+                        f"{guarded.cpu_us:.1f} us each"
                     )
             yield measured
 
@@ -82,35 +75,89 @@ def _pids(registrar: Program) -> list[int]:
     return children_of(registrar.pid, "rspregistrar")
 
 
-def _start(host: Host, folder: Path, rules: int) -> Program:
-    sctp = find_sctp()
-    command = [sys.executable, "-m", "registrar_config", "run", "--no-sentinel", "--number=1"]
-    command += [f"--address={host.address}", f"--control={folder / host.name}.sock"]
+def _start(made: Site, host: Host, rules: int) -> Program:
+    words = ["run", "--no-sentinel", "--number=1", f"--address={host.address}"]
+    words.append(f"--control={made.folder / host.name}.sock")
     if rules:
-        (file := folder / f"{host.name}.rules").write_text(rules_text(rules, host.address))
-        command.append(f"--gate={file}")
-    log = folder / f"{host.name}.log"
-    program = Program(f"registrar {host.name}", host, sctp.command(command), log, sctp.environment)
-    program.start()
-    return program
+        (file := made.folder / f"{host.name}.rules").write_text(rules_text(rules, host.address))
+        words.append(f"--gate={file}")
+    return made.python(host.name, host, "registrar_config", *words)
 
 
-def _ask(asker: Host, registrar: Program, number: int, rules: int, kind: str, seconds: float) -> Guarded:
-    sctp = find_sctp()
+def _ask(made: Site, asker: Host, registrar: Program, asked: Guarded, seconds: float) -> Guarded:
+    """Ask a registrar as `asked` says; return that with what was measured."""
     [pid] = _pids(registrar)
-    words = [sys.executable, "-m", "rspdns_lab.bench.gate_load", ASKER, registrar.host.address, kind]
+    words = [sys.executable, "-m", "rspdns_lab.bench.gate_load", ASKER, registrar.host.address, asked.kind]
     before_s = processor_s(pid)
-    asked = subprocess.run(
-        ["nsenter", f"--net={asker.path}", "--", *sctp.command([*words, str(seconds)])],
+    done = subprocess.run(
+        ["nsenter", f"--net={asker.path}", "--", *made.sctp.command([*words, str(seconds)])],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=sctp.environment,
+        env=made.sctp.environment,
         timeout=seconds + START_TIMEOUT_S,
         check=False,
     )
-    answers = int(asked.stdout) if asked.stdout.strip().isdigit() else 0
+    answers = int(done.stdout) if done.stdout.strip().isdigit() else 0
     if not answers or _pids(registrar) != [pid]:
-        raise LabError(f"no {kind} answered with {rules} rules: {asked.stderr[-500:]}{registrar.log_end()}")
+        why = f"{done.stderr[-500:]}{registrar.log_end()}"
+        raise LabError(f"no {asked.kind} answered with {asked.rules} rules: {why}")
     spent_s = processor_s(pid) - before_s
-    return Guarded(number, rules, kind, round(answers / seconds, 1), round(1e6 * spent_s / answers, 2))
+    per_s, cpu_us = round(answers / seconds, 1), round(1e6 * spent_s / answers, 2)
+    return replace(asked, per_s=per_s, cpu_us=cpu_us)
+
+
+_TEXT: Final = (
+    "Three real registrars in one run, asked in turn, 32 messages under way: one without the gate, two "
+    "behind it. CPU is the processor time of rspregistrar, which the gate is a part of. The program that "
+    "asks shares the processor, so messages a second say less. The rule of the host that asks is the last "
+    "of its file, which costs the most."
+)
+
+
+def gate_figures(found: Sequence[Guarded]) -> dict[str, float]:
+    """Return the medians of all rounds, and ratios to the registrar without the gate in the same round."""
+    figures: dict[str, float] = {}
+    for kind in KINDS:
+        of_kind = [guarded for guarded in found if guarded.kind == kind]
+        bare = {guarded.round: guarded for guarded in of_kind if guarded.rules == 0}
+        for rules in RULES:
+            rows = [guarded for guarded in of_kind if guarded.rules == rules and guarded.round in bare]
+            if rows:
+                begin = f"gate_{kind}_{rules}_rules"
+                figures[f"{begin}_per_s"] = median(row.per_s for row in rows)
+                figures[f"{begin}_cpu_us"] = median(row.cpu_us for row in rows)
+                figures[f"{begin}_cpu_ratio"] = median(row.cpu_us / bare[row.round].cpu_us for row in rows)
+    return figures
+
+
+def _table(found: Sequence[Guarded]) -> Table:
+    known = gate_figures(found)
+    head = ("messages", "rules", "a second", "CPU us each", "against no gate, in the same round")
+    rows = [
+        (
+            *(kind, f"{rules:,}" if rules else "no gate", f"{known[f'{begin}_per_s']:,.0f}"),
+            *(f"{known[f'{begin}_cpu_us']:.1f}", f"{known[f'{begin}_cpu_ratio']:.2f}"),
+        )
+        for kind in KINDS
+        for rules in RULES
+        if f"{(begin := f'gate_{kind}_{rules}_rules')}_per_s" in known
+    ]
+    return [head, *rows]
+
+
+def _read(fields: Mapping[str, Any]) -> Guarded:
+    if fields["kind"] not in KINDS:
+        raise LookupError(fields["kind"])
+    return Guarded(**fields)
+
+
+PART: Final = Part(
+    "gate",
+    "What the gate costs",
+    (Guarded,),
+    run_gate,
+    lambda found: [Section("Gate", _TEXT, _table(found))],
+    gate_figures,
+    _read,
+)

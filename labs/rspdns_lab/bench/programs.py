@@ -28,6 +28,8 @@ _LATENCY = re.compile(r"^> NOERROR .* ([0-9.]+)$", re.MULTILINE)
 _CODES = re.compile(r"Response codes:\s+NOERROR [0-9]+ \(100\.00%\)")
 
 _COMPILING_S = 120.0
+DNSPERF = {"dnsperf": "dnsperf"}
+"""The program that asks, and its Debian package."""
 
 
 @dataclass(frozen=True)

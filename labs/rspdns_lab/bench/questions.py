@@ -1,4 +1,4 @@
-"""Questions a second: every variant asked in turn, round after round.
+"""The cost of an answer: every variant asked in turn, round after round.
 
 Only the ratios mean something on a machine whose cores dnsperf shares. Steadier still is the processor time
 that a name server and its backend spend on one answered question, whoever else uses the machine.
@@ -7,18 +7,23 @@ that a name server and its backend spend on one answered question, whoever else 
 import contextlib
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 from rspdns_lab.bench import fast_path, zone
-from rspdns_lab.bench.programs import ask, cpu_s
+from rspdns_lab.bench.part import HOST, Part, Run
+from rspdns_lab.bench.programs import DNSPERF, ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.ending import uninterrupted
-from rspdns_lab.net.network import Host, kill_all_in
+from rspdns_lab.net.network import Host, Network, kill_all_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Section, Table
+from rspdns_lab.report.plots import Bars, Dots
 
 LATENCY_QUESTIONS_PER_S = 500
 """Latencies are measured at a load that every variant bears: at full load they only tell how many questions
@@ -58,21 +63,28 @@ class Rate:
     server_us: float = 0.0
     """The server's time for an answer by the meter of batches; 0: not measured."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "questions", **asdict(self)}
+
+def run_questions(run: Run, found: Sequence[Rate]) -> Iterator[Sequence[Rate]]:
+    """Ask each variant in each round. Raises LabError."""
+    done = {(rate.round, rate.variant) for rate in found}
+    rounds = {
+        number: [key for key in run.variants if (number, key) not in done]
+        for number in range(1, run.rounds + 1)
+    }
+    if not any(rounds.values()):
+        return
+    with Network(run.prefix) as network:
+        host = network.add_host(*HOST)
+        run.say(f"starting {len(run.variants)} name servers")
+        with variants_running(host, run.folder, run.variants) as programs:
+            for number, keys in rounds.items():
+                for rate in run_round(host, run, number, programs, keys) if keys else ():
+                    yield [rate]
 
 
-def run_round(
-    host: Host,
-    folder: Path,
-    number: int,
-    programs: Running,
-    keys: Collection[str],
-    seconds: int,
-    say: Callable[[str], None],
-) -> Iterator[Rate]:
-    """Ask each of these variants for `seconds`."""
+def run_round(host: Host, run: Run, number: int, programs: Running, keys: Collection[str]) -> Iterator[Rate]:
+    """Ask each of these variants."""
+    folder, seconds = run.folder, run.seconds
     for variant, (port, own) in programs.items():
         if variant.key not in keys:
             continue
@@ -95,7 +107,7 @@ def run_round(
             count = QUESTIONS_PER_S * min(seconds, _MOST_METERED_S)
             server_us = fast_path.server_us(host, folder, port, own, count)
         rate = Rate(number, variant.key, answered.per_s, cpu_us, p50_us, p95_us, p99_us, server_us)
-        say(
+        run.say(
             f"round {number}: {variant.title}: {answered.per_s:,.0f} queries/s, {cpu_us:.1f} us of processor "
             f"time each; latency p50 {rate.latency_p50_us:.0f} us, p99 {rate.latency_p99_us:.0f} us"
             + (f"; server, by batches, {server_us:.2f} us" if server_us else "")
@@ -191,3 +203,83 @@ def _let_run_alone(programs: Running, variant: Variant) -> None:
                 program.thaw()
             elif program.is_running:
                 program.freeze()
+
+
+AIMS: Final[Mapping[str, float]] = MappingProxyType({"live_qps": 0.9, "live_qps_100_changes": 0.9})
+"""The aims: queries a second against `static_qps`."""
+LEAST_UNCACHED_QPS: Final = 3000
+_INTRO: Final = (
+    "The same names are served by name servers that know nothing of life, by some that "
+    "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
+    "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
+)
+_LATENCIES: Final = (
+    "CPU is what the name server's programs use while dnsperf asks. It holds nothing "
+    "of the kernel's answers: their time is by batches, less what asking costs. "
+    f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
+)
+
+
+def _sections(rates: Sequence[Rate]) -> list[Section]:
+    known = figures_of(rates)
+    keys = [key for key in BY_KEY if key in known]
+    titles = [BY_KEY[key].title for key in keys]
+    bars = Bars(
+        "Processor time for one answer. Green is rspdns.",
+        "microseconds of processor time for one answer",
+        {BY_KEY[key].title: known[f"{base(key)}_cpu_us"] for key in keys},
+        [BY_KEY[key].title for key in keys if key.startswith(("live", "fastpath", "uncached", "signed"))],
+        log=True,
+    )
+    parts = ("p50", "p95", "p99")
+    dots = Dots(
+        f"How long an answer takes. {_LATENCIES}",
+        "microseconds until the answer",
+        titles,
+        {part: [known[f"{base(key)}_latency_{part}_us"] for key in keys] for part in parts},
+    )
+    return [Section("Questions", _LATENCIES, _table(known, keys), [bars, dots])]
+
+
+def _ratio(known: Mapping[str, float], key: str) -> str:
+    return f"{known[key]:.2f}" if key in known else "-"
+
+
+def _table(known: Mapping[str, float], keys: Sequence[str]) -> Table:
+    rows: list[Sequence[str]] = [
+        ("served by", "CPU us each", "against static", "by batches, us", "against static", "queries/s",
+         "against static", "p50 us", "p95 us", "p99 us", "aimed at")
+    ]  # fmt: skip
+    for key in keys:
+        variant, name = BY_KEY[key], base(key)
+        own = "-" if variant.fast else f"{known[f'{name}_cpu_us']:,.1f}"
+        of_static = "-" if variant.fast else _ratio(known, f"{name}_cpu_ratio")
+        metered = known.get(f"{name}_server_cpu_us")
+        batches = "-" if metered is None else f"{metered:,.2f}"
+        each = (own, of_static, batches, _ratio(known, f"{name}_server_cpu_ratio"))
+        qps = (f"{known[key]:,.0f}", _ratio(known, f"{key}_ratio"))
+        latencies = [f"{known[f'{name}_latency_{part}_us']:,.0f}" for part in ("p50", "p95", "p99")]
+        aim = f"{AIMS[key]:g} of static" if key in AIMS else ""
+        aim = f"{LEAST_UNCACHED_QPS:,} queries/s" if key == "uncached_qps" else aim
+        rows.append([variant.title, *each, *qps, *latencies, aim])
+    return rows
+
+
+def _read(fields: Mapping[str, object]) -> Rate:
+    rate = Rate(**fields)  # type: ignore[arg-type]  # the caller expects a TypeError
+    if rate.variant not in BY_KEY:
+        raise LookupError(rate.variant)
+    return rate
+
+
+PART: Final = Part(
+    "questions",
+    "What liveness costs",
+    (Rate,),
+    run_questions,
+    _sections,
+    figures_of,
+    _read,
+    lambda run: DNSPERF | {BY_KEY[key].program: BY_KEY[key].package for key in run.variants},
+    _INTRO,
+)

@@ -7,25 +7,23 @@ interval is kept, whether a live element is lost, and how long a silent one stay
 
 import contextlib
 import random
-import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import psutil
-from daemon_kit.control import ControlError, request
-from registrar_config import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments, size
+from registrar_config import KEEP_ALIVE, TIMERS_MS, size
 
 from rspdns_lab.bench.kept_alive import REREGISTRATION_MS
+from rspdns_lab.bench.part import Part, Run
+from rspdns_lab.bench.site import Site, site
 from rspdns_lab.chain.hosts import wait_until
-from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, processes_in
-from rspdns_lab.net.preconditions import find_sctp
-from rspdns_lab.net.processes import Program, end_programs, processor_s
+from rspdns_lab.net.network import Host, processes_in
+from rspdns_lab.net.processes import processor_s
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Columns, Section, table_of
 
 REGISTRARS: Final = ("10.79.0.11", "10.79.0.12", "10.79.0.13")
 ELEMENTS: Final = "10.79.0.31"
@@ -77,53 +75,39 @@ class Borne:
         """Whether the simulation, or this machine, was too slow to tell what registrars bear."""
         return self.simulation_late_ms > SIMULATION_LATE_MS
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "registrars", **asdict(self)}
 
-
-def plan(most_elements: int, *, quick: bool) -> list[tuple[int, int]]:
+def plan(*, quick: bool) -> list[tuple[int, int]]:
     """Return elements and intervals in ms: as shipped, and as `rspdns-registrar render` computes them."""
-    sizes = [elements for elements in (QUICK_SIZES if quick else SIZES) if elements <= most_elements]
     shipped_ms = TIMERS_MS[KEEP_ALIVE]
     return [
         (elements, interval_ms)
-        for elements in sizes
+        for elements in (QUICK_SIZES if quick else SIZES)
         for interval_ms in sorted(
             {shipped_ms, size(elements, len(REGISTRARS), REREGISTRATION_MS).keep_alive_ms}
         )
     ]
 
 
-def run_registrars(
-    prefix: str,
-    folder: Path,
-    elements: int,
-    interval_ms: int,
-    say: Callable[[str], object],
-    *,
-    seconds: float = 10.0,
-    trials: int = 5,
-    per_association: int = PER_ASSOCIATION,
-) -> Borne:
-    """Start three registrars and this number of elements, measure, end it. Raises LabError."""
-    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        programs: list[Program] = []
-        cleanup.callback(end_programs, programs)
-        say(f"{elements:,} elements asked every {interval_ms} ms, {per_association} to an association")
-        scene = _Scene(network, folder, elements, per_association, interval_ms, programs)
-        found = scene.measure(seconds, trials)
-    say(
-        f"{elements:,} elements: asked every {found.interval_ms:.0f} ms, "
-        f"{found.keep_alive_us:.0f} us for each, "
-        f"{found.lost} associations lost, {found.missing} live elements missing"
-    )
-    if found.is_of_simulation:
-        say(
-            f"the simulated elements were up to {found.simulation_late_ms:.0f} ms late: this machine is too "
-            "busy, or too slow, to tell what the registrars bear"
-        )
-    return found
+def run_registrars(run: Run, found: Sequence[Borne]) -> Iterator[Sequence[Borne]]:
+    """Start three registrars and elements, measure, end it, for each of `plan`. Raises LabError."""
+    done = {(borne.elements, borne.wanted_ms) for borne in found}
+    seconds, trials = (1.5, 3) if run.quick else (3.0 * run.seconds, max(1, min(5, run.trials)))
+    for elements, interval_ms in plan(quick=run.quick):
+        if (elements, interval_ms) not in done:
+            what = f"{elements:,} elements"
+            with site(run.prefix, run.folder / f"registrars-{elements}-{interval_ms}") as made:
+                run.say(f"{what} asked every {interval_ms} ms, {PER_ASSOCIATION} to an association")
+                borne = _Scene(made, elements, interval_ms).measure(seconds, trials)
+            run.say(
+                f"{what}: asked every {borne.interval_ms:.0f} ms, {borne.keep_alive_us:.0f} us for each, "
+                f"{borne.lost} associations lost, {borne.missing} live elements missing"
+            )
+            if borne.is_of_simulation:
+                run.say(
+                    f"the simulated elements were up to {borne.simulation_late_ms:.0f} ms late: this machine "
+                    "is too busy, or too slow, to tell what the registrars bear"
+                )
+            yield [borne]
 
 
 class _Watched(NamedTuple):
@@ -145,47 +129,36 @@ def _cpu_s(host: Host) -> Mapping[str, float]:
 
 
 class _Scene:
-    def __init__(
-        self,
-        network: Network,
-        folder: Path,
-        elements: int,
-        per_association: int,
-        interval_ms: int,
-        programs: list[Program],
-    ) -> None:
-        self._elements, self._per_association, self._interval_ms = elements, per_association, interval_ms
-        self._folder, self._programs, self._sctp = folder, programs, find_sctp()
-        self._control = folder / "elements.sock"
-        folder.mkdir(parents=True)
-        self._hosts = [
-            network.add_host(f"r{number}", address) for number, address in enumerate(REGISTRARS, 1)
-        ]
+    def __init__(self, made: Site, elements: int, interval_ms: int) -> None:
+        self._site, self._elements, self._interval_ms = made, elements, interval_ms
+        self._hosts = made.hosts(REGISTRARS)
         for number, host in enumerate(self._hosts, 1):
-            self._start_registrar(number, host)
-        self._own = own = network.add_host("pes", ELEMENTS)
-        command = [sys.executable, "-m", "rspdns_lab.bench.kept_alive", ELEMENTS, str(elements)]
-        command += [str(per_association), str(PER_S), str(self._control), *REGISTRARS]
+            made.registrar(number, host, REGISTRARS, {KEEP_ALIVE: interval_ms})
+        self._own = made.network.add_host("pes", ELEMENTS)
         time.sleep(_READY_S)
-        self._start("elements", own, command)
-        self._wait_until_registered()
+        words = (ELEMENTS, elements, PER_ASSOCIATION, PER_S, made.control, *REGISTRARS)
+        made.python("elements", self._own, "rspdns_lab.bench.kept_alive", *words)
+        wait_until(made.control.exists, "the simulated elements", _PATIENCE_S, *made.programs)
+        end_s = time.monotonic() + _PATIENCE_S
+        while made.tell("state")["registered"] < elements and time.monotonic() < end_s:
+            time.sleep(0.2)
 
     def measure(self, seconds: float, trials: int) -> Borne:
         """Measure keep-alives alone, then with registrations, then how long silent elements stay."""
         time.sleep(_SETTLED_S)
         asking = self._watch(seconds)
         asked = max(1, asking.keep_alives)
-        self._tell("again")
+        self._site.tell("again")
         time.sleep(_SETTLED_S)
         both = self._watch(seconds)
         registering_s = sum(both.registrars_s) - sum(asking.registrars_s) / asked * both.keep_alives
-        state = self._state()
-        missing = max(self._tell("missing")["missing"])
+        state = self._site.tell("state")
+        missing = max(self._site.tell("missing")["missing"])
         silenced_ms = self._silence(trials) if missing == 0 else []
         return Borne(
             elements=self._elements,
             wanted_ms=self._interval_ms,
-            per_association=self._per_association,
+            per_association=PER_ASSOCIATION,
             registered=state["registered"],
             interval_ms=round(1000 * asking.took_s * self._elements / asked, 1),
             keep_alive_us=round(1e6 * sum(asking.registrars_s) / asked, 1),
@@ -217,7 +190,7 @@ class _Scene:
         )
 
     def _counts(self) -> _Watched:
-        state = self._state()
+        state = self._site.tell("state")
         spent = [_cpu_s(host) for host in self._hosts]
         return _Watched(
             0.0,
@@ -231,37 +204,52 @@ class _Scene:
     def _silence(self, trials: int) -> list[float]:
         draw = random.Random(1)  # noqa: S311 - chance, not a secret
         return [
-            float(self._tell("silence", element=draw.randrange(self._elements))["took_ms"])
+            float(self._site.tell("silence", element=draw.randrange(self._elements))["took_ms"])
             for _ in range(trials)
         ]
 
-    def _wait_until_registered(self) -> None:
-        wait_until(self._control.exists, "the simulated elements", _PATIENCE_S, *self._programs)
-        end_s = time.monotonic() + _PATIENCE_S
-        while self._state()["registered"] < self._elements and time.monotonic() < end_s:
-            time.sleep(0.2)
 
-    def _start_registrar(self, number: int, host: Host) -> Program:
-        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
-        own = endpoints[number - 1]
-        peers = tuple(one for one in endpoints if one != own)
-        settings = RegistrarSettings(
-            SctpEndpoint.parse(host.address, 3863), own, peers, {**TIMERS_MS, KEEP_ALIVE: self._interval_ms}
-        )
-        return self._start(f"registrar-{number}", host, arguments(settings))
+_TEXT: Final = (
+    "Three registrars; simulated elements, ten to an association, each registering again every 2 s. "
+    "Intervals are the shipped one and, where it differs, the one that `rspdns-registrar render` computes. "
+    f"If the simulation was late by more than {SIMULATION_LATE_MS} ms, its row measures the machine."
+)
 
-    def _start(self, name: str, host: Host, command: Sequence[str]) -> Program:
-        log = self._folder / f"{name}.log"
-        program = Program(name, host, self._sctp.command(command), log, self._sctp.environment)
-        program.start()
-        self._programs.append(program)
-        return program
 
-    def _state(self) -> dict[str, Any]:
-        return self._tell("state")
+def _gone(row: Borne) -> str:
+    times = f"{row.detected_p50_ms / 1000:.2f}, {row.detected_max_ms / 1000:.2f} s"
+    return times if row.detected_max_ms else "-"
 
-    def _tell(self, command: str, **arguments: int) -> dict[str, Any]:
-        try:
-            return request(self._control, command, timeout_s=_PATIENCE_S, **arguments)
-        except ControlError as error:
-            raise LabError(f"the simulated pool elements: {error}") from None
+
+_COLUMNS: Final[Columns[Borne]] = (
+    *(("elements", "{elements:,}"), ("to be asked every", "{wanted_ms} ms")),
+    *(("asked every", "{interval_ms:.0f} ms"), ("us a keep-alive", "{keep_alive_us:.0f}")),
+    *(("us a registration", "{registration_us:.0f}"), ("a registrar, % of a core", "{busy_percent:.0f}")),
+    *(("its SCTP, %", "{sctp_percent:.0f}"), ("the simulation, %", "{simulation_percent:.0f}")),
+    *(("late by", "{simulation_late_ms:.0f} ms"), ("associations lost", "{lost}")),
+    *(("live ones missing", "{missing}"), ("a silent one gone after: median, longest", _gone)),
+)
+
+
+def _sections(found: Sequence[Borne]) -> list[Section]:
+    rows = sorted(found, key=lambda borne: (borne.elements, borne.wanted_ms))
+    return [Section("Registrars", _TEXT, table_of(_COLUMNS, rows))]
+
+
+def _figures(found: Sequence[Borne]) -> dict[str, float]:
+    return {
+        f"registrars_{borne.elements}_{borne.wanted_ms}_{key}": getattr(borne, key)
+        for borne in found
+        for key in ("missing", "keep_alive_us")
+    }
+
+
+PART: Final = Part(
+    "registrars",
+    "How many servers three registrars serve",
+    (Borne,),
+    run_registrars,
+    _sections,
+    _figures,
+    lambda fields: Borne(**fields),
+)

@@ -5,32 +5,30 @@ one association for each registrar. Keep-alives are rare here: three registrars 
 300 ms would use the whole machine themselves.
 """
 
-import contextlib
 import functools
 import math
 import random
 import statistics
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import psutil
-from daemon_kit.control import ControlError, request
-from registrar_config import TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 
+from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import owner, target, write_files
+from rspdns_lab.bench.site import PATIENCE_S, RARELY, Site, site
 from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, call_in
-from rspdns_lab.net.preconditions import find_sctp
-from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.net.network import call_in
+from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Columns, Section, table_of
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, Curve, Curves
 
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"
@@ -38,13 +36,10 @@ ELEMENTS: Final = "10.78.0.31"
 SIZES: Final = ((1, 1), (1000, 10), (10, 10), (100, 10), (10, 100), (100, 100))
 """Pools, and elements in each. First what the program itself takes, then the size that has aims."""
 QUICK_SIZES: Final = ((10, 10),)
-KEEP_ALIVE_MS: Final = 60_000
 BOUNDS: Final = {"rss_mib": 300.0, "idle_cpu_percent": 10.0, "startup_s": 5.0}
 """The aims with 1,000 pools of 10."""
 AIMED_AT: Final = (1000, 10)
 UPDATES_PER_S: Final = 200
-_PATIENCE_S: Final = 180.0
-_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _SETTLED_S: Final = 12.0
 """By then the last-known-good file is written, and no pool is looked at often any more."""
 
@@ -76,10 +71,6 @@ class Size:
         """How many pool elements there are in all."""
         return self.pools * self.members
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "scale", **asdict(self)}
-
 
 @dataclass(frozen=True)
 class Extent:
@@ -90,23 +81,30 @@ class Extent:
     trials: int = 30
 
 
-FULL: Final = Extent()
 QUICK: Final = Extent(0.5, 1.5, 3)
 
 
-def run_size(
-    prefix: str, folder: Path, pools: int, members: int, extent: Extent, say: Callable[[str], None]
-) -> Size:
+def run_scale(run: Run, found: Sequence[Size]) -> Iterator[Sequence[Size]]:
+    """Measure each size. Raises LabError."""
+    done = {(size.pools, size.members) for size in found}
+    for pools, members in QUICK_SIZES if run.quick else SIZES:
+        if (pools, members) not in done:
+            yield [run_size(run, pools, members)]
+
+
+def run_size(run: Run, pools: int, members: int) -> Size:
     """Start everything with this number of pools, measure, end it. Raises LabError."""
-    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        programs: list[Program] = []
-        cleanup.callback(end_programs, programs)
-        what = f"{pools:,} pools of {members}"
-        say(f"{what}: registering the elements")
-        scene = _Scene(network, folder, pools, members, programs, cleanup)
-        say(f"{what}: starting the backend, then watching for {extent.settle_s + 2 * extent.look_s:.0f} s")
+    extent = Extent(look_s=3.0 * run.seconds, trials=max(1, min(30, run.trials)))
+    extent = QUICK if run.quick else extent
+    what = f"{pools:,} pools of {members}"
+    with site(run.prefix, run.folder / f"scale-{pools}-{members}") as made:
+        run.say(f"{what}: registering the elements")
+        scene = _Scene(made, pools, members)
+        run.say(
+            f"{what}: starting the backend, then watching for {extent.settle_s + 2 * extent.look_s:.0f} s"
+        )
         size = scene.measure(extent)
-    say(
+    run.say(
         f"{what}: all known after {size.startup_s:.1f} s, {size.rss_mib:.0f} MiB, "
         f"{size.idle_cpu_percent:.1f} % of a core idle, {size.updated_cpu_us:.0f} us for a load; "
         f"gone from DNS after {size.gone_p50_ms:.1f} ms (max {size.gone_max_ms:.1f})"
@@ -132,41 +130,36 @@ def exponent(sizes: Sequence[Size], value: Callable[[Size], float]) -> float | N
 
 
 class _Scene:
-    def __init__(
-        self,
-        network: Network,
-        folder: Path,
-        pools: int,
-        members: int,
-        programs: list[Program],
-        cleanup: contextlib.ExitStack,
-    ) -> None:
-        self._pools, self._members = pools, members
-        self._folder = folder
-        self._programs = programs
-        self._sctp = find_sctp()
-        self._control = folder / "elements.sock"
-        folder.mkdir(parents=True)
-        hosts = [network.add_host(f"r{number}", address) for number, address in enumerate(REGISTRARS, 1)]
-        self._backend_host = network.add_host("ns", BACKEND)
-        self._elements_host = network.add_host("pes", ELEMENTS)
-        self._registrars = [self._start_registrar(number, host) for number, host in enumerate(hosts, 1)]
-        write_files(folder / "ns", BACKEND, list(REGISTRARS), pools)
-        self._start_elements()
+    def __init__(self, made: Site, pools: int, members: int) -> None:
+        self._site, self._pools, self._members = made, pools, members
+        hosts = made.hosts(REGISTRARS)
+        self._backend_host = made.network.add_host("ns", BACKEND)
+        self._elements_host = made.network.add_host("pes", ELEMENTS)
+        self._registrars = []
+        for number, host in enumerate(hosts, 1):
+            self._registrars.append(made.registrar(number, host, REGISTRARS, RARELY))
+            made.sentinel(number, host)
+        write_files(made.folder / "ns", BACKEND, list(REGISTRARS), pools)
+        words = (ELEMENTS, pools, members, made.control, *REGISTRARS)
+        elements = made.python("elements", self._elements_host, "rspdns_lab.bench.pool_elements", *words)
+        wait_until(
+            made.control.exists, "registration of every element", PATIENCE_S, elements, *self._registrars
+        )
         self._asker: Asker = call_in(self._elements_host.path, functools.partial(Asker, BACKEND))
-        cleanup.callback(self._asker.close)
+        made.cleanup.callback(self._asker.close)
 
     def measure(self, extent: Extent) -> Size:
         backend, startup_s = self._start_backend()
-        pdns = self._started("pdns", self._backend_host, ["pdns_server", f"--config-dir={self._folder}/ns"])
-        wait_until(lambda: self._shown(0), "PowerDNS", _PATIENCE_S, pdns, backend)
+        command = ["pdns_server", f"--config-dir={self._site.folder}/ns"]
+        pdns = self._site.start("pdns", self._backend_host, command)
+        wait_until(lambda: self._shown(0), "PowerDNS", PATIENCE_S, pdns, backend)
         time.sleep(extent.settle_s)
         process = _below(backend, "python")
         idle_s = _cpu_in(process, extent.look_s)
         resident = process.memory_info().rss
         updates = int(UPDATES_PER_S * extent.look_s)
         began_s, before_s = time.monotonic(), _cpu_s(process)
-        self._tell("loads", count=updates, per_s=UPDATES_PER_S)
+        self._site.tell("loads", count=updates, per_s=UPDATES_PER_S)
         time.sleep(0.5)
         took_s = time.monotonic() - began_s
         spent_s = _cpu_s(process) - before_s - idle_s * took_s / extent.look_s
@@ -185,55 +178,16 @@ class _Scene:
             registrar_rss_mib=round(max(map(_registrar_rss_mib, self._registrars)), 1),
         )
 
-    def _start_registrar(self, number: int, host: Host) -> Program:
-        timers_ms = {
-            **TIMERS_MS,
-            "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
-            "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
-        }
-        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
-        own = endpoints[number - 1]
-        settings = RegistrarSettings(
-            SctpEndpoint.parse(host.address, 3863),
-            own,
-            tuple(one for one in endpoints if one != own),
-            timers_ms,
-        )
-        registrar = self._started(f"registrar-{number}", host, self._sctp.command(arguments(settings)))
-        sentinel = [sys.executable, "-m", "registrar_config", "sentinel", f"--number={number}"]
-        sentinel += [f"--address={host.address}", "--agent-reregistration-ms=100"]
-        self._started(f"sentinel-{number}", host, self._sctp.command(sentinel))
-        return registrar
-
-    def _start_elements(self) -> None:
-        """Start the simulator, and wait until every element is registered."""
-        command = [sys.executable, "-m", "rspdns_lab.bench.pool_elements", ELEMENTS]
-        command += [str(self._pools), str(self._members), str(self._control), *REGISTRARS]
-        elements = self._started("elements", self._elements_host, self._sctp.command(command))
-        wait_until(
-            self._control.exists, "registration of every element", _PATIENCE_S, elements, *self._registrars
-        )
-
     def _start_backend(self) -> tuple[Program, float]:
         """Start the backend; return it, and how long it took until it knew every element."""
-        known = self._folder / "known"
+        known = self._site.folder / "known"
         module = "rspdns_lab.bench.scale_backend"
-        environment = compiled(self._backend_host, module, self._folder.parent / "bytecode")
-        command = [sys.executable, "-m", module]
-        command += [str(self._folder / "ns/rspdns.toml"), str(known), str(self._members)]
+        environment = compiled(self._backend_host, module, self._site.folder.parent / "bytecode")
+        words = (self._site.folder / "ns/rspdns.toml", known, self._members)
         began_s = time.monotonic()
-        backend = self._started("backend", self._backend_host, self._sctp.command(command), environment)
-        wait_until(known.exists, "the backend that knows every element", _PATIENCE_S, backend)
+        backend = self._site.python("backend", self._backend_host, module, *words, environment=environment)
+        wait_until(known.exists, "the backend that knows every element", PATIENCE_S, backend)
         return backend, float(known.read_text()) - began_s
-
-    def _started(
-        self, name: str, host: Host, command: Sequence[str], environment: Mapping[str, str] = _NOTHING
-    ) -> Program:
-        log = self._folder / f"{name}.log"
-        program = Program(name, host, command, log, {**self._sctp.environment, **environment})
-        program.start()
-        self._programs.append(program)
-        return program
 
     def _changes(self, trials: int) -> tuple[list[float], list[float]]:
         """Have elements leave and come back; return when DNS showed it, in ms, in order."""
@@ -255,19 +209,13 @@ class _Scene:
 
     def _time(self, command: str, pool: int, index: int, is_told: Callable[[], bool]) -> float:
         """Give a command; return how many ms later an answer to a question first was as it should be."""
-        at_s = float(self._tell(command, pool=pool, index=index)["at_s"])
-        end_s = at_s + _PATIENCE_S
+        at_s = float(self._site.tell(command, pool=pool, index=index)["at_s"])
+        end_s = at_s + PATIENCE_S
         while not is_told():
             if time.monotonic() > end_s:
                 raise LabError(f"{command} of an element of pool {pool}: DNS does not follow")
             time.sleep(0.001)
         return round(1000 * (time.monotonic() - at_s), 1)
-
-    def _tell(self, command: str, **arguments: int) -> dict[str, Any]:
-        try:
-            return request(self._control, command, timeout_s=_PATIENCE_S, **arguments)
-        except ControlError as error:
-            raise LabError(f"the simulated pool elements: {error}") from None
 
     def _shown(self, pool: int) -> list[int]:
         """The elements whose targets an SRV answer of the pool has; none where there is no answer."""
@@ -301,3 +249,94 @@ def _below(program: Program, name: str) -> psutil.Process:
 
 def _registrar_rss_mib(registrar: Program) -> float:
     return float(_below(registrar, "rspregistrar").memory_info().rss / 2**20)
+
+
+GROWING: Final[Mapping[str, tuple[str, Callable[[Size], float]]]] = MappingProxyType(
+    {
+        "rss_exponent": ("memory, MiB", lambda size: size.rss_mib),
+        "idle_cpu_exponent": ("idle, % of a core", lambda size: size.idle_cpu_percent),
+        "startup_exponent": ("start-up, s", lambda size: size.startup_s),
+        "gone_exponent": ("out of DNS after, ms (median)", lambda size: size.gone_p50_ms),
+        "updated_cpu_exponent": ("processor time for a load, us", lambda size: size.updated_cpu_us),
+    }
+)
+"""The figures that are measured against size: the exponent's name, a title, the value."""
+_AIMED: Final = {
+    "rss_mib": "the backend's memory, MiB",
+    "idle_cpu_percent": "idle, % of a core",
+    "startup_s": "from its start until all are known, s",
+}
+OF_LARGEST: Final = (
+    "startup_s", "rss_mib", "idle_cpu_percent", "updated_cpu_us", "gone_p50_ms", "back_p50_ms"
+)  # fmt: skip
+"""Figures of 1,000 pools of 10 elements, or of the largest size that was measured."""
+_TEXT: Final = (
+    "Real registrars, backend and PowerDNS; simulated pool elements, over one association for each "
+    "registrar. Idle: nobody asks, no load changes; keep-alives are rare, since three registrars that ask "
+    "10,000 elements every 300 ms would use the whole machine. Exponents are of what a size takes more "
+    "than the smallest: 1 grows as the number of elements, 0 does not grow."
+)
+_COLUMNS: Final[Columns[Size]] = (
+    *(("pools", "{pools:,}"), ("elements", "{elements:,}"), ("start-up s", "{startup_s:.1f}")),
+    *(("memory MiB", "{rss_mib:.0f}"), ("idle CPU %", "{idle_cpu_percent:.1f}")),
+    ("CPU us for a load", "{updated_cpu_us:.0f}"),
+    *(
+        (f"{what} {part} ms", f"{{{what}_{part}_ms:.1f}}")
+        for what in ("gone", "back")
+        for part in ("p50", "max")
+    ),
+    ("a registrar, MiB", "{registrar_rss_mib:.0f}"),
+)
+
+
+def _sorted(found: Sequence[Size]) -> list[Size]:
+    return sorted(found, key=lambda size: (size.elements, size.pools))
+
+
+def _figures(found: Sequence[Size]) -> dict[str, float]:
+    sizes = _sorted(found)
+    largest = next((size for size in sizes if (size.pools, size.members) == AIMED_AT), sizes[-1])
+    powers = {key: exponent(sizes, value) for key, (_, value) in GROWING.items()}
+    return {
+        "scale_pools": largest.pools,
+        "scale_elements": largest.elements,
+        **{key: getattr(largest, key) for key in OF_LARGEST},
+        **{key: round(power, 2) for key, power in powers.items() if power is not None},
+    }
+
+
+def _sections(found: Sequence[Size]) -> list[Section]:
+    sizes = _sorted(found)
+    sections = [Section("Size", _TEXT, table_of(_COLUMNS, sizes), [_plot(sizes, key) for key in GROWING])]
+    for size in sizes:
+        if (size.pools, size.members) == AIMED_AT:
+            head = ("with 1,000 pools of 10 elements", "measured", "aimed at")
+            rows = [[title, f"{getattr(size, key):.1f}", f"{BOUNDS[key]:g}"] for key, title in _AIMED.items()]
+            sections.append(Section("Aims", "", [head, *rows]))
+    powers = [(title, exponent(sizes, value)) for title, value in GROWING.values()] if len(sizes) > 2 else []
+    grown = [[title, "does not grow" if power is None else f"{power:.2f}"] for title, power in powers]
+    sections.append(Section("How it grows", "", [("what", "exponent of the number of elements"), *grown]))
+    return sections
+
+
+def _plot(sizes: Sequence[Size], key: str) -> Curves:
+    title, value = GROWING[key]
+    power = exponent(sizes, value)
+    curves = []
+    for members, colour in ((1, GREY), (10, GREEN), (100, BLUE)):
+        own = [size for size in sizes if size.members == members]
+        values = [max(value(size), 0.01) for size in own]
+        curves.append(Curve(f"pools of {members}", [size.elements for size in own], values, colour))
+    shown = "does not grow" if power is None else f"exponent {power:.2f}"
+    return Curves(f"{title}: {shown}.", "pool elements", title, curves, log="xy", height_inch=3.0)
+
+
+PART: Final = Part(
+    "scale",
+    "Many pools, many servers",
+    (Size,),
+    run_scale,
+    _sections,
+    _figures,
+    lambda fields: Size(**fields),
+)

@@ -10,27 +10,24 @@ import contextlib
 import functools
 import json
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Final
 
 import dns.message
 from daemon_kit.control import ControlError, request
-from registrar_config import TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 
-from rspdns_lab.bench.scale import KEEP_ALIVE_MS
+from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files
+from rspdns_lab.bench.site import PATIENCE_S, RARELY, Site, site
 from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, call_in
-from rspdns_lab.net.preconditions import find_sctp
-from rspdns_lab.net.processes import Program, end_programs
+from rspdns_lab.net.network import call_in
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Columns, Section, table_of
 
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"
@@ -50,7 +47,6 @@ BOUND_MS: Final = 5.0
 SIP, CROWD = 0, 1
 """The quiet pool, and the other one."""
 _MEMBERS: Final = 3
-_PATIENCE_S: Final = 120.0
 _OWNER: Final = f"_sip._udp.as{SIP}.{ZONE}"
 
 
@@ -76,26 +72,22 @@ class Strangers:
     gone_max_ms: float | None
     refused: int
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "strangers", **asdict(self)}
 
-
-def run_strangers(
-    prefix: str, folder: Path, kind: str, seconds: float, say: Callable[[str], None]
-) -> Strangers:
-    """Start everything, ask for this time beside one of KINDS, end it. Raises LabError."""
-    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        programs: list[Program] = []
-        cleanup.callback(end_programs, programs)
-        say(f"strangers, {kind}: starting")
-        found = _Scene(network, folder, kind, programs, cleanup).measure(seconds)
-    say(
-        f"strangers, {kind}: a look-up of another pool p50 {found.lookup_p50_ms:.2f} ms, "
-        f"p99 {found.lookup_p99_ms:.2f}, max {found.lookup_max_ms:.2f}; through PowerDNS p99 "
-        f"{found.dns_p99_ms:.2f}, max {found.dns_max_ms:.2f}; gone from DNS p50 {found.gone_p50_ms} ms"
-    )
-    return found
+def run_strangers(run: Run, found: Sequence[Strangers]) -> Iterator[Sequence[Strangers]]:
+    """Start everything, ask beside each of KINDS, end it. Raises LabError."""
+    done = {strangers.stranger for strangers in found}
+    for kind in QUICK_KINDS if run.quick else KINDS:
+        if kind not in done:
+            with site(run.prefix, run.folder / f"strangers-{kind}") as made:
+                run.say(f"strangers, {kind}: starting")
+                measured = _Scene(made, kind).measure(3.0 * run.seconds)
+            run.say(
+                f"strangers, {kind}: a look-up of another pool p50 {measured.lookup_p50_ms:.2f} ms, "
+                f"p99 {measured.lookup_p99_ms:.2f}, max {measured.lookup_max_ms:.2f}; through PowerDNS p99 "
+                f"{measured.dns_p99_ms:.2f}, max {measured.dns_max_ms:.2f}; gone from DNS p50 "
+                f"{measured.gone_p50_ms} ms"
+            )
+            yield [measured]
 
 
 class _Questions(threading.Thread):
@@ -124,57 +116,43 @@ class _Questions(threading.Thread):
 
 
 class _Scene:
-    def __init__(
-        self,
-        network: Network,
-        folder: Path,
-        kind: str,
-        programs: list[Program],
-        cleanup: contextlib.ExitStack,
-    ) -> None:
-        self._folder, self._kind, self._programs, self._cleanup = folder, kind, programs, cleanup
-        self._sctp = find_sctp()
-        self._control = folder / "elements.sock"
-        folder.mkdir(parents=True)
-        hosts = [network.add_host(f"r{number}", address) for number, address in enumerate(REGISTRARS, 1)]
-        self._backend_host = network.add_host("ns", BACKEND)
-        self._members_host = network.add_host("pes", MEMBERS_AT)
-        self._strangers_host = network.add_host("them", OUTSIDE if kind == "outside" else INSIDE)
+    def __init__(self, made: Site, kind: str) -> None:
+        self._site, self._kind = made, kind
+        hosts = made.hosts(REGISTRARS)
+        self._backend_host = made.network.add_host("ns", BACKEND)
+        self._members_host = made.network.add_host("pes", MEMBERS_AT)
+        self._strangers_host = made.network.add_host("them", OUTSIDE if kind == "outside" else INSIDE)
         self._liar = hosts.pop() if kind == "lying" else None
         self._honest = [host.address for host in hosts]
         for number, host in enumerate(hosts, 1):
-            self._start_registrar(number, host)
-        write_files(folder / "ns", BACKEND, list(REGISTRARS), 2)
-        zone = folder / "ns/zones.d" / f"{ZONE}.toml"
+            made.registrar(number, host, REGISTRARS, RARELY)
+            made.sentinel(number, host)
+        write_files(made.folder / "ns", BACKEND, list(REGISTRARS), 2)
+        zone = made.folder / "ns/zones.d" / f"{ZONE}.toml"
         zone.write_text(zone.read_text().replace('["10.0.0.0/8"]', json.dumps(ACCEPT)))
 
     def measure(self, seconds: float) -> Strangers:
-        members = self._python(
-            "elements", self._members_host, "rspdns_lab.bench.pool_elements", MEMBERS_AT, "1", str(_MEMBERS),
-            str(self._control), *self._honest,
-        )  # fmt: skip
-        wait_until(self._control.exists, "registration of every member", _PATIENCE_S, members)
+        words: tuple[object, ...] = (MEMBERS_AT, 1, _MEMBERS, self._site.control, *self._honest)
+        members = self._site.python("elements", self._members_host, "rspdns_lab.bench.pool_elements", *words)
+        wait_until(self._site.control.exists, "registration of every member", PATIENCE_S, members)
         if self._liar is not None:
-            self._python(
-                "liar", self._liar, "rspdns_lab.chain.lying_registrar", "flood", self._liar.address,
-                str(len(REGISTRARS)), handle_of(CROWD), str(TABLE), str(LIES_PER_S), LIES,
-            )  # fmt: skip
-        config = f"--config={self._folder}/ns/rspdns.toml"
-        backend = self._python("backend", self._backend_host, "rspdns.cli", "serve", config)
-        socket_path = self._folder / "ns/remote.sock"
-        wait_until(socket_path.exists, "the backend's socket", _PATIENCE_S, backend)
-        pdns = self._started("pdns", self._backend_host, ["pdns_server", f"--config-dir={self._folder}/ns"])
+            words = ("flood", self._liar.address, len(REGISTRARS), handle_of(CROWD), TABLE, LIES_PER_S, LIES)
+            self._site.python("liar", self._liar, "rspdns_lab.chain.lying_registrar", *words)
+        files = self._site.folder / "ns"
+        words = ("serve", f"--config={files}/rspdns.toml")
+        backend = self._site.python("backend", self._backend_host, "rspdns.cli", *words)
+        wait_until((files / "remote.sock").exists, "the backend's socket", PATIENCE_S, backend)
+        pdns = self._site.start("pdns", self._backend_host, ["pdns_server", f"--config-dir={files}"])
         self._asker: Asker = call_in(self._members_host.path, functools.partial(Asker, BACKEND))
-        self._cleanup.callback(self._asker.close)
-        wait_until(self._all_shown, "every member in DNS", _PATIENCE_S, backend, pdns)
-        wait_until(self._is_followed, "registrars that push changes", _PATIENCE_S, backend, pdns)
+        self._site.cleanup.callback(self._asker.close)
+        wait_until(self._all_shown, "every member in DNS", PATIENCE_S, backend, pdns)
+        wait_until(self._is_followed, "registrars that push changes", PATIENCE_S, backend, pdns)
         if self._kind in ("inside", "beside", "outside"):
             pool = handle_of(SIP if self._kind == "beside" else CROWD)
-            strangers = self._python(
-                "strangers", self._strangers_host, "rspdns_lab.bench.stranger_elements",
-                self._strangers_host.address, pool, str(ELEMENTS), str(PER_S), *self._honest,
-            )  # fmt: skip
-            wait_until(lambda: "registered" in strangers.log.read_text(), "strangers", _PATIENCE_S, strangers)
+            words = (self._strangers_host.address, pool, ELEMENTS, PER_S, *self._honest)
+            module = "rspdns_lab.bench.stranger_elements"
+            strangers = self._site.python("strangers", self._strangers_host, module, *words)
+            wait_until(lambda: "registered" in strangers.log.read_text(), "strangers", PATIENCE_S, strangers)
         lookups = _Questions(self._connector(), 0.002)
         over_dns = _Questions(self._dns(), 0.005)
         for questions in (lookups, over_dns):
@@ -203,10 +181,12 @@ class _Scene:
         ms."""
         index = 0
         while True:
-            at_s = float(self._tell("leave", index)["at_s"])
+            at_s = float(self._site.tell("leave", pool=SIP, index=index)["at_s"])
             self._wait_shown(index, at_s, is_shown=False)
             yield round(1000 * (time.monotonic() - at_s), 1)
-            self._wait_shown(index, float(self._tell("join", index)["at_s"]), is_shown=True)
+            self._wait_shown(
+                index, float(self._site.tell("join", pool=SIP, index=index)["at_s"]), is_shown=True
+            )
             index = (index + 1) % _MEMBERS
             if time.monotonic() > end_s:
                 return
@@ -214,7 +194,7 @@ class _Scene:
 
     def _wait_shown(self, index: int, since_s: float, *, is_shown: bool) -> None:
         while (target(SIP, index) in self._asker.targets(_OWNER)) != is_shown:
-            if time.monotonic() > since_s + _PATIENCE_S:
+            if time.monotonic() > since_s + PATIENCE_S:
                 raise LabError("DNS does not follow a member of the quiet pool")
             time.sleep(0.001)
 
@@ -224,11 +204,11 @@ class _Scene:
     def _connector(self) -> Callable[[], bool]:
         """A question over the connector's socket, as PowerDNS asks it."""
         connection = socket.socket(socket.AF_UNIX)
-        self._cleanup.callback(connection.close)
+        self._site.cleanup.callback(connection.close)
         connection.settimeout(30)
-        connection.connect(f"{self._folder}/ns/remote.sock")
+        connection.connect(f"{self._site.folder}/ns/remote.sock")
         reader = connection.makefile("rb")
-        self._cleanup.callback(reader.close)
+        self._site.cleanup.callback(reader.close)
         asked = {"qname": f"{_OWNER}.", "qtype": "SRV", "zone-id": -1}
         line = json.dumps({"method": "lookup", "parameters": asked}).encode() + b"\n"
 
@@ -241,7 +221,7 @@ class _Scene:
     def _dns(self) -> Callable[[], bool]:
         """A question to PowerDNS."""
         sock = call_in(self._members_host.path, lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
-        self._cleanup.callback(sock.close)
+        self._site.cleanup.callback(sock.close)
         sock.settimeout(2)
         sock.connect((BACKEND, 53))
         numbers = iter(range(1, 1 << 62))
@@ -260,7 +240,7 @@ class _Scene:
 
     def _status(self) -> dict[str, Any]:
         try:
-            return request(self._folder / "ns/admin.sock", "status", timeout_s=_PATIENCE_S)
+            return request(self._site.folder / "ns/admin.sock", "status", timeout_s=PATIENCE_S)
         except ControlError as error:
             raise LabError(f"the backend's status: {error}") from None
 
@@ -272,39 +252,6 @@ class _Scene:
         pools = (pool for zone in self._status()["zones"] for pool in zone["pools"])
         return sum(sum(pool.get("refused", {}).values()) for pool in pools)
 
-    def _tell(self, command: str, index: int) -> dict[str, Any]:
-        try:
-            return request(self._control, command, timeout_s=_PATIENCE_S, pool=SIP, index=index)
-        except ControlError as error:
-            raise LabError(f"the simulated members: {error}") from None
-
-    def _start_registrar(self, number: int, host: Host) -> None:
-        endpoints = [SctpEndpoint.parse(address, 9901) for address in REGISTRARS]
-        own = endpoints[number - 1]
-        peers = tuple(one for one in endpoints if one != own)
-        timers_ms = {
-            **TIMERS_MS,
-            "endpointkeepalivetransmissioninterval": KEEP_ALIVE_MS,
-            "endpointkeepalivetimeoutinterval": KEEP_ALIVE_MS,
-        }
-        settings = RegistrarSettings(SctpEndpoint.parse(host.address, 3863), own, peers, timers_ms)
-        self._started(f"registrar-{number}", host, self._sctp.command(arguments(settings)))
-        self._python(
-            f"sentinel-{number}", host, "registrar_config", "sentinel", f"--number={number}",
-            f"--address={host.address}", "--agent-reregistration-ms=100",
-        )  # fmt: skip
-
-    def _python(self, name: str, host: Host, module: str, *more: str) -> Program:
-        return self._started(name, host, [sys.executable, "-m", module, *more])
-
-    def _started(self, name: str, host: Host, command: Sequence[str]) -> Program:
-        program = Program(
-            name, host, self._sctp.command(command), self._folder / f"{name}.log", self._sctp.environment
-        )
-        program.start()
-        self._programs.append(program)
-        return program
-
 
 def _times(times_ms: Sequence[float]) -> dict[str, float]:
     if not times_ms:
@@ -315,3 +262,39 @@ def _times(times_ms: Sequence[float]) -> dict[str, float]:
         "p99_ms": round(percentile(ordered, 99), 3),
         "max_ms": round(ordered[-1], 3),
     }
+
+
+_TEXT: Final = (
+    "Look-ups of a quiet pool while somebody fills another pool of the same backend: 4,000 pool elements at "
+    "500 registrations a second inside the networks that the pool accepts, or outside them; or a registrar "
+    "that lies: a handle table of 30,000 elements, 5,000 updates a second."
+)
+OF_STRANGERS: Final = (
+    "lookup_p50_ms", "lookup_p99_ms", "lookup_max_ms", "dns_p99_ms", "dns_max_ms", "gone_p50_ms", "refused"
+)  # fmt: skip
+
+
+def _gone(time_ms: float | None) -> str:
+    return "" if time_ms is None else f"{time_ms:.1f}"
+
+
+_COLUMNS: Final[Columns[Strangers]] = (
+    *(("strangers", "{stranger}"), ("look-up p50 ms", "{lookup_p50_ms:.2f}")),
+    *(("p99 ms", "{lookup_p99_ms:.2f}"), ("max ms", "{lookup_max_ms:.2f}")),
+    *(("DNS p99 ms", "{dns_p99_ms:.2f}"), ("max ms", "{dns_max_ms:.2f}")),
+    ("gone p50 ms", lambda row: _gone(row.gone_p50_ms)),
+    ("max ms", lambda row: _gone(row.gone_max_ms)),
+    *(("refused", "{refused:,}"), ("aimed at, p99", lambda _: f"{BOUND_MS:g} ms")),
+)
+
+PART: Final = Part(
+    "strangers",
+    "What strangers can do",
+    (Strangers,),
+    run_strangers,
+    lambda found: [Section("Strangers", _TEXT, table_of(_COLUMNS, found))],
+    lambda found: {
+        f"strangers_{row.stranger}_{key}": getattr(row, key) for row in found for key in OF_STRANGERS
+    },
+    lambda fields: Strangers(**fields),
+)

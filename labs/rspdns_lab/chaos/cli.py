@@ -16,10 +16,10 @@ from rspdns_lab.chaos.run import (
     Order,
     run_chaos,
 )
-from rspdns_lab.chaos.summary import CaseTrial, read_trial, table
+from rspdns_lab.chaos.summary import CaseTrial, read_trial
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Page, markdown_table
+from rspdns_lab.report.page import Page
 from rspdns_lab.report.trials import LabReport, run_lab
 
 
@@ -100,12 +100,8 @@ def chaos(
     def figures(found: Sequence[CaseTrial]) -> dict[str, Any]:
         return {"ok": not problems(found), "faults": [row.as_json() for row in order.rows(found)]}
 
-    def tables(found: Sequence[CaseTrial]) -> str:
-        rows = order.rows(found)
-        return markdown_table(table(rows)) if rows else ""
-
     def page(found: Sequence[CaseTrial]) -> Page:
         return page_of(order.rows(found), slack)
 
-    lab_report = LabReport(read_trial, figures, tables, page, problems, CaseTrial.as_json)
+    lab_report = LabReport(read_trial, figures, page, problems, CaseTrial.as_json)
     run_lab(report, lab_report, {}, lambda earlier: run_chaos(order, earlier, say))

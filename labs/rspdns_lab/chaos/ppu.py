@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from daemon_kit.control import ControlError, request
@@ -32,7 +32,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, SIP_PORT, TCP_HAN
 from rspdns_lab.ims.ppu import PpuLab, Way
 from rspdns_lab.net.network import Host, call_in, lose_no_packets, lose_packets
 from rspdns_lab.net.processes import Program
-from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Columns, Page, Section, table_of
 from rspdns_lab.report.trials import LabReport
 
 VICTIM: Final = "as1"
@@ -633,29 +633,24 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
                 broken.append(f"{row['fault']}: {row['ended']} connections to servers that lived were ended")
         return broken
 
-    def table(found: Sequence[PpuTrial]) -> Table:
-        wrong = ("UDP wrong for, ms", "TCP wrong for, ms", "bound, ms")
-        head = ("fault", "what is done", "trials", *wrong, "connections ended")
-        keys = ("trials", "wrong_udp_ms", "wrong_tcp_ms", "bound_ms", "ended")
-        what = {one.name: one.what for one in PPU_FAULTS}
-        return [
-            head,
-            *(
-                (row["fault"], what[row["fault"]], *(f"{row[key]:,.0f}" for key in keys))
-                for row in rows(found)
-            ),
-        ]
-
     return LabReport(
         lambda fields: PpuTrial(**fields),
         lambda found: {"ok": not problems(found), "rows": rows(found)},
-        lambda found: markdown_table(table(found)) if found else "",
-        lambda found: Page("Faults of ppu-agent", _INTRO, [Section("Faults", "", table(found))]),
+        lambda found: Page(
+            "Faults of ppu-agent", _INTRO, [Section("Faults", "", table_of(_COLUMNS, rows(found)))]
+        ),
         problems,
-        asdict,
     )
 
 
+_WHAT: Final = {fault.name: fault.what for fault in PPU_FAULTS}
+_COLUMNS: Final[Columns[dict[str, Any]]] = (
+    ("fault", "{fault}"),
+    ("what is done", lambda row: _WHAT[row["fault"]]),
+    ("trials", "{trials:,}"),
+    *(("UDP wrong for, ms", "{wrong_udp_ms:,.0f}"), ("TCP wrong for, ms", "{wrong_tcp_ms:,.0f}")),
+    *(("bound, ms", "{bound_ms:,.0f}"), ("connections ended", "{ended:,}")),
+)
 _INTRO: Final = (
     "A client's host with ppu-agent, which redirects UDP and relays TCP (`repeat`) of servers that died. "
     "Every server is asked all the time, at its own address, by UDP and by new TCP connections. *Wrong*: a "

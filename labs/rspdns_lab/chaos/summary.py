@@ -7,7 +7,7 @@ from typing import Any, Final
 from rspdns_lab.chain.plan import FOLLOWS, Follow
 from rspdns_lab.chaos.verdict import Trial
 from rspdns_lab.observe.percentiles import percentile
-from rspdns_lab.report.page import Table
+from rspdns_lab.report.page import Columns, Table, table_of
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,6 @@ class Bounds:
 
 
 FOLLOWED: Final[Mapping[Follow, str]] = {"enrp": "followed by ENRP", "poll": "polled only"}
-_CASE: Final = ("fault", "members", "registrars")
 
 
 @dataclass(frozen=True)
@@ -153,28 +152,23 @@ def compared(rows: Sequence[Row], slack: float = 1.0) -> list[Row]:
     return [judged(row) for row in rows]
 
 
-def table(rows: Iterable[Row]) -> Table:
-    """Return the table of a report."""
-    rows = list(rows)
+_COLUMNS: Final[Columns[Row]] = (
+    ("fault", lambda row: row.case.fault),
+    ("members", lambda row: str(row.case.members)),
+    ("registrars", lambda row: FOLLOWED[row.case.follow]),
+    ("answered by", lambda row: "kernel" if row.case.fastpath else "PowerDNS"),
+    *(
+        ("trials", "{trials}"),
+        ("p50", "{p50_ms:.0f} ms"),
+        ("p99", "{p99_ms:.0f} ms"),
+        ("max", "{max_ms:.0f} ms"),
+    ),
+    *(("live one missing", "{missing_ms:.0f} ms"), ("empty", "{empty}"), ("SERVFAIL", "{servfail}")),
+    *(("unanswered", "{timeouts}"), ("bounds", lambda row: "; ".join(row.problems) or "kept")),
+)
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Return the table of a report; it says who answered if that was compared."""
     compares = any(row.case.fastpath for row in rows)
-    lines: list[Sequence[str]] = [
-        (
-            *_CASE,
-            *(("answered by",) if compares else ()),
-            *("trials", "p50", "p99", "max", "live one missing", "empty", "SERVFAIL", "unanswered"),
-            "bounds",
-        )
-    ]
-    for row in rows:
-        times = (f"{value:.0f} ms" for value in (row.p50_ms, row.p99_ms, row.max_ms, row.missing_ms))
-        counts = (str(row.empty), str(row.servfail), str(row.timeouts))
-        kept = "; ".join(row.problems) or "kept"
-        by = "kernel" if row.case.fastpath else "PowerDNS"
-        where = (
-            row.case.fault,
-            str(row.case.members),
-            FOLLOWED[row.case.follow],
-            *([by] if compares else []),
-        )
-        lines.append([*where, str(row.trials), *times, *counts, kept])
-    return lines
+    return table_of([each for each in _COLUMNS if compares or each[0] != "answered by"], rows)

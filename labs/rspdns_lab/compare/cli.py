@@ -6,7 +6,7 @@ from functools import partial
 import click
 
 from rspdns_lab.compare.lab import TITLES
-from rspdns_lab.compare.report import as_markdown, figures, measurement, page_of
+from rspdns_lab.compare.report import figures, measurement, page_of
 from rspdns_lab.compare.run import FAULTS, Measurement, run_compare
 from rspdns_lab.compare.voip import CODECS, FRAMINGS
 from rspdns_lab.ending import say
@@ -61,7 +61,7 @@ def compare(
         plan = trials_left(faults or list(FAULTS), trials, {(one.fault, one.trial) for one in earlier})
         return run_compare(keys, plan, seconds, carrier, say) if plan else ()
 
-    run_lab(report, LabReport(measurement, partial(figures, carrier), as_markdown, page_of), options, measure)
+    run_lab(report, LabReport(measurement, partial(figures, carrier), page_of), options, measure)
 
 
 def _is_compared(key: str, quick: bool) -> bool:

@@ -1,25 +1,15 @@
-"""The results of `rspdns-lab compare`, as a table and as one HTML page with plots."""
+"""The results of `rspdns-lab compare`, as a page."""
 
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.run import FAULTS, Measurement
 from rspdns_lab.compare.voip import Quality
-from rspdns_lab.report.page import (
-    Page,
-    Section,
-    Table,
-    legend_above,
-    markdown_table,
-    new_plot,
-    plain_numbers,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
+from rspdns_lab.report.page import Columns, Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 
 NOTES: Final = (
     "Address takeover (CARP, VRRP) keeps one address. A sender needs no DNS and notices nothing but the gap. "
@@ -28,19 +18,8 @@ NOTES: Final = (
     "and sees the server itself. But a caller learns of a change only with the next look-up, after the TTL. "
     "Neither way carries a call's state: the far end must. Here the stream asks DNS again each TTL (1 s)."
 )
-_NO_BAR: Final = 0.4
 _CONVERGED: Final = "From the fault until DNS no longer named the server, or the last packet was lost"
 _GLITCH: Final = "Speech that was lost: lost packets / packet rate"
-_HEAD: Final = (
-    "who answers",
-    "trials",
-    "converged ms (median)",
-    "(max)",
-    "glitch ms (median)",
-    "(max)",
-    "delay p99 ms",
-    "jitter ms",
-)
 
 
 @dataclass(frozen=True)
@@ -85,59 +64,23 @@ def measurement(fields: dict[str, Any]) -> Measurement:
     return Measurement(**{**fields, "quality": Quality(**fields["quality"])})
 
 
-def as_markdown(trials: Sequence[Measurement]) -> str:
-    """Return the tables and what must be said about them."""
-    found = summaries(trials)
-    parts = [
-        f"### {fault}: {title}\n\n{markdown_table(_table(found, fault))}"
-        for fault, title in FAULTS.items()
-        if any(one.fault == fault for one in found)
-    ]
-    return "\n".join([*parts, NOTES]) if parts else ""
-
-
 def page_of(trials: Sequence[Measurement]) -> Page:
     """Return the page."""
     found = summaries(trials)
     sections = []
     for fault, title in FAULTS.items():
-        of_one = [one for one in found if one.fault == fault]
-        if not of_one:
-            continue
-        converged = _bars(
-            [(one.approach, one.converged_median_ms, one.converged_max_ms) for one in of_one],
-            "converged, ms (1 stands for less)",
-        )
-        glitch = _bars(
-            [(one.approach, one.glitch_median_ms, one.glitch_max_ms) for one in of_one],
-            "glitch, ms (1 stands for none)",
-        )
-        plots = [(_CONVERGED, converged), (_GLITCH, glitch)]
-        sections.append(Section(f"{fault}: {title}", "", _table(found, fault), plots))
+        if rows := [row for row in found if row.fault == fault]:
+            plots = [_dots(rows, _CONVERGED, "converged"), _dots(rows, _GLITCH, "glitch")]
+            sections.append(Section(f"{fault}: {title}", "", table_of(_COLUMNS, rows), plots))
     return Page("How long a voice is gone", NOTES, sections)
 
 
-def _bars(rows: Sequence[tuple[str, float | None, float | None]], label: str) -> "Plot":
-    """Plot median and worst of each approach, in ms; None has no bar."""
-    plot = new_plot(height_inch=0.5 * len(rows) + 1.5)
-    axes = plot.subplots()
-    indexes = range(len(rows))
-    axes.barh(indexes, [_length(worst) for _, _, worst in rows], color="#cfd4da", label="worst")
-    axes.barh(indexes, [_length(median) for _, median, _ in rows], color="#009e73", label="median")
-    axes.set_yticks(indexes, [TITLES[approach] for approach, _, _ in rows])
-    for index, (_, _, worst) in zip(indexes, rows, strict=True):
-        if worst is None:
-            axes.text(1.0, index, "not in time", verticalalignment="center")
-    axes.set(xscale="log", xlabel=label)
-    axes.set_xlim(left=2 * _NO_BAR)
-    plain_numbers(axes.xaxis)
-    axes.invert_yaxis()
-    legend_above(axes)
-    return plot
-
-
-def _length(time_ms: float | None) -> float:
-    return _NO_BAR if time_ms is None else max(time_ms, 1.0)
+def _dots(rows: Sequence[Summary], caption: str, what: str) -> Dots:
+    series = {
+        name: [getattr(row, f"{what}_{part}_ms") for row in rows]
+        for name, part in (("median", "median"), ("worst", "max"))
+    }
+    return Dots(caption, f"{what}, ms", [TITLES[row.approach] for row in rows], series)
 
 
 def _summary(of_one: Sequence[Measurement]) -> Summary:
@@ -158,15 +101,15 @@ def _summary(of_one: Sequence[Measurement]) -> Summary:
     )
 
 
-def _table(found: Sequence[Summary], fault: str) -> Table:
-    rows: list[Sequence[str]] = [_HEAD]
-    for one in found:
-        if one.fault == fault:
-            times = [
-                "not in time" if value is None else f"{value:,.0f}"
-                for value in (one.converged_median_ms, one.converged_max_ms)
-            ]
-            glitches = [f"{one.glitch_median_ms:,.0f}", f"{one.glitch_max_ms:,.0f}"]
-            rest = [f"{one.delay_p99_ms:.2f}", f"{one.jitter_ms:.3f}"]
-            rows.append([TITLES[one.approach], str(one.trials), *times, *glitches, *rest])
-    return rows
+def _in_time(time_ms: float | None) -> str:
+    return "not in time" if time_ms is None else f"{time_ms:,.0f}"
+
+
+_COLUMNS: Final[Columns[Summary]] = (
+    ("who answers", lambda row: TITLES[row.approach]),
+    ("trials", "{trials}"),
+    ("converged ms (median)", lambda row: _in_time(row.converged_median_ms)),
+    ("(max)", lambda row: _in_time(row.converged_max_ms)),
+    *(("glitch ms (median)", "{glitch_median_ms:,.0f}"), ("(max)", "{glitch_max_ms:,.0f}")),
+    *(("delay p99 ms", "{delay_p99_ms:.2f}"), ("jitter ms", "{jitter_ms:.3f}")),
+)

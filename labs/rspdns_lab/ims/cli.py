@@ -11,7 +11,7 @@ from rspdns_lab.ims import ppu
 from rspdns_lab.ims.calls import Measurement
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.lab import APPROACHES, ImsLab
-from rspdns_lab.ims.report import as_markdown, page_of, problems, summaries
+from rspdns_lab.ims.report import page_of, problems, summaries
 from rspdns_lab.ims.run import run_ims
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left
@@ -115,5 +115,5 @@ def _measurement(fields: dict[str, Any]) -> Measurement:
     return Measurement(**{**fields, "calls": calls})
 
 
-REPORT: Final = LabReport(_measurement, _figures, as_markdown, page_of, problems)
-PPU_REPORT: Final = LabReport(_measurement, ppu.figures, ppu.as_markdown, ppu.page_of, ppu.problems)
+REPORT: Final = LabReport(_measurement, _figures, page_of, problems)
+PPU_REPORT: Final = LabReport(_measurement, ppu.figures, ppu.page_of, ppu.problems)

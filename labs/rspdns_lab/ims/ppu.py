@@ -19,7 +19,7 @@ from rspdns_lab.ims.lab import CALLER, ImsLab
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
-from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Page, Section, table_of
 
 WITHOUT: Final = "without"
 STEER: Final = "steer"
@@ -273,40 +273,22 @@ def figures(trials: Sequence[Measurement]) -> dict[str, object]:
     return {"rows": [asdict(one) for one in rows(trials)]}
 
 
-def as_markdown(trials: Sequence[Measurement]) -> str:
-    """The table in Markdown."""
-    return markdown_table(_table(rows(trials)))
-
-
 def page_of(trials: Sequence[Measurement]) -> Page:
     """The table as a page."""
     return Page(
         "IMS calls with ppu-agent beside the S-CSCF, and without",
         _INTRO,
-        [Section("Calls", "", _table(rows(trials)))],
+        [Section("Calls", "", table_of(_COLUMNS, rows(trials)))],
     )
 
 
-def _table(found: Sequence[Row]) -> Table:
-    head = (
-        *("fault", "ppu-agent", "transport", "client"),
-        *("calls", "failed", "rang", "over 2 s", "p50 ms", "max ms"),
-    )
-    return [
-        head,
-        *(
-            (
-                one.fault,
-                one.approach,
-                one.transport,
-                one.client,
-                str(one.calls),
-                str(one.failed),
-                str(one.rang),
-                str(one.over_2_s),
-                f"{one.p50_ms:,.0f}",
-                f"{one.max_ms:,.0f}",
-            )
-            for one in found
-        ),
-    ]
+_COLUMNS: Final = (
+    *(
+        ("fault", "{fault}"),
+        ("ppu-agent", "{approach}"),
+        ("transport", "{transport}"),
+        ("client", "{client}"),
+    ),
+    *(("calls", "{calls}"), ("failed", "{failed}"), ("rang", "{rang}"), ("over 2 s", "{over_2_s}")),
+    *(("p50 ms", "{p50_ms:,.0f}"), ("max ms", "{max_ms:,.0f}")),
+)

@@ -1,50 +1,27 @@
-"""The results of `rspdns-lab ims`, as tables and as one HTML page with plots. Pure, but for writing the
-page."""
+"""The results of `rspdns-lab ims`, as a page."""
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from rspdns_lab.chain.side_by_side.approaches import TITLES
 from rspdns_lab.ims.calls import TIMER_B_MS, Figures, Measurement, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.lab import APPROACHES
-from rspdns_lab.ims.shares import CAPTION, TEXT, not_moved, share_plot, share_table
-from rspdns_lab.report.page import (
-    Page,
-    Section,
-    Table,
-    legend_above,
-    markdown_table,
-    new_plot,
-    plain_numbers,
-)
+from rspdns_lab.ims.shares import TEXT, not_moved, share_table
+from rspdns_lab.report.page import Columns, Page, Section, table_of
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, RED, Curve, Curves
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
-
-_HEAD: Final = (
-    "DNS served by",
-    "calls",
-    "failed",
-    "slow (> 1 s)",
-    "p50 ms",
-    "p95 ms",
-    "p99 ms",
-    "max ms",
-    "sent to the dead",
-    "last to the dead, s",
-)
 _INTRO: Final = (
     "Callers place calls through an S-CSCF stand-in (Kamailio: NAPTR, SRV, A, weights, failover, the timers "
     "of RFC 3261) to three application servers; one of them fails. Every approach to DNS has the same calls, "
     "the same servers and the same faults at the same moments. An S-CSCF told of a dead server waits "
     f"{TIMER_B_MS // 1000} s (Timer B) before it tries the next."
 )
-_COLOURS: Final = {"static": "#9aa0a6", "lua": "#e69f00", "gdnsd": "#0072b2", "rspdns": "#009e73"}
+_COLOURS: Final = {"static": GREY, "lua": ORANGE, "gdnsd": BLUE, "rspdns": GREEN}
 _FAILED_AT_MS: Final = 100_000.0
 _CAPTION: Final = (
-    "Each dot is a call. The red line is the fault, the dashed one is 32 s; a call at the top edge failed."
+    "Each dot is a call. The red line is the fault, the grey one is 32 s; a call at the top edge failed."
 )
 BOUNDS_S: Final = MappingProxyType({"as-killed": 2.5, "as-hung": 3.5, "as-drained": 2.5, "as-link-cut": 3.5})
 """When the last call may have gone to a dead server under rspdns: the S-CSCF's cache keeps an answer for its
@@ -79,55 +56,42 @@ def problems(trials: Sequence[Measurement]) -> list[str]:
     return found
 
 
-def as_markdown(trials: Sequence[Measurement]) -> str:
-    """Return all tables in Markdown."""
-    parts = []
-    for fault, of_one in _by_fault(summaries(trials)):
-        parts.append(f"### {fault.name}: {fault.title}\n\n{markdown_table(_table(of_one))}")
-        parts.append(markdown_table(share_table(of_one, fault)))
-    return "\n".join(parts)
-
-
 def page_of(trials: Sequence[Measurement]) -> Page:
     """Return the page."""
     sections = []
-    for fault, of_one in _by_fault(summaries(trials)):
+    for fault, figures in _by_fault(summaries(trials)):
         plot = _plot([trial for trial in trials if trial.fault == fault.name])
-        sections.append(Section(f"{fault.name}: {fault.title}", "", _table(of_one), [(_CAPTION, plot)]))
-        plots = [(CAPTION, share_plot(of_one, fault))]
-        sections.append(Section("Servers that took the calls", TEXT, share_table(of_one, fault), plots))
+        title = f"{fault.name}: {fault.title}"
+        sections.append(Section(title, "", table_of(_COLUMNS, figures), [plot]))
+        sections.append(Section("Servers that took the calls", TEXT, share_table(figures, fault)))
     return Page("IMS calls while an application server fails", _INTRO, sections)
 
 
-def _plot(trials: Sequence[Measurement]) -> "Plot":
-    plot = new_plot()
-    axes = plot.subplots()
+def _plot(trials: Sequence[Measurement]) -> Curves:
+    curves = []
     for key in APPROACHES:
         calls = [call for trial in trials if trial.approach == key for call in trial.calls]
         if calls:
             delays = [_FAILED_AT_MS if delay is None else delay for _, delay, _ in calls]
-            starts = [start for start, _, _ in calls]
-            axes.scatter(
-                starts, delays, s=14, label=TITLES[key], color=_COLOURS[key], alpha=0.7, linewidths=0
-            )
-    axes.axvline(0, color="#d00", linewidth=1)
-    axes.axhline(TIMER_B_MS, color="#bbb", linewidth=0.8, linestyle="--")
-    axes.set(yscale="log", xlabel="call began, s after the fault", ylabel="set-up delay, ms")
-    plain_numbers(axes.yaxis)
-    legend_above(axes, 2)
-    return plot
+            curves.append(Curve(TITLES[key], [start for start, _, _ in calls], delays, _COLOURS[key], "o"))
+    at_y = [(float(TIMER_B_MS), GREY)]
+    labels = ("call began, s after the fault", "set-up delay, ms")
+    return Curves(_CAPTION, *labels, curves, log="y", at_x=[(0.0, RED)], at_y=at_y)
 
 
 def _by_fault(figures: Sequence[Figures]) -> list[tuple[ImsFault, list[Figures]]]:
-    found = [(fault, [one for one in figures if one.fault == fault.name]) for fault in FAULTS]
-    return [(fault, of_one) for fault, of_one in found if of_one]
+    found = [(fault, [each for each in figures if each.fault == fault.name]) for fault in FAULTS]
+    return [(fault, of_fault) for fault, of_fault in found if of_fault]
 
 
-def _table(figures: Sequence[Figures]) -> Table:
-    rows: list[Sequence[str]] = [_HEAD]
-    for one in figures:
-        counts = [str(one.calls), str(one.failed), str(one.slow)]
-        delays = [f"{delay:,.0f}" for delay in (one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)]
-        dead = ["-" if value is None else f"{value:g}" for value in (one.to_dead, one.last_to_dead_s)]
-        rows.append([TITLES[one.approach], *counts, *delays, *dead])
-    return rows
+def _of_dead(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+_COLUMNS: Final[Columns[Figures]] = (
+    ("DNS served by", lambda row: TITLES[row.approach]),
+    *(("calls", "{calls}"), ("failed", "{failed}"), ("slow (> 1 s)", "{slow}")),
+    *((f"{part} ms", f"{{{part}_ms:,.0f}}") for part in ("p50", "p95", "p99", "max")),
+    ("sent to the dead", lambda row: _of_dead(row.to_dead)),
+    ("last to the dead, s", lambda row: _of_dead(row.last_to_dead_s)),
+)

@@ -12,7 +12,7 @@ import click
 from rspdns_lab.ending import say
 from rspdns_lab.proxies.lab import FAULTS, PROXIES, Fault, ProxyLab, Trial, run_fault
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Page, Section, table_of
 from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
 
 LATE_MS: Final = 2000.0
@@ -133,18 +133,16 @@ def problems(trials: Sequence[Trial]) -> list[str]:
     ]
 
 
-def _table(trials: Sequence[Trial]) -> Table:
-    head = ("fault", "proxy", "beside it", "requests", "failed", "over 2 s", "p50 ms", "max ms")
-    return [
-        head,
-        *(
-            (
-                *(one.fault, one.proxy, one.agent, str(one.requests), str(one.failed), str(one.over_2_s)),
-                *(f"{one.p50_ms:,.0f}", f"{one.max_ms:,.0f}"),
-            )
-            for one in rows(trials)
-        ),
-    ]
+_FAULTS: Final = "; ".join(f"*{fault.name}*: {fault.what}" for fault in FAULTS)
+_COLUMNS: Final = (
+    *(("fault", "{fault}"), ("proxy", "{proxy}"), ("beside it", "{agent}"), ("requests", "{requests}")),
+    *(
+        ("failed", "{failed}"),
+        ("over 2 s", "{over_2_s}"),
+        ("p50 ms", "{p50_ms:,.0f}"),
+        ("max ms", "{max_ms:,.0f}"),
+    ),
+)
 
 
 def _trial(fields: dict[str, Any]) -> Trial:
@@ -155,11 +153,16 @@ def _trial(fields: dict[str, Any]) -> Trial:
 REPORT: Final = LabReport(
     _trial,
     lambda found: {"rows": [asdict(one) for one in rows(found)]},
-    lambda found: markdown_table(_table(found)) if found else "",
     lambda found: Page(
         "Requests through nginx and HAProxy, with ppu-agent and without",
         _INTRO,
-        [Section("Requests", "; ".join(f"*{one.name}*: {one.what}" for one in FAULTS), _table(found))],
+        [
+            Section(
+                "Requests",
+                _FAULTS,
+                table_of(_COLUMNS, rows(found)),
+            )
+        ],
     ),
     problems,
 )

@@ -1,28 +1,30 @@
-"""A report as a page: one self-contained HTML file with text, tables and plots, into which nothing is fetched
-from anywhere; or Markdown for documentation, with when, where and by which command it was measured."""
+"""A report as a page, made of rows and captions.
+
+It is written as one self-contained HTML file with text, tables and plots, into which nothing is fetched; as
+Markdown for documentation, with when, where and by which command it was measured; or the tables alone are
+printed.
+"""
 
 import html
-import io
 import itertools
 import os
 import platform
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from shlex import join
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, TypeVar
 
 from rspdns_lab.report.files import write_whole
+from rspdns_lab.report.plots import Plot, svg
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure as Plot
-
+T = TypeVar("T")
 Table = Sequence[Sequence[str]]
 """Rows of cells; the first row is the heading."""
+Columns = Sequence[tuple[str, str | Callable[[T], str]]]
+"""The heading of each column, and its cells: a format of a row's fields ("{calls:,}"), or a function."""
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2024; --paper: #fcfcfd; --line: #d9dce1; --soft: #f1f3f5; }
 @media (prefers-color-scheme: dark) {
@@ -60,20 +62,16 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
 _LONG_CELL: Final = 28
 """A cell of more characters is a text, broken into lines; a shorter one holds figures."""
 _CODE: Final = re.compile(r"`([^`]+)`")
-_INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
-"""Matplotlib's own colours, and what they are on a page that may be dark."""
-_ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
-"""The text before an id in SVG, where the id is given or referred to."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: what is seen (`text`), a table, plots with their captions."""
+    """A part of a page: what is seen (`text`), a table, plots."""
 
     title: str
     text: str = ""
     table: Table = ()
-    plots: Sequence[tuple[str, "Plot"]] = field(default=())
+    plots: Sequence[Plot] = ()
 
 
 @dataclass(frozen=True)
@@ -106,24 +104,29 @@ def markdown_table(table: Table) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def new_plot(width_inch: float = 9.0, height_inch: float = 4.0) -> "Plot":
-    """Return an empty plot of the size that suits a page."""
-    from matplotlib.figure import Figure as Plot
-
-    return Plot(figsize=(width_inch, height_inch), layout="constrained")
-
-
-def plain_numbers(axis: "Axis") -> None:
-    """Have a logarithmic axis say 1,000 instead of 10 to the third."""
-    from matplotlib.ticker import NullFormatter, StrMethodFormatter
-
-    axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axis.set_minor_formatter(NullFormatter())
+def table_of(columns: Columns[T], rows: Iterable[T]) -> Table:
+    """Return a table with a line for each row."""
+    lines = [
+        [cell.format_map(_Fields(row)) if isinstance(cell, str) else cell(row) for _, cell in columns]
+        for row in rows
+    ]
+    return [[head for head, _ in columns], *lines]
 
 
-def legend_above(axes: "Axes", columns: int = 4) -> None:
-    """Put the legend where it hides nothing."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small", frameon=False)
+class _Fields:
+    """The attributes of an object, or values of a mapping, by their names: for `str.format_map`."""
+
+    def __init__(self, row: object) -> None:
+        self._row = row
+
+    def __getitem__(self, name: str) -> Any:
+        return self._row[name] if isinstance(self._row, Mapping) else getattr(self._row, name)
+
+
+def tables_of(page: Page) -> str:
+    """Return the tables of a page in Markdown, each below the title of its section."""
+    parts = [(section.title, section.table) for section in page.sections if section.table]
+    return "\n".join(f"### {title}\n\n{markdown_table(table)}" for title, table in parts)
 
 
 def _section(section: Section, number: Iterator[int]) -> str:
@@ -133,9 +136,10 @@ def _section(section: Section, number: Iterator[int]) -> str:
         parts.append(f"<p>{_marked_up(section.text)}</p>")
     if section.table:
         parts.append(_table(section.table))
-    for caption, plot in section.plots:
-        drawn = _svg(plot, next(number))
-        parts.append(f"<figure><div>{drawn}</div><figcaption>{html.escape(caption)}</figcaption></figure>")
+    for plot in section.plots:
+        drawn = svg(plot, next(number))
+        caption = html.escape(plot.caption)
+        parts.append(f"<figure><div>{drawn}</div><figcaption>{caption}</figcaption></figure>")
     return "\n".join([*parts, "</section>\n"])
 
 
@@ -162,19 +166,6 @@ def _class(column: Sequence[str]) -> str:
 def _marked_up(text: str) -> str:
     """Return a text in HTML; what stands between backticks, as in Markdown, is code."""
     return _CODE.sub(r"<code>\1</code>", html.escape(text))
-
-
-def _svg(plot: "Plot", number: int) -> str:
-    """Return the plot as SVG whose ids no other plot of the page has: Matplotlib's are alike in each."""
-    import matplotlib as mpl
-
-    text = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
-        plot.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    drawn = text.getvalue()
-    for colour, ours in _INKS.items():
-        drawn = drawn.replace(colour, ours)
-    return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])
 
 
 def machine() -> str:

@@ -11,7 +11,7 @@ import click
 from rspdns_lab.ending import say, told_plainly
 from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.report.files import ReportFiles
-from rspdns_lab.report.page import Page, write_markdown, write_page
+from rspdns_lab.report.page import Page, tables_of, write_markdown, write_page
 
 EXIT_BROKEN = 1
 REPORTS = ("--json", "--resume", "--results", "--html", "--markdown")
@@ -35,15 +35,13 @@ class LabReport(Generic[T]):
     measure twice.
 
     `read`: makes a trial from what `write` gave to JSON; raises TypeError or LookupError for something else.
-    `figures`: what programs want to know beside the trials. `tables`: everything in Markdown. `page`: the
-    same with plots. `problems`: broken promises, in words; with any the lab's exit status is 1.
-    `figures`, `tables` and `problems` are also asked when there is no trial yet. `command`: the
-    beginning of the command line that a page names.
+    `figures`: what programs want to know beside the trials. `page`: tables and plots of at least one trial.
+    `problems`: broken promises, in words; with any the lab's exit status is 1. `figures` and `problems` are
+    also asked when there is no trial yet. `command`: the beginning of the command line that a page names.
     """
 
     read: Callable[[dict[str, Any]], T]
     figures: Callable[[Sequence[T]], Mapping[str, Any]]
-    tables: Callable[[Sequence[T]], str]
     page: Callable[[Sequence[T]], Page]
     problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
     write: Callable[[T], Mapping[str, Any]] = trial_as_json
@@ -63,11 +61,14 @@ def run_lab(
     """
     found: list[T] = []
 
+    def tables() -> str:
+        return tables_of(report.page(found)) if found else ""
+
     def keep() -> None:
         trials = [report.write(one) for one in found]
         files.keep({**report.figures(found), "trials": trials}, options)
 
-    with told_plainly(lambda: report.tables(found)):
+    with told_plainly(tables):
         become_root()
         found += files.earlier(report.read, options)
         with contextlib.closing(_each(measure(tuple(found)))) as trials:  # the lab ends before a word is said
@@ -75,11 +76,11 @@ def run_lab(
                 found += more
                 keep()
         keep()
-        if files.html_file is not None:
+        if files.html_file is not None and found:
             write_page(files.html_file, report.page(found))
-        if files.markdown_file is not None:
+        if files.markdown_file is not None and found:
             write_markdown(files.markdown_file, report.page(found), _command(report.command, files))
-    click.echo(report.tables(found))
+    click.echo(tables())
     broken = report.problems(found)
     for problem in broken:
         say(f"broken: {problem}")

@@ -1,18 +1,19 @@
 """The command `rspdns-lab resolvers`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Page, Section, Table, markdown_table
+from rspdns_lab.report.page import Page, Section
 from rspdns_lab.report.trials import LabReport, run_lab
 from rspdns_lab.resolvers.programs import RESOLVERS
-from rspdns_lab.resolvers.run import NAME_SERVER, Delay, read_delay, run_resolvers, summed_up
+from rspdns_lab.resolvers.run import NAME_SERVER, Delay, run_resolvers, summed_up
 
 _QUICK_TRIALS = 2
+_HEAD = ("answers of", "changes", "gone: median", "longest", "back: median", "longest")
 _TITLE = "How long resolvers go on naming a server that has left"
 
 
@@ -39,34 +40,21 @@ def resolvers(resolvers: Sequence[str], trials: int, quick: bool, report: Report
     options = {"resolvers": keys}
 
     def measure(earlier: Sequence[Delay]) -> Iterable[Sequence[Delay]]:
-        done = {one.trial for one in earlier}
+        done = {delay.trial for delay in earlier}
         left = [trial for trial in range(1, (_QUICK_TRIALS if quick else trials) + 1) if trial not in done]
         return run_resolvers(keys, left, say) if left else ()
 
     run_lab(report, REPORT, options, measure)
 
 
-def _figures(found: Sequence[Delay]) -> dict[str, Any]:
-    return {"results": summed_up(found)}
-
-
-def _as_markdown(found: Sequence[Delay]) -> str:
-    return markdown_table(_table(found)) if found else ""
-
-
 def _page(found: Sequence[Delay]) -> Page:
-    return Page(_TITLE, "", [Section("", "", _table(found))])
-
-
-def _table(found: Sequence[Delay]) -> Table:
-    rows: list[Sequence[str]] = [
-        ("answers of", "changes", "gone: median", "longest", "back: median", "longest")
+    titles = {NAME_SERVER: "the name server itself"} | {key: each.title for key, each in RESOLVERS.items()}
+    times = ("gone_p50_ms", "gone_max_ms", "back_p50_ms", "back_max_ms")
+    rows = [
+        [titles[key], f"{figures['changes']:.0f}", *(f"{figures[name] / 1000:.2f} s" for name in times)]
+        for key, figures in summed_up(found).items()
     ]
-    titles = {NAME_SERVER: "the name server itself"} | {key: one.title for key, one in RESOLVERS.items()}
-    for key, figures in summed_up(found).items():
-        times = [f"{figures[name] / 1000:.2f} s" for name in figures if name != "changes"]
-        rows.append([titles[key], f"{figures['changes']:.0f}", *times])
-    return rows
+    return Page(_TITLE, "", [Section("", "", [_HEAD, *rows])])
 
 
-REPORT: Final = LabReport(read_delay, _figures, _as_markdown, _page)
+REPORT: Final = LabReport(lambda fields: Delay(**fields), lambda found: {"results": summed_up(found)}, _page)

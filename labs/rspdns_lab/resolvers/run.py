@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.chain.lab import Lab
@@ -39,11 +39,6 @@ class Delay:
     trial: int
     gone_ms: float
     back_ms: float
-
-
-def read_delay(fields: dict[str, Any]) -> Delay:
-    """Return one as it was written to JSON. Raises TypeError or LookupError for something else."""
-    return Delay(**fields)
 
 
 def summed_up(found: Sequence[Delay]) -> dict[str, dict[str, float]]:

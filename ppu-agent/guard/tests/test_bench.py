@@ -11,7 +11,7 @@ import pytest
 from guard_bench.lab import GuardLab, Way
 from guard_bench.measure import Load, Memory, SetUp, Trial, measure_load, read_trial
 from guard_bench.report import BYTES_BELOW, REPORT, page_of, problems
-from rspdns_lab.report.page import write_page
+from rspdns_lab.report.page import tables_of, write_page
 
 from tests.support.waiting import until
 
@@ -42,7 +42,7 @@ def test_trials_come_back_from_a_file_and_are_told(tmp_path: Path) -> None:
     assert [read_trial(asdict(one)) for one in ALL] == ALL
     assert REPORT.figures(ALL)["ok"] is True
     assert REPORT.figures([])["ok"] is False
-    text = REPORT.tables(ALL)
+    text = tables_of(page_of(ALL))
     assert "| `[gateway]` | routed | 0, 501, 1002, 1504 | 2004 | ECONNREFUSED |" in text
     assert "| +0.8, +2.0 |" in text
     file = tmp_path / "guard.html"

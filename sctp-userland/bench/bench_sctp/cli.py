@@ -15,7 +15,6 @@ from bench_sctp.report import (
     MEASUREMENTS,
     TITLES,
     Measured,
-    as_markdown,
     figures_of,
     missed,
     page_of,
@@ -46,10 +45,6 @@ def bench_sctp(quick: bool, soak: int | None, only: Sequence[str], report: Repor
     run_lab(report, REPORT, options, measure)
 
 
-def _as_markdown(found: Sequence[Measured]) -> str:
-    return as_markdown(figures_of(found)) if found else ""
-
-
 def _problems(found: Sequence[Measured]) -> list[str]:
     figures = figures_of(found)
     return [
@@ -58,5 +53,5 @@ def _problems(found: Sequence[Measured]) -> list[str]:
 
 
 REPORT: Final = LabReport(
-    read_measured, figures_of, _as_markdown, page_of, _problems, command="make -C sctp-userland bench"
+    read_measured, figures_of, page_of, _problems, command="make -C sctp-userland bench"
 )

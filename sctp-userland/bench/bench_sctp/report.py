@@ -4,12 +4,10 @@ page with plots. Pure."""
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rspdns_lab.report.page import Page, Section, Table, markdown_table, new_plot, plain_numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
+from rspdns_lab.report.page import Page, Section, Table
+from rspdns_lab.report.plots import Bars, in_digits
 
 AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
     {
@@ -65,7 +63,6 @@ _INTRO: Final = (
     "This host's SCTP (sctpd's, or the kernel's) beside kernel UDP and TCP, in one run, on loopback in a "
     "network namespace of its own."
 )
-_GREEN, _GREY = "#009e73", "#9aa0a6"
 _PLOTS: Final = (
     (
         "Round trip, both ends in C. Green is SCTP.",
@@ -137,11 +134,6 @@ def missed(figures: Mapping[str, float]) -> list[str]:
     ]
 
 
-def as_markdown(figures: Mapping[str, float]) -> str:
-    """Return the table of the report."""
-    return markdown_table(table(figures)).rstrip("\n")
-
-
 def table(figures: Mapping[str, float]) -> Table:
     """Return a row for each figure, with its aim."""
     rows = [("figure", "measured", "aim")]
@@ -151,33 +143,18 @@ def table(figures: Mapping[str, float]) -> Table:
     return rows
 
 
-def in_digits(value: float) -> str:
-    """Return a figure with as many digits as are worth reading."""
-    return f"{value:,.{0 if value >= 1000 or value == int(value) else 2}f}"
-
-
 def page_of(found: Sequence[Measured]) -> Page:
     """Return the page."""
     figures = figures_of(found)
-    plots = []
-    for caption, unit, keys in _PLOTS:
-        known = [key for key in keys if key in figures]
-        if known:
-            plots.append((caption, _plot(figures, known, unit)))
     late = "; ".join(TITLES[key] for key in missed(figures))
     text = f"Missed its aim: {late}." if late else "Every aim was reached."
+    plots = [
+        Bars(caption, unit, {_BARS.get(key, TITLES[key]): figures[key] for key in known}, _of_sctp(known))
+        for caption, unit, keys in _PLOTS
+        if (known := [key for key in keys if key in figures])
+    ]
     return Page("What SCTP costs", _INTRO, [Section("Figures", text, table(figures), plots)])
 
 
-def _plot(figures: Mapping[str, float], keys: Sequence[str], unit: str) -> "Plot":
-    plot = new_plot(height_inch=0.32 * len(keys) + 1.2)
-    axes = plot.subplots()
-    values = [figures[key] for key in keys]
-    colours = [_GREY if "tcp" in key or "udp" in key else _GREEN for key in keys]
-    bars = axes.barh([_BARS.get(key, TITLES[key]) for key in keys], values, color=colours)
-    axes.bar_label(bars, [in_digits(value) for value in values], padding=4, fontsize="small")
-    axes.set_xlim(0, 1.2 * max([*values, 1e-9]))
-    axes.set(xlabel=unit)
-    plain_numbers(axes.xaxis)
-    axes.invert_yaxis()
-    return plot
+def _of_sctp(keys: Sequence[str]) -> list[str]:
+    return [_BARS.get(key, TITLES[key]) for key in keys if "tcp" not in key and "udp" not in key]

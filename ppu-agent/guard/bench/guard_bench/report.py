@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 import click
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import (
-    Page,
-    Section,
-    Table,
-    legend_above,
-    markdown_table,
-    new_plot,
-    plain_numbers,
-)
+from rspdns_lab.report.page import Columns, Page, Section, Table, table_of
+from rspdns_lab.report.plots import BLUE, ORANGE, Curve, Curves
 from rspdns_lab.report.trials import LabReport, run_lab
 
 from guard_bench.lab import Way
@@ -34,9 +27,6 @@ from guard_bench.measure import (
     measure_set_ups,
     read_trial,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Plot
 
 RATES: Final = (1_000, 5_000, 10_000, 14_000, 50_000, 100_000, 200_000)
 PENDING: Final = (10_000, 100_000)
@@ -150,62 +140,30 @@ def _times(one: SetUp) -> str:
     return ", ".join(f"{at_ms:.0f}" for at_ms in one.syns_ms)
 
 
-def _set_ups(found: Sequence[Trial]) -> Table:
-    rows = [
-        (
-            _GUARDS[one.mode],
-            one.way,
-            _times(one),
-            "" if one.ended_ms is None else f"{one.ended_ms:.0f}",
-            one.ended,
-        )
-        for one in _of(SetUp, found)
-    ]
-    return [
-        ("guarded by", "the network", "SYNs at the server after, ms", "ended after, ms", "with"),
-        *rows,
-    ]
-
-
-def _loads(found: Sequence[Trial]) -> Table:
-    rows = [
-        (
-            f"{one.rate_per_s:,}",
-            one.way,
-            f"{one.reached_per_s:,}",
-            f"{one.syn_p50_us:.1f}, {one.syn_p99_us:.1f}",
-            f"{one.added_syn_p50_us:+.1f}, {one.added_syn_p99_us:+.1f}",
-            f"{one.answer_p50_us:.1f}, {one.answer_p99_us:.1f}",
-            f"{one.added_answer_p50_us:+.1f}, {one.added_answer_p99_us:+.1f}",
-            f"{one.processor_us:.2f}",
-            f"{one.processor_us * one.reached_per_s / 1e4:.1f} %",
-            "all" if not (one.open or one.unguarded) else f"{one.open} open, {one.unguarded} unguarded",
-        )
-        for one in _of(Load, found)
-    ]
-    head = (
-        "SYN/s",
-        "the network",
-        "reached",
-        "SYN p50, p99, us",
-        "added",
-        "SYN-ACK p50, p99, us",
-        "added",
-        "processor, us each",
-        "of a core",
+_SET_UPS: Final[Columns[SetUp]] = (
+    ("guarded by", lambda row: _GUARDS[row.mode]),
+    ("the network", "{way}"),
+    ("SYNs at the server after, ms", lambda row: _times(row)),
+    ("ended after, ms", lambda row: "" if row.ended_ms is None else f"{row.ended_ms:.0f}"),
+    ("with", "{ended}"),
+)
+_LOADS: Final[Columns[Load]] = (
+    *(("SYN/s", "{rate_per_s:,}"), ("the network", "{way}"), ("reached", "{reached_per_s:,}")),
+    ("SYN p50, p99, us", "{syn_p50_us:.1f}, {syn_p99_us:.1f}"),
+    ("added", "{added_syn_p50_us:+.1f}, {added_syn_p99_us:+.1f}"),
+    ("SYN-ACK p50, p99, us", "{answer_p50_us:.1f}, {answer_p99_us:.1f}"),
+    ("added", "{added_answer_p50_us:+.1f}, {added_answer_p99_us:+.1f}"),
+    ("processor, us each", "{processor_us:.2f}"),
+    ("of a core", lambda row: f"{row.processor_us * row.reached_per_s / 1e4:.1f} %"),
+    (
         "handled",
-    )
-    return [head, *rows]
-
-
-def _memories(found: Sequence[Trial]) -> Table:
-    rows = [
-        (f"{one.pending:,}", f"{one.held:,}", f"{one.refused:,}", f"{one.memory_bytes / 1e6:.1f}")
-        for one in _of(Memory, found)
-    ]
-    return [("set-ups at a time", "held", "refused after 2 s", "memory, MB"), *rows]
-
-
+        lambda row: f"{row.open} open, {row.unguarded} unguarded" if row.open or row.unguarded else "all",
+    ),
+)
+_MEMORIES: Final[Columns[Memory]] = (
+    *(("set-ups at a time", "{pending:,}"), ("held", "{held:,}"), ("refused after 2 s", "{refused:,}")),
+    ("memory, MB", lambda row: f"{row.memory_bytes / 1e6:.1f}"),
+)
 _PROTOTYPE: Final[Table] = [
     ("figure", "the prototype of 2012"),
     ("delay, unloaded", "128 us at least, 164 us in the median"),
@@ -232,7 +190,7 @@ def page_of(found: Sequence[Trial]) -> Page:
             Section(
                 "One set-up to a silent server",
                 f"Without help the client's kernel goes on for two minutes; it was watched {WATCHED_S:g} s.",
-                _set_ups(found),
+                table_of(_SET_UPS, _of(SetUp, found)),
             ),
             Section(
                 "Many set-ups",
@@ -240,38 +198,28 @@ def page_of(found: Sequence[Trial]) -> Page:
                 "some SYNs, which the guard repeats; the generator repeats nothing. *Processor* is the "
                 "guard's process and its BPF programs. A rate that is not reached, and what is lost there, "
                 "is this machine's: its processors carry clients, network and servers as well.",
-                _loads(found),
-                [("Delay that the guard adds to a SYN, median and p99.", _plot(loads))]
-                if len(loads) > 1
-                else (),
+                table_of(_LOADS, loads),
+                [_plot(loads)] if len(loads) > 1 else (),
             ),
             Section(
                 "Set-ups that wait",
                 "None is answered. Memory is the process with its BPF maps.",
-                _memories(found),
+                table_of(_MEMORIES, _of(Memory, found)),
             ),
             Section("The prototype, to compare", "It held packets back in user space (NFQUEUE).", _PROTOTYPE),
         ],
     )
 
 
-def _plot(loads: Sequence[Load]) -> Plot:
-    plot = new_plot()
-    axes = plot.subplots()
-    for way, colour in zip(_WAYS, ("#0072b2", "#e69f00"), strict=True):
-        of_way = sorted((one for one in loads if one.way == way), key=lambda one: one.rate_per_s)
-        rates = [one.rate_per_s for one in of_way]
-        axes.plot(rates, [one.added_syn_p50_us for one in of_way], "o-", color=colour, label=f"{way}, median")
-        axes.plot(rates, [one.added_syn_p99_us for one in of_way], "o:", color=colour, label=f"{way}, p99")
-    axes.set(xlabel="SYN/s", ylabel="us", xscale="log")
-    plain_numbers(axes.xaxis)
-    legend_above(axes)
-    return plot
-
-
-def _as_markdown(found: Sequence[Trial]) -> str:
-    tables = (_set_ups(found), _loads(found), _memories(found))
-    return "\n\n".join(markdown_table(table) for table in tables if len(table) > 1)
+def _plot(loads: Sequence[Load]) -> Curves:
+    curves = []
+    for way, colour in zip(_WAYS, (BLUE, ORANGE), strict=True):
+        of_way = sorted((load for load in loads if load.way == way), key=lambda load: load.rate_per_s)
+        rates = [load.rate_per_s for load in of_way]
+        curves.append(Curve(f"{way}, median", rates, [load.added_syn_p50_us for load in of_way], colour))
+        curves.append(Curve(f"{way}, p99", rates, [load.added_syn_p99_us for load in of_way], colour, "o:"))
+    caption = "Delay that the guard adds to a SYN, median and p99."
+    return Curves(caption, "SYN/s", "us", curves, log="x")
 
 
 def _figures(found: Sequence[Trial]) -> dict[str, Any]:
@@ -280,6 +228,4 @@ def _figures(found: Sequence[Trial]) -> dict[str, Any]:
     return {"ok": bool(found) and not problems(found), **rows}
 
 
-REPORT: Final = LabReport(
-    read_trial, _figures, _as_markdown, page_of, problems, command="make -C ppu-agent/guard bench"
-)
+REPORT: Final = LabReport(read_trial, _figures, page_of, problems, command="make -C ppu-agent/guard bench")

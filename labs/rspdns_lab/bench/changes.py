@@ -11,20 +11,24 @@ import math
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Final
 
 import dns.message
 import dns.rdatatype
 
-from rspdns_lab.bench import zone
-from rspdns_lab.bench.programs import dnsperf, start_live
+from rspdns_lab.bench import fast_path, zone
+from rspdns_lab.bench.part import HOST, Part, Run
+from rspdns_lab.bench.programs import DNSPERF, dnsperf, start_live
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host
+from rspdns_lab.net.network import Host, Network
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.page import Columns, Section, table_of
+from rspdns_lab.report.plots import BLUE, GREEN, RED, Curve, Curves
 
 CHANGES_PER_S = 8.0
 PORTS = {"idle": 5401, "loaded": 5402, "fastpath": 5403}
@@ -64,14 +68,20 @@ class Followed:
     times_ms: Sequence[float] = field(default=(), repr=False)
     """The time of each change, the shortest first; none in older reports, which did not keep them."""
 
-    def as_json(self) -> dict[str, object]:
-        """Return it for programs."""
-        return {"part": "changes", **asdict(self)}
+
+def run_changes(run: Run, found: Sequence[Followed]) -> Iterator[Sequence[Followed]]:
+    """Measure each kind of changes. Raises LabError."""
+    done = {followed.kind for followed in found}
+    for kind in PORTS if run.trials else ():
+        if kind not in done and not (kind == "fastpath" and fast_path.why_not()):
+            with Network(run.prefix) as network:
+                yield [run_kind(network.add_host(*HOST), run, kind)]
 
 
-def run_convergence(host: Host, folder: Path, kind: str, trials: int, say: Callable[[str], None]) -> Followed:
-    """Measure `trials` changes, without ("idle") or with load ("loaded"), or with answers from the kernel and
+def run_kind(host: Host, run: Run, kind: str) -> Followed:
+    """Measure changes without ("idle") or with load ("loaded"), or with answers from the kernel and
     without load ("fastpath"). Raises LabError."""
+    folder, trials, say = run.folder, run.trials, run.say
     own = folder / f"convergence-{kind}"
     log = own / "changes"
     (folder / "questions").write_text(zone.questions())
@@ -171,3 +181,63 @@ def _wait(log: Path, trials: int, programs: Sequence[Program]) -> None:
         if time.monotonic() > end_s or not all(program.is_running for program in programs):
             raise LabError("the backend of the benchmark stopped changing its pool")
         time.sleep(0.5)
+
+
+_SHORTEST_MS: Final = 0.1
+"""Shorter times are plotted as this: the client asks every millisecond."""
+_CAPTION: Final = (
+    "How many of the changes were over after this time. Dots: median, 95th percentile, the longest of all. "
+    "Dashed: what is aimed at for the 95th percentile. "
+    f"{_SHORTEST_MS:g} ms stands for less, and for no wrong answer."
+)
+_COLUMNS: Final[Columns[Followed]] = (
+    *(("machine", "{kind}"), ("changes", "{changes}")),
+    *(("p50 ms", "{last_wrong_p50_ms:.1f}"), ("p95 ms", "{last_wrong_p95_ms:.1f}")),
+    *(("max ms", "{last_wrong_max_ms:.1f}"), ("wrong after the last purge", "{stale_after_purges}")),
+    ("aimed at, p95", lambda row: f"{BOUNDS_MS[row.kind]:g} ms"),
+)
+
+
+def _figures(found: Sequence[Followed]) -> dict[str, float]:
+    keys = ("changes", "last_wrong_p50_ms", "last_wrong_p95_ms", "last_wrong_max_ms", "stale_after_purges")
+    return {f"{key}_{followed.kind}": getattr(followed, key) for followed in found for key in keys}
+
+
+def _sections(found: Sequence[Followed]) -> list[Section]:
+    text = "From a change in the backend to the last answer without it, asked every millisecond."
+    return [Section("Changes", text, table_of(_COLUMNS, found), [_plot(found)])]
+
+
+def _plot(found: Sequence[Followed]) -> Curves:
+    colours = {"idle": GREEN, "loaded": BLUE, "fastpath": RED}
+    curves = []
+    for followed in found:
+        times_ms = [max(time_ms, _SHORTEST_MS) for time_ms in followed.times_ms]
+        parts = [100 * index / len(times_ms) for index in range(1, len(times_ms) + 1)]
+        label, colour = f"{followed.kind}: {followed.changes} changes", colours[followed.kind]
+        curves.append(Curve(label, times_ms, parts, colour, "step"))
+        known = (followed.last_wrong_p50_ms, followed.last_wrong_p95_ms, followed.last_wrong_max_ms)
+        curves.append(
+            Curve("", [max(time_ms, _SHORTEST_MS) for time_ms in known], (50, 95, 100), colour, "o")
+        )
+    aims = [(BOUNDS_MS[followed.kind], colours[followed.kind]) for followed in found]
+    labels = ("from the change to the last wrong answer, ms", "% of the changes")
+    return Curves(_CAPTION, *labels, curves, log="x", at_x=aims)
+
+
+def _read(fields: Mapping[str, Any]) -> Followed:
+    if fields["kind"] not in PORTS:
+        raise LookupError(fields["kind"])
+    return Followed(**{**fields, "times_ms": tuple(fields.get("times_ms", ()))})
+
+
+PART: Final = Part(
+    "changes",
+    "How soon a change is answered",
+    (Followed,),
+    run_changes,
+    _sections,
+    _figures,
+    _read,
+    lambda _: DNSPERF,
+)
