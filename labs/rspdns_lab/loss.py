@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import NAME_SERVERS, Setting
+from rspdns_lab.chain.plan import NAME_SERVERS
 from rspdns_lab.ending import say
 from rspdns_lab.net.network import lose_packets, lost_packets
 from rspdns_lab.observe.part_logs import entry_time_s, monotonic_offset_s, read_log
@@ -55,7 +55,6 @@ class LossPart:
 
     seconds: float
     percent: float
-    tuned: bool
     removed: int
     left_dns: int
     answers: int
@@ -91,17 +90,15 @@ def sum_up(parts: Sequence[LossPart]) -> LossPart:
         ]
     counts = ("seconds", "removed", "left_dns", "answers", "wrong", "lost_packets")
     sums = {count: round(sum(getattr(part, count) for part in parts), 1) for count in counts}
-    return LossPart(percent=parts[0].percent, tuned=parts[0].tuned, looks=looks, **sums)
+    return LossPart(percent=parts[0].percent, looks=looks, **sums)
 
 
-def run_loss(
-    seconds: float, percent: float, *, tuned: bool = True, say: Callable[[str], object] = print
-) -> Iterator[LossPart]:
+def run_loss(seconds: float, percent: float, say: Callable[[str], object] = print) -> Iterator[LossPart]:
     """Lose `percent` of all packets between the lab's hosts, each way, for `seconds`. Raises LabError.
 
     Yields what happened every ten seconds.
     """
-    with Lab(Setting(tuned=tuned)) as lab:
+    with Lab() as lab:
         lab.start_registrars()
         lab.start_application_servers()
         lab.start_name_servers()
@@ -176,7 +173,6 @@ class _Watch:
         return LossPart(
             seconds=round(self.watched_s, 1),
             percent=self._percent,
-            tuned=self._lab.setting.tuned,
             removed=removed,
             left_dns=left,
             answers=self._looks[-1].answers,
@@ -208,8 +204,7 @@ class _Watch:
 def page_of(parts: Sequence[LossPart]) -> Page:
     """Return the page of a run of at least one part."""
     outcome = sum_up(parts)
-    timers = "tuned, as shipped" if outcome.tuned else "as kernels have them"
-    text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are {timers}."
+    text = f"{outcome.percent:g} % lost for {outcome.seconds:g} s; SCTP's timers are tuned, as shipped."
     plots = [_plot(outcome.looks)] if len(outcome.looks) > 1 else []
     section = Section("No live server was lost" if outcome.ok else "It failed", text, table(outcome), plots)
     return Page("What lost packets do to live servers", _INTRO, [section])
@@ -248,21 +243,20 @@ def _plot(looks: Sequence[Look]) -> Curves:
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
 @click.option("--quick", is_flag=True, help=f"{_QUICK_S:g} s only.")
 @click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)
-@click.option("--untuned", is_flag=True, help="With the SCTP timers of an untouched kernel, to compare.")
 @report_options
-def loss(seconds: float, quick: bool, percent: float, untuned: bool, report: ReportFiles) -> None:
+def loss(seconds: float, quick: bool, percent: float, report: ReportFiles) -> None:
     """Lose packets on every cable, and see whether a live server is removed.
 
     Exit status: 0 none was removed, 1 one was, 2 the lab can't run here.
     """
     seconds = _QUICK_S if quick else seconds
-    options = {"percent": percent, "untuned": untuned}
+    options = {"percent": percent}
 
     def measure(earlier: Sequence[LossPart]) -> Iterable[Sequence[LossPart]]:
-        left_s = seconds - sum(one.seconds for one in earlier)
+        left_s = seconds - sum(part.seconds for part in earlier)
         if earlier and left_s < _LEAST_S:
             return ()
-        return ([part] for part in run_loss(left_s, percent, tuned=not untuned, say=say))
+        return ([part] for part in run_loss(left_s, percent, say))
 
     run_lab(report, REPORT, options, measure)
 

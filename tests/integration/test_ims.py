@@ -34,7 +34,7 @@ def test_calls_while_a_server_is_killed_and_other_labs_run(tmp_path: Path) -> No
     )
     calls = ["ims", "--quick", "--fault", "as-killed", "--rate", "5", "--approach", "static"]
     calls += ["--approach", "rspdns", "--json", str(report), "--html", str(page)]
-    talk = ["compare", "--quick", "--calls", "1", "--json", str(voices)]
+    talk = ["compare", "--quick", "--json", str(voices)]
     talk += [option for key in COMPARED for option in ("--approach", key)]
     losing = ["loss", "--seconds", "5", "--json", str(lossy)]
     with started(calls) as ims, started(losing) as loss, ThreadPoolExecutor(AT_ONCE) as threads:

@@ -21,7 +21,7 @@ from rspdns_lab.loss import Look, LossPart, lose_and_watch, sum_up
 from rspdns_lab.observe.observations import Recorder
 from rspdns_lab.report import trials
 
-SEEN = LossPart(10, 1, tuned=True, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
+SEEN = LossPart(10, 1, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
 LOOKS = (Look(0, 0, 0), Look(1, 1000, 7), Look(2, 3000, 7))
 LOST = LossPart(2, 1, True, 0, 0, 3000, 7, 5, LOOKS)
 
@@ -111,7 +111,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Return for how many seconds each lab was to lose packets: none is started."""
     asked: list[float] = []
 
-    def run_loss(seconds: float, percent: float, **_: object) -> Iterator[LossPart]:
+    def run_loss(seconds: float, percent: float, _: object) -> Iterator[LossPart]:
         asked.append(seconds)
         if len(asked) == 1:
             yield replace(LOST, wrong=0)

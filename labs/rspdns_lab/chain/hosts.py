@@ -62,8 +62,7 @@ class RegistrarHost:
     ) -> None:
         self.host = host
         self.clock = WallClock(clock, folder / "clock") if clock else None
-        command = [sys.executable, "-m", "registrar_config", "run", "--log-json"]
-        command += ["--set-kernel-timers"] if sctp.tuned else []
+        command = [sys.executable, "-m", "registrar_config", "run", "--log-json", "--set-kernel-timers"]
         command += [f"--number={number}", f"--address={host.address}"]
         command += [f"--agent-reregistration-ms={REREGISTRATION_MS}"]
         command += [f"--peer={peer}" for peer in peers]

@@ -89,7 +89,7 @@ class Lab(LabBase):
         if self.setting.fastpath and (why := fast_path.why_not()):
             raise LabError(f"the kernel can't answer here: {why}")
         self.start_timeout_s = START_TIMEOUT_S * self.setting.slow
-        self.sctp = find_sctp(tuned=self.setting.tuned)
+        self.sctp = find_sctp()
         self.recorder = Recorder(complete=[question.startswith("SRV:") for question in QUESTIONS])
         self.registrars: dict[str, RegistrarHost] = {}
         self.name_servers: dict[str, NameServerHost] = {}

@@ -39,8 +39,6 @@ class Setting:
 
     members: int = 3
     follow: Follow = "enrp"
-    tuned: bool = True
-    """Whether the SCTP timers are ours; the kernel's own show what they are good for."""
     clocks: bool = False
     """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
     verified: bool = False

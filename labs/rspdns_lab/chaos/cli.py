@@ -57,7 +57,6 @@ from rspdns_lab.report.trials import LabReport, run_lab
 )
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
-@click.option("--seed", type=int, default=1, show_default=True, help="For the moments and the victims.")
 @report_options
 def chaos(
     trials: int,
@@ -68,7 +67,6 @@ def chaos(
     fastpath: bool,
     ppu: bool,
     slack: float,
-    seed: int,
     report: ReportFiles,
 ) -> None:
     """Break every part again and again at random moments, and sum up what DNS answered.
@@ -80,13 +78,13 @@ def chaos(
     if ppu:
         few = tuple(one for one in PPU_FAULTS if not names or one.name in names)
         times = 1 if quick else trials
-        run_lab(report, ppu_report(slack), {}, lambda earlier: run_ppu_chaos(few, times, seed, earlier, say))
+        run_lab(report, ppu_report(slack), {}, lambda earlier: run_ppu_chaos(few, times, earlier, say))
     if quick:
         names = names or (QUICK_FASTPATH_FAULTS if fastpath else QUICK_FAULTS)
         sizes, follows, trials = sizes or (3,), follows or ("enrp",), 1
     faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
     each_size, each_follow = tuple(dict.fromkeys(sizes)) or SIZES, tuple(dict.fromkeys(follows)) or FOLLOWS
-    order = Order(faults, each_size, each_follow, trials, slack, seed, fastpath)
+    order = Order(faults, each_size, each_follow, trials, slack, fastpath)
     if names and not fastpath and all(one.fastpath for one in faults):
         raise click.UsageError(f"{', '.join(names)}: only with --fastpath")
     if not list(order.cases()):

@@ -546,7 +546,6 @@ PPU_FAULTS: Final[tuple[PpuFault, ...]] = (
 def run_ppu_chaos(
     faults: Sequence[PpuFault],
     trials: int,
-    seed: int,
     earlier: Sequence[PpuTrial],
     say: Callable[[str], object],
 ) -> Iterator[Sequence[PpuTrial]]:
@@ -568,7 +567,7 @@ def run_ppu_chaos(
         lab.start()
         for number, (fault, trial) in enumerate(left, start=1):
             lab.wait_until_all_are_named()
-            draw = random.Random(f"{seed} {fault.name} {trial}")  # noqa: S311 - chance, not a secret
+            draw = random.Random(f"{fault.name} {trial}")  # noqa: S311 - chance, not a secret
             with Prober(lab.agents[fault.way.key].program.host) as prober:
                 scene = PpuScene(lab, fault.way, prober, draw)
                 time.sleep(_SETTLED_S)

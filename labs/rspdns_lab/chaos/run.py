@@ -58,7 +58,6 @@ class Order:
     follows: tuple[Follow, ...] = FOLLOWS
     trials: int = 10
     slack: float = 1.0
-    seed: int = 1
     fastpath: bool = False
 
     @property
@@ -128,7 +127,7 @@ def _run_in_one_lab(
         lab.start_name_servers()
         _recover(lab)
         for number, (trial, case, fault) in enumerate(left, start=1):
-            draw = random.Random(f"{order.seed} {case} {trial}")  # noqa: S311 - chance, not a secret
+            draw = random.Random(f"{case} {trial}")  # noqa: S311 - chance, not a secret
             scene = Scene(lab, trial, draw)
             result = _run_trial(scene, fault)
             say(f"  {number} of {len(left)}: {describe(fault.name, result)}")

@@ -1,14 +1,12 @@
 """The command `rspdns-lab compare`."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 
 import click
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.report import figures, measurement, page_of
 from rspdns_lab.compare.run import FAULTS, Measurement, run_compare
-from rspdns_lab.compare.voip import CODECS, FRAMINGS
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left
@@ -29,9 +27,6 @@ _QUICK_SECONDS = 8
 @click.option(
     "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
 )
-@click.option("--calls", type=click.IntRange(1, 100), default=2, show_default=True, help="In each stream.")
-@click.option("--codec", type=click.Choice(list(CODECS)), default="g711", show_default=True)
-@click.option("--framing", type=click.Choice(list(FRAMINGS)), default="rtp", show_default=True)
 @click.option(
     "--seconds", type=click.IntRange(5, 600), default=130, show_default=True, help="Watched after each fault."
 )
@@ -41,9 +36,6 @@ def compare(
     faults: Sequence[str],
     approaches: Sequence[str],
     trials: int,
-    calls: int,
-    codec: str,
-    framing: str,
     seconds: int,
     quick: bool,
     report: ReportFiles,
@@ -54,14 +46,13 @@ def compare(
     """
     keys = [key for key in TITLES if key in approaches or (not approaches and _is_compared(key, quick))]
     seconds = _QUICK_SECONDS if quick else seconds
-    carrier = (calls, codec, framing)
-    options = {"approaches": keys, "calls": calls, "codec": codec, "framing": framing, "seconds": seconds}
+    options = {"approaches": keys, "seconds": seconds}
 
     def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
-        plan = trials_left(faults or list(FAULTS), trials, {(one.fault, one.trial) for one in earlier})
-        return run_compare(keys, plan, seconds, carrier, say) if plan else ()
+        plan = trials_left(faults or list(FAULTS), trials, {(each.fault, each.trial) for each in earlier})
+        return run_compare(keys, plan, seconds, say) if plan else ()
 
-    run_lab(report, LabReport(measurement, partial(figures, carrier), page_of), options, measure)
+    run_lab(report, LabReport(measurement, figures, page_of), options, measure)
 
 
 def _is_compared(key: str, quick: bool) -> bool:

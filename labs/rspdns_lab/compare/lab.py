@@ -12,7 +12,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.chain.side_by_side.approaches import TITLES as DNS_TITLES
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.compare.takeover import PAIRS, Pair, TakeoverHost
-from rspdns_lab.compare.voip import Received, Sent, Stream
+from rspdns_lab.compare.voip import Received, Sent
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
@@ -65,13 +65,11 @@ class CompareLab(SideBySideLab):
                 *first.programs,
             )
 
-    def talk(self, calls: int, codec: str, framing: str) -> dict[str, Stream]:
+    def talk(self) -> None:
         """Start a stream for everything that is compared, and wait until all flow. Raises LabError."""
-        streams = {}
         for number, key in enumerate(self.keys):
-            streams[key] = Stream(number, calls, codec, framing)
             command = [sys.executable, "-m", "rspdns_lab.compare.talker", f"--port={PORT}"]
-            command += [f"--stream={number}", f"--calls={calls}", f"--codec={codec}", f"--framing={framing}"]
+            command.append(f"--stream={number}")
             if key in self.approaches:
                 command.append(f"--dns={self.approaches[key].host.address}")
             else:
@@ -84,7 +82,6 @@ class CompareLab(SideBySideLab):
             wait_until(
                 functools.partial(_has_spoken, talker), f"{key}: a first packet", _TALK_TIMEOUT_S, talker
             )
-        return streams
 
     def hush(self) -> None:
         """End the streams."""
@@ -109,8 +106,8 @@ class CompareLab(SideBySideLab):
             for line in listener.log.read_text().splitlines():
                 fields = line.split()
                 if len(fields) == 5 and all(field.isdecimal() for field in fields):
-                    one = Received(*map(int, fields))
-                    found.setdefault(one.stream, []).append(one)
+                    packet = Received(*map(int, fields))
+                    found.setdefault(packet.stream, []).append(packet)
         return found
 
     def programs(self) -> Iterator[Program]:

@@ -48,13 +48,9 @@ def summaries(trials: Sequence[Measurement]) -> list[Summary]:
     return found
 
 
-def figures(carrier: tuple[int, str, str], trials: Sequence[Measurement]) -> dict[str, Any]:
+def figures(trials: Sequence[Measurement]) -> dict[str, Any]:
     """Return what programs want to know beside the trials."""
-    calls, codec, framing = carrier
-    return {
-        "carrier": {"calls": calls, "codec": codec, "framing": framing},
-        "results": [asdict(one) for one in summaries(trials)],
-    }
+    return {"results": [asdict(row) for row in summaries(trials)]}
 
 
 def measurement(fields: dict[str, Any]) -> Measurement:

@@ -9,7 +9,7 @@ from typing import Final
 from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.chain.side_by_side.lab import at_once
 from rspdns_lab.compare.lab import FIRST, CompareLab
-from rspdns_lab.compare.voip import Quality, Received, Sent, Stream, judge
+from rspdns_lab.compare.voip import PACKETS_PER_S, Quality, Received, Sent, judge
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.trials import each_undone
 
@@ -41,7 +41,6 @@ def run_compare(
     keys: Sequence[str],
     plan: Sequence[tuple[str, int]],
     seconds: int,
-    carrier: tuple[int, str, str],
     say: Callable[[str], None],
 ) -> Iterator[Sequence[Measurement]]:
     """Run these trials by the approaches `keys` in one lab; yield what each found. Raises LabError."""
@@ -49,7 +48,7 @@ def run_compare(
     with CompareLab(keys) as lab:
 
         def do(fault: str, trial: int) -> Sequence[Measurement]:
-            return run_fault(lab, fault, trial, seconds, carrier, say)
+            return run_fault(lab, fault, trial, seconds, say)
 
         lab.start()
         yield from each_undone(plan, do, partial(undo_fault, lab))
@@ -60,15 +59,13 @@ def run_fault(
     fault: str,
     trial: int,
     seconds: int,
-    carrier: tuple[int, str, str],
     say: Callable[[str], None],
 ) -> list[Measurement]:
     """Let streams flow, do the fault to the server of every one of them, judge. The fault stays.
 
-    `carrier`: calls, codec and framing of each stream. Raises LabError when a stream did not flow before, or
-    ended by itself.
+    Raises LabError when a stream did not flow before, or ended by itself.
     """
-    streams = lab.talk(*carrier)
+    lab.talk()
     time.sleep(CALM_S)
     say(f"{fault}, trial {trial}: {FAULTS[fault]}; watching for {seconds} s")
     at_ns = time.monotonic_ns()
@@ -80,20 +77,20 @@ def run_fault(
     time.sleep(_WRITTEN_S)
     received = lab.received()
     found = []
-    for key, stream in streams.items():
+    for number, key in enumerate(lab.keys):
         sent, answers = lab.sent(key)
-        began_ns = min((one.at_ns for one in sent), default=at_ns)
-        arrived = [one for one in received.get(stream.number, []) if one.sent_ns >= began_ns]
+        began_ns = min((packet.at_ns for packet in sent), default=at_ns)
+        arrived = [packet for packet in received.get(number, []) if packet.sent_ns >= began_ns]
         expect_flow(key, sent, arrived, at_ns)
-        after = [one for one in sent if one.at_ns >= at_ns]
-        here = [one for one in arrived if one.sent_ns >= at_ns]
+        after = [packet for packet in sent if packet.at_ns >= at_ns]
+        here = [packet for packet in arrived if packet.sent_ns >= at_ns]
         dead = APPLICATION_SERVERS[FIRST]
         converged_ms = (
             converged_by_dns_ms(answers, at_ns, dead)
             if key in lab.approaches
-            else converged_by_takeover_ms(stream, after, here, at_ns)
+            else converged_by_takeover_ms(after, here, at_ns)
         )
-        found.append(Measurement(fault, key, trial, converged_ms, judge(stream, after, here)))
+        found.append(Measurement(fault, key, trial, converged_ms, judge(after, here)))
     return found
 
 
@@ -106,28 +103,26 @@ def converged_by_dns_ms(answers: Sequence[tuple[int, frozenset[str]]], at_ns: in
     return None if gone_ns is None else round((gone_ns - at_ns) / 1e6, 1)
 
 
-def converged_by_takeover_ms(
-    stream: Stream, sent: Sequence[Sent], received: Sequence[Received], at_ns: int
-) -> float | None:
+def converged_by_takeover_ms(sent: Sequence[Sent], received: Sequence[Received], at_ns: int) -> float | None:
     """Return when, after the fault, the last packet was lost; None when the stream never came back."""
-    arrived = {(one.call, one.sequence) for one in received}
-    lost_ns = [one.at_ns for one in sent if (one.call, one.sequence) not in arrived]
-    last_ns = max((one.at_ns for one in sent), default=at_ns)
-    if lost_ns and last_ns - max(lost_ns) < 5e9 / stream.packets_per_s:
+    arrived = {(packet.call, packet.sequence) for packet in received}
+    lost_ns = [packet.at_ns for packet in sent if (packet.call, packet.sequence) not in arrived]
+    last_ns = max((packet.at_ns for packet in sent), default=at_ns)
+    if lost_ns and last_ns - max(lost_ns) < 5e9 / PACKETS_PER_S:
         return None
     return round((max(lost_ns, default=at_ns) - at_ns) / 1e6, 1)
 
 
 def expect_flow(key: str, sent: Sequence[Sent], arrived: Sequence[Received], at_ns: int) -> None:
     """Raise LabError when nothing, or little, came through before the fault at `at_ns`."""
-    before = sum(one.at_ns < at_ns for one in sent)
-    if not before or sum(one.sent_ns < at_ns for one in arrived) < before * 0.8:
+    before = sum(packet.at_ns < at_ns for packet in sent)
+    if not before or sum(packet.sent_ns < at_ns for packet in arrived) < before * 0.8:
         raise LabError(f"{key}: the stream did not flow before the fault: nothing can be measured")
 
 
 def _do(lab: CompareLab, fault: str) -> None:
     if fault == "administered":
-        drains = [partial(one.drain, FIRST) for one in lab.approaches.values()]
+        drains = [partial(approach.drain, FIRST) for approach in lab.approaches.values()]
         at_once([*drains, *(first.step_down for first, _ in lab.pairs.values())])
         return
     if FIRST in lab.servers:
@@ -139,8 +134,8 @@ def _do(lab: CompareLab, fault: str) -> None:
 def undo_fault(lab: CompareLab, fault: str) -> None:
     """Take a fault back, and wait until all is as before. Raises LabError."""
     if fault == "administered":
-        for one in lab.approaches.values():
-            one.undrain(FIRST)
+        for approach in lab.approaches.values():
+            approach.undrain(FIRST)
         for first, _ in lab.pairs.values():
             first.step_up()
     else:

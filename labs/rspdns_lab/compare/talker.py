@@ -19,10 +19,11 @@ import dns.query
 import dns.rdatatype
 
 from rspdns_lab.chain.asking import look_up
-from rspdns_lab.compare.voip import Stream
+from rspdns_lab.compare.voip import CALLS, PACKETS_PER_S, packet
 
 _ASK_INTERVAL_S = 0.02
 _ASK_TIMEOUT_S = 0.5
+_TTL_S = 1.0
 
 
 class Answers:
@@ -55,17 +56,17 @@ def choose(current: str, addresses: tuple[str, ...]) -> str:
     return current if current in addresses or not addresses else addresses[0]
 
 
-def talk(stream: Stream, port: int, target: Callable[[], str], answers: Answers | None) -> None:
+def talk(stream: int, port: int, target: Callable[[], str], answers: Answers | None) -> None:
     """Send for ever; the calls' packets are spread evenly over a packet's time."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    step_s = 1 / stream.packets_per_s / stream.calls
+    step_s = 1 / PACKETS_PER_S / CALLS
     next_s = time.monotonic()
     number = 0
     while True:
-        sequence, call = divmod(number, stream.calls)
+        sequence, call = divmod(number, CALLS)
         now_ns = time.monotonic_ns()
         with contextlib.suppress(OSError):  # no route, no neighbour: the packet is lost, and counts as that
-            sender.sendto(stream.packet(call, sequence, now_ns), (target(), port))
+            sender.sendto(packet(stream, call, sequence, now_ns), (target(), port))
         sys.stdout.write(f"S {call} {sequence} {now_ns}\n")
         if answers is not None and answers.lines:
             sys.stdout.write("".join(f"{answers.lines.pop(0)}\n" for _ in range(len(answers.lines))))
@@ -80,23 +81,9 @@ def talk(stream: Stream, port: int, target: Callable[[], str], answers: Answers 
 @click.option("--to", "address", help="A fixed address.")
 @click.option("--dns", "server", help="A name server to ask where to.")
 @click.option("--port", type=click.IntRange(1, 65535), required=True)
-@click.option("--stream", "number", type=click.IntRange(0, 255), required=True)
-@click.option("--calls", type=click.IntRange(1, 10_000), required=True)
-@click.option("--codec", required=True)
-@click.option("--framing", required=True)
-@click.option("--ttl-ms", type=click.IntRange(1, 600_000), default=1000, show_default=True)
-def main(
-    address: str | None,
-    server: str | None,
-    port: int,
-    number: int,
-    calls: int,
-    codec: str,
-    framing: str,
-    ttl_ms: int,
-) -> None:
+@click.option("--stream", type=click.IntRange(0, 255), required=True)
+def main(address: str | None, server: str | None, port: int, stream: int) -> None:
     """Send until killed."""
-    stream = Stream(number, calls, codec, framing)
     if server is None:
         fixed = address or "127.0.0.1"
         talk(stream, port, lambda: fixed, None)
@@ -110,7 +97,7 @@ def main(
     def target() -> str:
         nonlocal current, looked_up_s
         now = time.monotonic()
-        if now - looked_up_s >= ttl_ms / 1000:
+        if now - looked_up_s >= _TTL_S:
             current, looked_up_s = choose(current, answers.addresses), now
         return current
 

@@ -59,13 +59,11 @@ class SctpRunner:
     """Starts programs where SCTP works: as they are, or through sctp-run."""
 
     wrapper: tuple[str, ...]
-    tuned: bool = True
-    """With our SCTP timers, or with the kernel's own."""
 
     @property
     def environment(self) -> dict[str, str]:
         """The environment of the programs for sctp-run."""
-        return {"SCTPD_OPTIONS": SCTPD_OPTIONS if self.tuned else ""}
+        return {"SCTPD_OPTIONS": SCTPD_OPTIONS}
 
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command line that runs `command` with SCTP."""
@@ -87,10 +85,10 @@ def check_programs(more: Mapping[str, str] = MappingProxyType({})) -> None:
         raise LabError("PowerDNS has no remote backend; install it: apt-get install pdns-backend-remote")
 
 
-def find_sctp(*, tuned: bool = True) -> SctpRunner:
+def find_sctp() -> SctpRunner:
     """Return how programs get SCTP here. Raises LabError when there is no way."""
     try:
-        return SctpRunner(tuple(sctp_wrapper()), tuned)
+        return SctpRunner(tuple(sctp_wrapper()))
     except FatalError as error:
         raise LabError(str(error)) from None
 

@@ -36,7 +36,6 @@ _INTRO: Final = (
 @click.option(
     "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
 )
-@click.option("--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Requests a second.")
 @click.option(
     "--seconds", type=click.IntRange(2, 600), default=10, show_default=True, help="After the fault."
 )
@@ -45,7 +44,6 @@ def proxies(
     faults: Sequence[str],
     proxies: Sequence[str],
     trials: int,
-    rate: int,
     seconds: int,
     report: ReportFiles,
 ) -> None:
@@ -59,14 +57,12 @@ def proxies(
     def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
         done = {(one.fault, one.trial) for one in earlier}
         if plan := trials_left(wanted, trials, done, lambda fault: fault.name):
-            yield from _run(kinds, plan, rate, seconds)
+            yield from _run(kinds, plan, seconds)
 
-    run_lab(report, REPORT, {"proxies": kinds, "rate": rate, "seconds": seconds}, measure)
+    run_lab(report, REPORT, {"proxies": kinds, "seconds": seconds}, measure)
 
 
-def _run(
-    kinds: Sequence[str], plan: Sequence[tuple[Fault, int]], rate: int, seconds: int
-) -> Iterator[Sequence[Trial]]:
+def _run(kinds: Sequence[str], plan: Sequence[tuple[Fault, int]], seconds: int) -> Iterator[Sequence[Trial]]:
     say(f"starting the lab: {', '.join(kinds)}; {len(plan)} faults to go")
     with ProxyLab(kinds) as lab:
 
@@ -76,7 +72,7 @@ def _run(
 
         def do(fault: Fault, trial: int) -> Sequence[Trial]:
             say(f"{fault.name}, trial {trial}: {fault.what}")
-            return run_fault(lab, fault, trial, rate, seconds)
+            return run_fault(lab, fault, trial, seconds)
 
         lab.start()
         yield from each_undone(plan, do, undo)

@@ -30,6 +30,7 @@ VICTIM: Final = "as1"
 PROXIES: Final = ("nginx", "haproxy")
 FRONT_PORT: Final = 80
 CALM_S: Final = 3.0
+RATE_PER_S: Final = 10
 PATIENCE_S: Final = 75.0
 """The time that a client waits for its answer; nginx waits for 60 s by default."""
 
@@ -197,20 +198,20 @@ class Proxy:
         found: str = call_in(self.host.path, lambda: asyncio.run(self._ask(1.0)))
         return found
 
-    def place(self, rate_per_s: float, seconds: float) -> list[tuple[float, float | None]]:
-        """Place requests at this rate; return when each began (monotonic, s), and its delay in ms."""
+    def place(self, seconds: float) -> list[tuple[float, float | None]]:
+        """Place requests at RATE_PER_S; return when each began (monotonic, s), and its delay in ms."""
         found: list[tuple[float, float | None]] = []
 
-        async def one() -> None:
+        async def request() -> None:
             began_s = time.monotonic()
             by = await self._ask(PATIENCE_S)
             found.append((began_s, (time.monotonic() - began_s) * 1000 if by else None))
 
         async def all_of_them() -> None:
             async with asyncio.TaskGroup() as tasks:
-                for _ in range(round(rate_per_s * seconds)):
-                    tasks.create_task(one())
-                    await asyncio.sleep(1 / rate_per_s)
+                for _ in range(round(RATE_PER_S * seconds)):
+                    tasks.create_task(request())
+                    await asyncio.sleep(1 / RATE_PER_S)
 
         call_in(self.host.path, lambda: asyncio.run(all_of_them()))
         return sorted(found)
@@ -301,12 +302,12 @@ class ProxyLab(LabBase):
         return folder
 
 
-def run_fault(lab: ProxyLab, fault: Fault, trial: int, rate_per_s: float, seconds: float) -> list[Trial]:
+def run_fault(lab: ProxyLab, fault: Fault, trial: int, seconds: float) -> list[Trial]:
     """Place requests, do the fault, go on for `seconds`, wait for the last answer. The fault stays."""
     found: dict[Proxy, list[tuple[float, float | None]]] = {}
 
     def place(proxy: Proxy) -> None:
-        found[proxy] = proxy.place(rate_per_s, CALM_S + seconds)
+        found[proxy] = proxy.place(CALM_S + seconds)
 
     threads = [threading.Thread(target=place, args=(proxy,), daemon=True) for proxy in lab.proxies]
     for thread in threads:

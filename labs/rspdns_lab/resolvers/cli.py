@@ -19,32 +19,23 @@ _TITLE = "How long resolvers go on naming a server that has left"
 
 @click.command()
 @click.option(
-    "--resolver",
-    "resolvers",
-    multiple=True,
-    type=click.Choice(list(RESOLVERS)),
-    metavar="NAME",
-    help=f"Only this resolver; may be repeated: {', '.join(RESOLVERS)}.",
-)
-@click.option(
     "--trials", type=click.IntRange(1, 1000), default=20, show_default=True, help="Changes watched."
 )
 @click.option("--quick", is_flag=True, help=f"{_QUICK_TRIALS} changes.")
 @report_options
-def resolvers(resolvers: Sequence[str], trials: int, quick: bool, report: ReportFiles) -> None:
+def resolvers(trials: int, quick: bool, report: ReportFiles) -> None:
     """Measure what caching resolvers add: a server leaves and comes back, its zone's TTL is 1 s.
 
     Exit status: 0 measured, 2 the lab can't run here.
     """
-    keys = [key for key in RESOLVERS if not resolvers or key in resolvers]
-    options = {"resolvers": keys}
+    keys = list(RESOLVERS)
 
     def measure(earlier: Sequence[Delay]) -> Iterable[Sequence[Delay]]:
         done = {delay.trial for delay in earlier}
         left = [trial for trial in range(1, (_QUICK_TRIALS if quick else trials) + 1) if trial not in done]
         return run_resolvers(keys, left, say) if left else ()
 
-    run_lab(report, REPORT, options, measure)
+    run_lab(report, REPORT, {"resolvers": keys}, measure)
 
 
 def _page(found: Sequence[Delay]) -> Page:
