@@ -12,7 +12,7 @@ from rspdns_lab.bench.cli import bench
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
-from rspdns_lab.ending import end_on_signals, told_plainly
+from rspdns_lab.ending import end_on_signals, ending_plainly
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
@@ -57,11 +57,11 @@ def demo(json_file: Path | None, slow: float) -> None:
     console = Console(stderr=to_stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
-    with told_plainly():
+    with ending_plainly():
         become_root()
         outcome = run_demo(console, slow)
     if json_file is not None:
-        with told_plainly():
+        with ending_plainly():
             hand_over(json_file, json.dumps(outcome.as_json(), indent=2))
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
 
@@ -84,7 +84,7 @@ main.add_command(proxies)
 )
 def watch(admin_port: int) -> None:
     """Show the running lab, and kill, hang, cut, drain, overload and revive its servers with a key."""
-    with told_plainly(), listener_on_loopback(admin_port) as listener:
+    with ending_plainly(), listener_on_loopback(admin_port) as listener:
         become_root({HANDED_ON: str(listener.fileno())})
         run_watch(Console(highlight=False), listener)
 

@@ -87,7 +87,7 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def tell_of_full_disk(folder: Path) -> None:
+def warn_of_full_disk(folder: Path) -> None:
     """Say it when the disk of a lab's folder is full: programs that can't write fail in many ways."""
     with contextlib.suppress(OSError):
         disk = os.statvfs(folder)
@@ -96,7 +96,7 @@ def tell_of_full_disk(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def told_plainly(so_far: Callable[[], str] = lambda: "") -> Iterator[None]:
+def ending_plainly(so_far: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Turn LabError, OSError and Ctrl-C into a line on stderr and the end of the process.
 
     `so_far`: what was measured until then, which is shown on stdout: it may have taken hours.

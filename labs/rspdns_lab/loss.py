@@ -86,7 +86,7 @@ def sum_up(parts: Sequence[LossPart]) -> LossPart:
     for part in parts:
         begun_s, answers, wrong = looks[-1]
         looks += [
-            Look(begun_s + one.at_s, answers + one.answers, wrong + one.wrong) for one in part.looks[1:]
+            Look(begun_s + look.at_s, answers + look.answers, wrong + look.wrong) for look in part.looks[1:]
         ]
     counts = ("seconds", "removed", "left_dns", "answers", "wrong", "lost_packets")
     sums = {count: round(sum(getattr(part, count) for part in parts), 1) for count in counts}
@@ -160,7 +160,11 @@ class _Watch:
         if until_s <= self._judged_to_s:
             return
         recorder = self._lab.recorder
-        seen = [one for one in recorder.since(self._judged_to_s) if one.asked_at_s < until_s]
+        seen = [
+            observation
+            for observation in recorder.since(self._judged_to_s)
+            if observation.asked_at_s < until_s
+        ]
         verdict = judge(seen, self._judged_to_s, self._lab.addresses, (), tuple(range(len(NAME_SERVERS))))
         self._judged_to_s = until_s
         recorder.forget(until_s - _KEEP_S)

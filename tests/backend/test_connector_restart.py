@@ -142,7 +142,7 @@ def test_a_connection_that_we_end_is_ended_although_the_manager_has_it(
         writer.write(b"x" * (MAX_REQUEST_BYTES + 1))
         assert await asyncio.wait_for(reader.read(), 10) == b"{}\n"
         async with asyncio.timeout(10):
-            while manager.stored or not any(told.startswith("FDSTORE=1") for told in manager.told):  # noqa: ASYNC110 - none tells
+            while manager.stored or not any(words.startswith("FDSTORE=1") for words in manager.notified):  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.001)
         writer.close()
         await connector.close()

@@ -61,8 +61,8 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
 def test_an_orderly_restart_costs_no_answer(restarted: Restarted) -> None:
     told = restarted.restart(SIGTERM)
     assert told.keys() == {"NXDOMAIN"}, told
-    assert "READY=1" in restarted.manager.told
-    assert "STOPPING=1" in restarted.manager.told
+    assert "READY=1" in restarted.manager.notified
+    assert "STOPPING=1" in restarted.manager.notified
 
 
 def test_a_killed_backend_costs_at_most_one_answer_for_each_thread(restarted: Restarted) -> None:

@@ -122,7 +122,7 @@ def test_percentiles_of_changes() -> None:
 
 
 def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
-    return [Rate(number, key, *one, 80, 90, 100) for number, one in enumerate(measured, 1)]
+    return [Rate(number, key, *figures, 80, 90, 100) for number, figures in enumerate(measured, 1)]
 
 
 def sized(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
@@ -145,7 +145,7 @@ ALL: list[object] = [
 
 
 def test_ratios_are_those_of_a_round() -> None:
-    known = figures_of([one for one in ALL if isinstance(one, Rate)])
+    known = figures_of([result for result in ALL if isinstance(result, Rate)])
     assert known["live_qps"] == 40
     assert known["live_qps_ratio"] == pytest.approx(0.9)
     assert known["static_cpu_us"] == 11
@@ -170,9 +170,9 @@ def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
         sized(1, 1, 40),
         *(sized(pools, 10, 40 + 0.1 * (10 * pools) ** power) for pools in (10, 100, 1000)),
     ]
-    assert exponent(sizes, lambda one: one.rss_mib) == pytest.approx(power)
-    assert exponent(sizes[:2], lambda one: one.rss_mib) is None
-    assert exponent([], lambda one: one.rss_mib) is None
+    assert exponent(sizes, lambda size: size.rss_mib) == pytest.approx(power)
+    assert exponent(sizes[:2], lambda size: size.rss_mib) is None
+    assert exponent([], lambda size: size.rss_mib) is None
 
 
 def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:

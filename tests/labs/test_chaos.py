@@ -308,7 +308,7 @@ def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.M
     monkeypatch.setattr(chaos, "PHASE_S", 0.0)
     monkeypatch.setattr(chaos, "_watch", lambda *_: None)
     monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
-    fault = next(candidate for candidate in ALL_FAULTS if candidate.name == "pdns-killed")
+    fault = next(fault for fault in ALL_FAULTS if fault.name == "pdns-killed")
     order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
     found = [trial for several in run_chaos(order, [], lambda _: None) for trial in several]
     (row,) = order.rows(found)

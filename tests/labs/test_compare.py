@@ -33,9 +33,9 @@ def test_a_glitch_is_lost_packets_over_the_packet_rate() -> None:
     sent = [Sent(call, sequence, sequence * 20 * MS) for sequence in range(100) for call in (0, 1)]
     lost = {(0, 10), (0, 11), (0, 12), (1, 10)}
     arrived = [
-        Received(0, one.call, one.sequence, one.at_ns, one.at_ns + 2 * MS)
-        for one in sent
-        if (one.call, one.sequence) not in lost
+        Received(0, packet.call, packet.sequence, packet.at_ns, packet.at_ns + 2 * MS)
+        for packet in sent
+        if (packet.call, packet.sequence) not in lost
     ]
     quality = judge(sent, [*arrived, arrived[0]])
     assert (quality.sent, quality.lost) == (200, 4)
@@ -45,7 +45,7 @@ def test_a_glitch_is_lost_packets_over_the_packet_rate() -> None:
 
 def test_jitter_is_what_delays_vary_by() -> None:
     arrived = [Received(0, 0, n, n * 20 * MS, n * 20 * MS + (1 + 4 * (n % 2)) * MS) for n in range(2000)]
-    quality = judge([Sent(0, one.sequence, one.sent_ns) for one in arrived], arrived)
+    quality = judge([Sent(0, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert quality.jitter_ms == pytest.approx(4.0, rel=0.01)
 
 
@@ -54,13 +54,13 @@ def test_jitter_is_smoothed_as_rfc_3550_says_in_each_call_apart() -> None:
     first = [Received(0, 0, n, n * 20 * MS, (n * 20 + delay) * MS) for n, delay in enumerate((1, 5, 2))]
     second = [Received(0, 1, n, n * 20 * MS, (n * 20 + 9) * MS) for n in range(3)]
     arrived = [*second, *reversed(first)]
-    quality = judge([Sent(one.call, one.sequence, one.sent_ns) for one in arrived], arrived)
+    quality = judge([Sent(packet.call, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert quality.jitter_ms == 0.211
 
 
 def test_delays_of_which_so_many_percent_are_no_longer() -> None:
     arrived = [Received(0, 0, n, n * 20 * MS, (n * 20 + 200 - n) * MS) for n in range(200)]  # 1 to 200 ms
-    quality = judge([Sent(0, one.sequence, one.sent_ns) for one in arrived], arrived)
+    quality = judge([Sent(0, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert (quality.delay_p50_ms, quality.delay_p99_ms) == (100.0, 198.0)
 
 
@@ -111,20 +111,22 @@ def test_the_calls_of_a_stream_take_turns(
 
 
 def test_dns_has_converged_when_the_dead_one_stays_away() -> None:
-    one, both = frozenset({"B"}), frozenset({"A", "B"})
-    assert converged_by_dns_ms([(0, both), (30 * MS, one)], 10 * MS, "A") == 20.0
+    rest, both = frozenset({"B"}), frozenset({"A", "B"})
+    assert converged_by_dns_ms([(0, both), (30 * MS, rest)], 10 * MS, "A") == 20.0
     assert (
-        converged_by_dns_ms([(0, both), (30 * MS, one), (40 * MS, both), (60 * MS, one)], 10 * MS, "A")
+        converged_by_dns_ms([(0, both), (30 * MS, rest), (40 * MS, both), (60 * MS, rest)], 10 * MS, "A")
         == 50.0
     )
-    assert converged_by_dns_ms([(0, both), (30 * MS, one), (40 * MS, both)], 10 * MS, "A") is None
+    assert converged_by_dns_ms([(0, both), (30 * MS, rest), (40 * MS, both)], 10 * MS, "A") is None
     assert converged_by_dns_ms([(0, both)], 10 * MS, "A") is None
 
 
 def test_an_address_has_moved_with_the_last_lost_packet() -> None:
     sent = [Sent(0, n, n * 20 * MS) for n in range(100)]
     arrived = [
-        Received(0, 0, one.sequence, one.at_ns, one.at_ns) for one in sent if not 5 <= one.sequence <= 9
+        Received(0, 0, packet.sequence, packet.at_ns, packet.at_ns)
+        for packet in sent
+        if not 5 <= packet.sequence <= 9
     ]
     assert converged_by_takeover_ms(sent, arrived, 100 * MS) == 80.0
     assert converged_by_takeover_ms(sent, arrived[:5], 100 * MS) is None
@@ -139,7 +141,7 @@ def test_a_stream_stays_with_its_server_while_that_is_named() -> None:
 
 def test_a_stream_that_did_not_flow_is_an_error_and_no_stream_without_loss() -> None:
     sent = [Sent(0, n, n * 20 * MS) for n in range(10)]
-    arrived = [Received(0, 0, one.sequence, one.at_ns, one.at_ns) for one in sent]
+    arrived = [Received(0, 0, packet.sequence, packet.at_ns, packet.at_ns) for packet in sent]
     expect_flow("rspdns", sent, arrived, 100 * MS)
     for spoken, heard in ((sent, arrived[:3]), (sent[5:], arrived), ([], [])):
         with pytest.raises(LabError, match="rspdns: the stream did not flow"):
@@ -178,9 +180,9 @@ def test_an_approach_that_did_not_converge_has_no_figure() -> None:
 
 def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None:
     file, page = tmp_path / "compare.json", tmp_path / "compare.html"
-    report = {**figures(TRIALS), "trials": [asdict(one) for one in TRIALS]}
+    report = {**figures(TRIALS), "trials": [asdict(trial) for trial in TRIALS]}
     file.write_text(json.dumps(report))
-    assert [measurement(one) for one in json.loads(file.read_text())["trials"]] == TRIALS
+    assert [measurement(trial) for trial in json.loads(file.read_text())["trials"]] == TRIALS
     arguments = ["compare", "--fault", "power-cut", "--trials", "2", "--json", str(file), "--resume"]
     done = CliRunner().invoke(main, [*arguments, "--html", str(page)])
     assert done.exit_code == 0, done.output
@@ -190,7 +192,7 @@ def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None
 
 
 def test_the_first_host_of_a_pair_begins_as_master_and_the_second_as_backup() -> None:
-    pair = next(one for one in PAIRS if one.advertisement_ms == 100)
+    pair = next(pair for pair in PAIRS if pair.advertisement_ms == 100)
     first, second = (keepalived_conf(pair, first=first) for first in (True, False))
     assert "state MASTER" in first
     assert "state BACKUP" in second

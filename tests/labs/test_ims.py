@@ -92,7 +92,7 @@ TRIALS = [
 
 
 def test_faults_come_in_the_order_of_the_lab() -> None:
-    assert [summary.fault for summary in summaries(TRIALS)] == ["as-killed", "as-killed", "as-hung"]
+    assert [row.fault for row in summaries(TRIALS)] == ["as-killed", "as-killed", "as-hung"]
 
 
 def test_a_static_zone_may_break_what_rspdns_may_not() -> None:
@@ -123,9 +123,7 @@ def test_rspdns_must_move_calls_away_from_an_overloaded_server(late: Sequence[st
     early = [(-1.0, 9.0, "as1"), (5.9, 9.0, "as1")]  # its load rises: not judged yet
     calls = [*early, *((6.0 + index, 9.0, server) for index, server in enumerate(late))]
     found = problems([Measurement("as-overloaded", "rspdns", 1, calls, None)])
-    assert [sentence.startswith(f"as-overloaded: {problem}") for sentence in found] == (
-        [True] if problem else []
-    )
+    assert [text.startswith(f"as-overloaded: {problem}") for text in found] == ([True] if problem else [])
     assert problems([Measurement("as-overloaded", "static", 1, calls, None)]) == []
 
 

@@ -70,12 +70,12 @@ def test_every_question_is_answered_or_counted_as_unanswered(network: Network, t
     until(
         lambda: (
             {(0, SRV), (0, A)}
-            <= {key for key, latest in recorder.latest.items() if latest.kind is Kind.ANSWER}
+            <= {key for key, reading in recorder.latest.items() if reading.kind is Kind.ANSWER}
         )
     )
     asked_from_s = time.monotonic()
     time.sleep(1)
-    answers = [observation for observation in recorder.since(asked_from_s) if observation.kind is Kind.ANSWER]
+    answers = [answer for answer in recorder.since(asked_from_s) if answer.kind is Kind.ANSWER]
     assert len(answers) > 200  # 2,000 on an idle machine
     assert {answer.names for answer in answers} == {frozenset({"10.53.0.31", "10.53.0.32"})}
     assert {answer.complete for answer in answers if answer.question == SRV} == {True}
@@ -85,13 +85,9 @@ def test_every_question_is_answered_or_counted_as_unanswered(network: Network, t
 
     killed_at_s = pdns.kill()
     time.sleep(2.5)
-    after = [
-        observation
-        for observation in recorder.since(killed_at_s + 0.2)
-        if observation.asked_at_s < killed_at_s + 1.0
-    ]
+    after = [answer for answer in recorder.since(killed_at_s + 0.2) if answer.asked_at_s < killed_at_s + 1.0]
     assert after
-    assert {observation.kind for observation in after} == {Kind.TIMEOUT}
+    assert {answer.kind for answer in after} == {Kind.TIMEOUT}
 
     prober.stop()
     assert not prober.is_running
@@ -103,7 +99,7 @@ def test_a_missing_server_does_not_stop_it(network: Network, tmp_path: Path) -> 
     prober = start_prober(client, ["10.53.0.99"], ["A:as.demo.example"], recorder, tmp_path)
     until(lambda: recorder.observations)
     assert prober.is_running
-    assert {observation.kind for observation in recorder.observations} == {Kind.TIMEOUT}
+    assert {answer.kind for answer in recorder.observations} == {Kind.TIMEOUT}
     prober.stop()
 
 
@@ -119,7 +115,7 @@ def test_garbage_from_the_server_is_recorded_as_malformed(network: Network, tmp_
     liar.start()
     recorder = Recorder(complete=[False])
     prober = start_prober(client, ["10.53.0.21"], ["A:as.demo.example"], recorder, tmp_path)
-    until(lambda: any(observation.kind is Kind.MALFORMED for observation in recorder.observations))
+    until(lambda: any(answer.kind is Kind.MALFORMED for answer in recorder.observations))
     assert prober.is_running
     prober.stop()
     liar.stop()

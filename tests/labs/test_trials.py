@@ -36,9 +36,9 @@ class Throw:
 
 REPORT = LabReport(
     read=lambda fields: Throw(**fields),
-    figures=lambda found: {"sum": sum(one.eyes for one in found)},
+    figures=lambda found: {"sum": sum(throw.eyes for throw in found)},
     page=lambda found: Page("Throws", "", [Section("Dice", "", table_of([("eyes", "{eyes}")], found))]),
-    problems=lambda found: [f"{one} has no eyes" for one in found if not one.eyes],
+    problems=lambda found: [f"{throw} has no eyes" for throw in found if not throw.eyes],
 )
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_run_shows_what_it_has_and_is_gone_on_with(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     file = tmp_path / "throws.json"
-    arguments = [one.format(file) for one in options]
+    arguments = [option.format(file) for option in options]
     done = dice(*arguments, ends_at=3)
     assert (done.exit_code, shown(done)) == (130, "1 2")
     assert done.stderr.splitlines() == [

@@ -118,7 +118,7 @@ async def _write(
     `builds` before."""
     with log.open("a") as file:
         file.write(f"C {changed_s:.6f} {members}\n")
-    while publisher.builds == builds or any(one.waiting for one in purger.sockets):  # noqa: ASYNC110 - none tells
+    while publisher.builds == builds or any(socket.waiting for socket in purger.sockets):  # noqa: ASYNC110 - none tells
         await asyncio.sleep(0.001)
     with log.open("a") as file:
         file.write(f"P {time.monotonic():.6f}\n")

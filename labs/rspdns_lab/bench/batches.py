@@ -47,9 +47,9 @@ class _Batch:
     """As many messages as one system call takes, with memory of their own."""
 
     def __init__(self, contents: list[bytes]) -> None:
-        self.buffers = [ctypes.create_string_buffer(one, len(one)) for one in contents]
+        self.buffers = [ctypes.create_string_buffer(content, len(content)) for content in contents]
         self._vectors = (_Vector * len(contents))(
-            *(_Vector(ctypes.addressof(one), len(one)) for one in self.buffers)
+            *(_Vector(ctypes.addressof(buffer), len(buffer)) for buffer in self.buffers)
         )
         self.messages = (_Message * len(contents))()
         for message, index in zip(self.messages, range(len(contents)), strict=True):

@@ -122,7 +122,7 @@ def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> 
     for change, own in zip(changes, asked, strict=True):
         if own:
             wrong = [reply for reply in own if reply.members != change.members]
-            last_wrong_ms.append(1000 * max((one.asked_s - change.at_s for one in wrong), default=0.0))
+            last_wrong_ms.append(1000 * max((reply.asked_s - change.at_s for reply in wrong), default=0.0))
             stale += any(reply.asked_s > change.purged_s for reply in wrong)
     if not last_wrong_ms:
         raise LabError("no question was answered between the changes")

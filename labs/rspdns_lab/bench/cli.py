@@ -12,7 +12,7 @@ import click
 from rspdns_lab.bench import changes, fast_path, flood, gate, questions, registrars, scale, strangers
 from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.variants import BY_KEY
-from rspdns_lab.ending import say, tell_of_full_disk
+from rspdns_lab.ending import say, warn_of_full_disk
 from rspdns_lab.net.network import network_prefix
 from rspdns_lab.net.preconditions import check_programs
 from rspdns_lab.report.files import ReportFiles, report_options
@@ -97,7 +97,7 @@ def bench(
                 for part in parts:
                     yield from part.measure(run, part.own(earlier))
             finally:
-                tell_of_full_disk(folder)
+                warn_of_full_disk(folder)
 
     run_lab(report, REPORT, options, measure)
 

@@ -106,11 +106,11 @@ def _spent_s(programs: Sequence[Program]) -> float:
     """Processor time of the programs, and of all that they started, to the nanosecond."""
     wanted = {program.pid for program in programs}
     parents = {}
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
             try:
-                text = (one / "stat").read_text()
-                parents[int(one.name)] = int(text[text.rindex(")") + 2 :].split()[1])
+                text = (process / "stat").read_text()
+                parents[int(process.name)] = int(text[text.rindex(")") + 2 :].split()[1])
             except (OSError, ValueError):
                 continue  # it ended
     while more := {pid for pid, parent in parents.items() if parent in wanted} - wanted:

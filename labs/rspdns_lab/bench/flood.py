@@ -140,12 +140,18 @@ def servers() -> list[str]:
 def flood_figures(found: Sequence[object]) -> dict[str, float]:
     """The medians over the rounds; ratios are those of each round."""
     figures: dict[str, float] = {}
-    denied = [one for one in found if isinstance(one, Denied)]
+    denied = [flood for flood in found if isinstance(flood, Denied)]
     for server in SERVERS:
-        for labels in sorted({one.labels for one in denied}):
-            own = {one.round: one.per_s for one in denied if (one.server, one.labels) == (server, labels)}
+        for labels in sorted({flood.labels for flood in denied}):
+            own = {
+                flood.round: flood.per_s
+                for flood in denied
+                if (flood.server, flood.labels) == (server, labels)
+            }
             of_static = {
-                one.round: one.per_s for one in denied if (one.server, one.labels) == ("static", labels)
+                flood.round: flood.per_s
+                for flood in denied
+                if (flood.server, flood.labels) == ("static", labels)
             }
             if own:
                 figures[f"flood_{server}_qps_{labels}_labels"] = percentile(sorted(own.values()), 50)
@@ -154,15 +160,15 @@ def flood_figures(found: Sequence[object]) -> dict[str, float]:
                 figures[f"flood_{server}_ratio_{labels}_labels"] = round(percentile(ratios, 50), 3)
         for per_s in FLOODS_PER_S:
             beside = [
-                one
-                for one in found
-                if isinstance(one, Beside) and (one.server, one.flood_per_s) == (server, per_s)
+                flood
+                for flood in found
+                if isinstance(flood, Beside) and (flood.server, flood.flood_per_s) == (server, per_s)
             ]
             for part in ("p50_ms", "p99_ms", "max_ms") if beside else ():
-                values = sorted(getattr(one, part) for one in beside)
+                values = sorted(getattr(flood, part) for flood in beside)
                 figures[f"flood_{server}_beside_{per_s}_{part}"] = percentile(values, 50)
             if beside:
-                figures[f"flood_{server}_beside_{per_s}_lost"] = sum(one.lost for one in beside)
+                figures[f"flood_{server}_beside_{per_s}_lost"] = sum(flood.lost for flood in beside)
     return figures
 
 

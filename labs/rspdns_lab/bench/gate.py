@@ -57,7 +57,9 @@ def run_gate(run: Run, found: Sequence[Guarded]) -> Iterator[Sequence[Guarded]]:
         hosts = made.hosts(REGISTRARS)
         registrars = {rules: _start(made, host, rules) for host, rules in zip(hosts, RULES, strict=True)}
         for registrar in made.programs:
-            wait_until(lambda one=registrar: _pids(one), "rspregistrar", START_TIMEOUT_S, *made.programs)  # type: ignore[misc]
+            wait_until(
+                lambda started=registrar: _pids(started), "rspregistrar", START_TIMEOUT_S, *made.programs
+            )  # type: ignore[misc]
         for number in rounds:
             measured = []
             for kind in KINDS:

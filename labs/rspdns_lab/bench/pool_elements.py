@@ -104,10 +104,10 @@ async def _simulate(
             of(pool).register(pool, index, members)
     for association in associations:
         await association.ready.wait()
-    one = {"pool": int, "index": int}
+    element = {"pool": int, "index": int}
     commands = {
-        "leave": ControlCommand(leave, one),
-        "join": ControlCommand(join, one),
+        "leave": ControlCommand(leave, element),
+        "join": ControlCommand(join, element),
         "loads": ControlCommand(report_loads, {"count": int, "per_s": int}),
     }
     server = ControlServer(control, commands)  # kept: one that nobody refers to stops listening

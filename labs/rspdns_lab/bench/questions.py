@@ -162,9 +162,9 @@ def figures_of(rates: Sequence[Rate]) -> dict[str, float]:
         of_static = {rate.round: rate for rate in rates if rate.variant == variant.compared_with}
         pairs = [(rate, of_static[rate.round]) for rate in own if rate.round in of_static]
         if pairs:
-            figures[f"{key}_ratio"] = statistics.median(one.per_s / static.per_s for one, static in pairs)
+            figures[f"{key}_ratio"] = statistics.median(rate.per_s / static.per_s for rate, static in pairs)
             figures[f"{name}_cpu_ratio"] = statistics.median(
-                one.cpu_us / static.cpu_us for one, static in pairs
+                rate.cpu_us / static.cpu_us for rate, static in pairs
             )
         figures |= _metered(key, variant, own, pairs)
     return figures
@@ -177,7 +177,9 @@ def _metered(
     own time holds nothing of them."""
     name = base(key)
     metered = [rate.server_us for rate in own if rate.server_us]
-    ratios = [one.server_us / static.server_us for one, static in pairs if one.server_us and static.server_us]
+    ratios = [
+        rate.server_us / static.server_us for rate, static in pairs if rate.server_us and static.server_us
+    ]
     figures = {}
     if metered:
         figures[f"{name}_server_cpu_us"] = statistics.median(metered)

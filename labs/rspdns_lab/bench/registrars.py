@@ -196,8 +196,8 @@ class _Scene:
             0.0,
             state["keep_alives"],
             state["registrations"],
-            [one["rspregistrar"] for one in spent],
-            [one["sctpd"] for one in spent],
+            [programs["rspregistrar"] for programs in spent],
+            [programs["sctpd"] for programs in spent],
             sum(_cpu_s(self._own).values()),
         )
 

@@ -246,7 +246,9 @@ class _Scene:
 
     def _is_followed(self) -> bool:
         registrars = self._status()["registrars"]
-        return all(one["follow"] == "enrp" for one in registrars if one["address"] in self._honest)
+        return all(
+            registrar["follow"] == "enrp" for registrar in registrars if registrar["address"] in self._honest
+        )
 
     def _refused(self) -> int:
         pools = (pool for zone in self._status()["zones"] for pool in zone["pools"])

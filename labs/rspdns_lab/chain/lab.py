@@ -24,7 +24,7 @@ from rspdns_lab.chain.plan import (
     Setting,
 )
 from rspdns_lab.chain.texts import write_keys
-from rspdns_lab.ending import tell_of_full_disk, uninterrupted
+from rspdns_lab.ending import uninterrupted, warn_of_full_disk
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Network, network_prefix
 from rspdns_lab.net.preconditions import check_programs, find_sctp
@@ -75,7 +75,7 @@ class LabBase:
             end_programs(list(self.programs()), _STOP_TIMEOUT_S)
             self.network.close()
             if self.folder != Path():
-                tell_of_full_disk(self.folder)
+                warn_of_full_disk(self.folder)
                 shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -88,7 +88,7 @@ class LyingRegistrar:
         address = RegistrarAddress.parse(own)
         self._own, self._enrp_port = address.host, address.enrp_port
         self._number = number
-        self._honest = {(one.host, one.enrp_port) for one in honest}
+        self._honest = {(registrar.host, registrar.enrp_port) for registrar in honest}
         self.others: set[int] = set()
         """The identifiers of the honest registrars that are here."""
         self.victims: dict[tuple[bytes, int], PoolElement] = {}
@@ -224,7 +224,7 @@ async def _flood(own: str, number: str, handle: str, table: str, per_s: str, fir
     while True:
         await asyncio.sleep(_TURN_S)
         due = int((time.monotonic() - began_s) * float(per_s))
-        each = (invented.element(len(invented) + one) for one in range(done, due))
+        each = (invented.element(len(invented) + index) for index in range(done, due))
         liar.push([(UpdateAction.ADD, handle.encode(), element) for element in each])
         done = due
 

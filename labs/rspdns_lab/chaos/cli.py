@@ -32,9 +32,9 @@ from rspdns_lab.report.trials import LabReport, run_lab
     "--fault",
     "names",
     multiple=True,
-    type=click.Choice([*(one.name for one in ALL_FAULTS), *(one.name for one in PPU_FAULTS)]),
+    type=click.Choice([*(fault.name for fault in ALL_FAULTS), *(fault.name for fault in PPU_FAULTS)]),
     metavar="FAULT",
-    help=f"Only this fault; may be repeated: {', '.join(one.name for one in ALL_FAULTS)}.",
+    help=f"Only this fault; may be repeated: {', '.join(fault.name for fault in ALL_FAULTS)}.",
 )
 @click.option(
     "--members",
@@ -53,7 +53,7 @@ from rspdns_lab.report.trials import LabReport, run_lab
 @click.option(
     "--ppu",
     is_flag=True,
-    help=f"The faults of ppu-agent instead: {', '.join(one.name for one in PPU_FAULTS)}.",
+    help=f"The faults of ppu-agent instead: {', '.join(fault.name for fault in PPU_FAULTS)}.",
 )
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
@@ -76,16 +76,16 @@ def chaos(
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """
     if ppu:
-        few = tuple(one for one in PPU_FAULTS if not names or one.name in names)
+        few = tuple(fault for fault in PPU_FAULTS if not names or fault.name in names)
         times = 1 if quick else trials
         run_lab(report, ppu_report(slack), {}, lambda earlier: run_ppu_chaos(few, times, earlier, say))
     if quick:
         names = names or (QUICK_FASTPATH_FAULTS if fastpath else QUICK_FAULTS)
         sizes, follows, trials = sizes or (3,), follows or ("enrp",), 1
-    faults = tuple(one for one in ALL_FAULTS if not names or one.name in names)
+    faults = tuple(fault for fault in ALL_FAULTS if not names or fault.name in names)
     each_size, each_follow = tuple(dict.fromkeys(sizes)) or SIZES, tuple(dict.fromkeys(follows)) or FOLLOWS
     order = Order(faults, each_size, each_follow, trials, slack, fastpath)
-    if names and not fastpath and all(one.fastpath for one in faults):
+    if names and not fastpath and all(fault.fastpath for fault in faults):
         raise click.UsageError(f"{', '.join(names)}: only with --fastpath")
     if not list(order.cases()):
         raise click.UsageError(f"{', '.join(names)}: not in pools of {', '.join(map(str, each_size))}")

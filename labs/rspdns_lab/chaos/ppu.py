@@ -134,8 +134,8 @@ class Prober:
                     self.asked.append(Asked(asked.at_s, asked.server, asked.transport, by))
 
     def _forget(self, under_way: dict[str, Asked], now: float) -> None:
-        for call_id, one in list(under_way.items()):
-            if now - one.at_s < _ANSWER_TIMEOUT_S:
+        for call_id, probe in list(under_way.items()):
+            if now - probe.at_s < _ANSWER_TIMEOUT_S:
                 return  # they stand in the order in which they were asked
             self.asked.append(under_way.pop(call_id))
 
@@ -150,7 +150,7 @@ class Prober:
                 made.sendall(question.encode())
                 answers = ResponseStream()
                 while not by and (data := made.recv(4096)):
-                    by = next((one.headers.get("server", "?") for one in answers.feed(data)), "")
+                    by = next((response.headers.get("server", "?") for response in answers.feed(data)), "")
             self.asked.append(Asked(now, name, "tcp", by))
 
     def _stay_connected(self, name: str) -> None:
@@ -205,8 +205,8 @@ def wrong_for_ms(
     asked: Sequence[Asked], server: str, transport: str, since_s: float, *, is_dead: bool = False
 ) -> float:
     """How long after `since_s` a probe to `server` was still wrong; 0.0: never. Pure."""
-    to_server = [one for one in asked if (one.server, one.transport) == (server, transport)]
-    wrong = [one.at_s for one in to_server if not one.is_right(is_dead=is_dead)]
+    to_server = [probe for probe in asked if (probe.server, probe.transport) == (server, transport)]
+    wrong = [probe.at_s for probe in to_server if not probe.is_right(is_dead=is_dead)]
     return round(max((at_s - since_s for at_s in wrong if at_s >= since_s), default=0.0) * 1000, 1)
 
 
@@ -255,11 +255,11 @@ class PpuScene:
         """
         home = self.server.registrar()
         number, registrar = next(
-            (number, one)
-            for number, one in enumerate(self.lab.registrars, start=1)
-            if one.host.address == home or number == len(self.lab.registrars)
+            (number, registrar)
+            for number, registrar in enumerate(self.lab.registrars, start=1)
+            if registrar.host.address == home or number == len(self.lab.registrars)
         )
-        honest = next(one.host.address for one in self.lab.registrars if one is not registrar)
+        honest = next(other.host.address for other in self.lab.registrars if other is not registrar)
         registrar.program.kill()
         words = [registrar.host.address, str(number), honest]
         words += [APPLICATION_SERVERS[VICTIM], _INVENTED, HANDLE, TCP_HANDLE]
@@ -301,7 +301,8 @@ class PpuScene:
         """The last probe whose outcome is known."""
         asked = self._prober.asked
         return next(
-            (one for one in reversed(asked) if (one.server, one.transport) == (server, transport)), None
+            (probe for probe in reversed(asked) if (probe.server, probe.transport) == (server, transport)),
+            None,
         )
 
     def is_moved(self, transport: str, since_s: float = 0.0) -> bool:
@@ -550,7 +551,7 @@ def run_ppu_chaos(
     say: Callable[[str], object],
 ) -> Iterator[Sequence[PpuTrial]]:
     """Run what was not found `earlier`; yield each trial. Raises LabError."""
-    done = {(one.fault, one.trial) for one in earlier}
+    done = {(trial.fault, trial.trial) for trial in earlier}
     left = [
         (fault, trial)
         for trial in range(1, trials + 1)
@@ -588,7 +589,7 @@ def run_ppu_chaos(
                 trial,
                 wrong_udp_ms,
                 wrong_tcp_ms,
-                sum(one.at_s >= since_s for one in asked),
+                sum(probe.at_s >= since_s for probe in asked),
                 sum(name in fault.unharmed for name in ended),
             )
             say(f"  {number} of {len(left)}: {found}")
@@ -599,17 +600,17 @@ def rows(found: Sequence[PpuTrial]) -> list[dict[str, Any]]:
     """One row for each fault: the worst of its trials, and the bound."""
     summed = []
     for fault in PPU_FAULTS:
-        trials = [one for one in found if one.fault == fault.name]
+        trials = [trial for trial in found if trial.fault == fault.name]
         if trials:
             summed.append(
                 {
                     "fault": fault.name,
                     "trials": len(trials),
-                    "wrong_udp_ms": max(one.wrong_udp_ms for one in trials),
-                    "wrong_tcp_ms": max(one.wrong_tcp_ms for one in trials),
+                    "wrong_udp_ms": max(trial.wrong_udp_ms for trial in trials),
+                    "wrong_tcp_ms": max(trial.wrong_tcp_ms for trial in trials),
                     "bound_ms": fault.bound_ms,
-                    "probes": sum(one.probes for one in trials),
-                    "ended": sum(one.ended for one in trials),
+                    "probes": sum(trial.probes for trial in trials),
+                    "ended": sum(trial.ended for trial in trials),
                 }
             )
     return summed

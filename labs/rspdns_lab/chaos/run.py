@@ -88,15 +88,15 @@ _POOLS: Final = ((False, False), (True, False), (False, True))
 
 def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
     """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
-    done = Counter(one.case for one in earlier)
+    done = Counter(trial.case for trial in earlier)
     labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
     for size, follow, (verified, keyed), fastpath in labs:
         setting = Setting(members=size, follow=follow, verified=verified, keyed=keyed, fastpath=fastpath)
         while left := list(_left(order, done, setting)):
             before = done.total()
-            for one in _run_in_one_lab(order, setting, left, say):
-                done[one.case] += 1
-                yield [one]
+            for trial in _run_in_lab(order, setting, left, say):
+                done[trial.case] += 1
+                yield [trial]
             if done.total() == before:
                 raise LabError("the lab came to no trial")
 
@@ -111,7 +111,7 @@ def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple
                 yield trial, case, fault
 
 
-def _run_in_one_lab(
+def _run_in_lab(
     order: Order, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
 ) -> Iterator[CaseTrial]:
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""

@@ -35,7 +35,9 @@ class Scene:
     def home(self) -> RegistrarHost:
         """The registrar at which `server` is registered."""
         address = self.server.registrar_address()
-        return next(one for one in self.lab.registrars.values() if one.host.address == address)
+        return next(
+            registrar for registrar in self.lab.registrars.values() if registrar.host.address == address
+        )
 
     @property
     def name_server(self) -> NameServerHost:

@@ -70,7 +70,7 @@ def read_trial(fields: Mapping[str, Any]) -> CaseTrial:
 
 def trials_of(case: Case, found: Iterable[CaseTrial]) -> list[Trial]:
     """Return the trials of a case."""
-    return [one.trial for one in found if one.case == case]
+    return [each.trial for each in found if each.case == case]
 
 
 @dataclass(frozen=True)
@@ -99,23 +99,23 @@ class Row:
 def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float = 1.0) -> Row:
     """Sum up the trials (at least one) of a case; time bounds, and how many questions may
     stay unanswered, are multiplied by `slack`."""
-    times = [one.last_wrong_ms for one in trials]
+    times = [trial.last_wrong_ms for trial in trials]
     found: dict[str, Any] = {
         "p50_ms": percentile(times, 50),
         "p99_ms": percentile(times, 99),
         "max_ms": max(times),
-        "missing_ms": max(one.longest_missing_ms for one in trials),
+        "missing_ms": max(trial.longest_missing_ms for trial in trials),
     }
     problems = [
         f"{name.removesuffix('_ms')} {round(value, 1):g} ms, allowed are {bound * slack:g} ms"
         for name, value in found.items()
         if (bound := getattr(bounds, name)) is not None and value > bound * slack
     ]
-    dead_ms = max(one.longest_dead_ms for one in trials)
+    dead_ms = max(trial.longest_dead_ms for trial in trials)
     if bounds.dead_ms is not None and dead_ms > bounds.dead_ms * slack:
         problems.append(f"a dead server or a stranger named for {dead_ms:g} ms")
     empty, servfail, malformed, timeouts, answers = (
-        sum(getattr(one, name) for one in trials)
+        sum(getattr(trial, name) for trial in trials)
         for name in ("empty", "servfail", "malformed", "timeouts", "answers")
     )
     for count, what in ((empty, "empty answers"), (malformed, "malformed answers")):
@@ -124,8 +124,10 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
     # A busy machine loses a datagram now and then.
     if not bounds.silence and timeouts > min(0.5, 0.02 * slack) * answers:
         problems.append(f"{timeouts} questions unanswered")
-    problems += ["no answers at all"] if any(not one.answers and not one.problem for one in trials) else []
-    problems += sorted({one.problem for one in trials if one.problem})
+    problems += (
+        ["no answers at all"] if any(not trial.answers and not trial.problem for trial in trials) else []
+    )
+    problems += sorted({trial.problem for trial in trials if trial.problem})
     return Row(case, len(trials), **found, empty=empty, servfail=servfail, timeouts=timeouts, answers=answers,
                problems=tuple(problems))  # fmt: skip
 

@@ -29,7 +29,9 @@ async def main(own: str, handle: str, *addresses: str) -> None:
                 listed = (await client.resolve(handle.encode())).pool_elements
             except RSerPoolError:
                 continue
-            others = [one for one in listed if ip_address(own) not in one.user_transport.addresses]
+            others = [
+                element for element in listed if ip_address(own) not in element.user_transport.addresses
+            ]
             for element in others * REPORTS_THAT_REMOVE:
                 client.report_unreachable(handle.encode(), element.identifier)
                 sent += 1

@@ -46,19 +46,19 @@ def judge_trial(
     since_s = fault_at_s if counted_from_s is None else min(fault_at_s, counted_from_s)
     last_wrong_s = fault_at_s
     missing, naming = _Spans(), _Spans()
-    for one in observations:
-        if one.server not in servers or one.asked_at_s < since_s:
+    for observation in observations:
+        if observation.server not in servers or observation.asked_at_s < since_s:
             continue
-        counts[one.kind] += 1
-        if one.answered_at_s is None or one.asked_at_s < fault_at_s:
+        counts[observation.kind] += 1
+        if observation.answered_at_s is None or observation.asked_at_s < fault_at_s:
             continue
-        is_missing = len(one.names & live) < (fewest if one.complete else 1)
-        is_dead = not one.names.isdisjoint(dead) or not one.names <= live | dead
+        is_missing = len(observation.names & live) < (fewest if observation.complete else 1)
+        is_dead = not observation.names.isdisjoint(dead) or not observation.names <= live | dead
         if is_missing or is_dead:
-            last_wrong_s = max(last_wrong_s, one.answered_at_s)
-        asked = (one.server, one.question)
-        missing.take(asked, one.answered_at_s, is_so=is_missing)
-        naming.take(asked, one.answered_at_s, is_so=is_dead)
+            last_wrong_s = max(last_wrong_s, observation.answered_at_s)
+        asked = (observation.server, observation.question)
+        missing.take(asked, observation.answered_at_s, is_so=is_missing)
+        naming.take(asked, observation.answered_at_s, is_so=is_dead)
     return Trial(
         last_wrong_ms=_ms(last_wrong_s - fault_at_s),
         longest_missing_ms=_ms(missing.longest_s),

@@ -42,9 +42,9 @@ def summaries(trials: Sequence[Measurement]) -> list[Summary]:
     found = []
     for fault in FAULTS:
         for approach in TITLES:
-            of_one = [one for one in trials if (one.fault, one.approach) == (fault, approach)]
-            if of_one:
-                found.append(_summary(of_one))
+            of_pair = [trial for trial in trials if (trial.fault, trial.approach) == (fault, approach)]
+            if of_pair:
+                found.append(_summary(of_pair))
     return found
 
 
@@ -79,21 +79,21 @@ def _dots(rows: Sequence[Summary], caption: str, what: str) -> Dots:
     return Dots(caption, f"{what}, ms", [TITLES[row.approach] for row in rows], series)
 
 
-def _summary(of_one: Sequence[Measurement]) -> Summary:
-    times = [one.converged_ms for one in of_one]
+def _summary(of_pair: Sequence[Measurement]) -> Summary:
+    times = [trial.converged_ms for trial in of_pair]
     known = [time for time in times if time is not None]
     whole = len(known) == len(times)
-    glitches = [one.quality.glitch_ms for one in of_one]
+    glitches = [trial.quality.glitch_ms for trial in of_pair]
     return Summary(
-        fault=of_one[0].fault,
-        approach=of_one[0].approach,
-        trials=len(of_one),
+        fault=of_pair[0].fault,
+        approach=of_pair[0].approach,
+        trials=len(of_pair),
         converged_median_ms=round(statistics.median(known), 1) if whole else None,
         converged_max_ms=max(known) if whole else None,
         glitch_median_ms=round(statistics.median(glitches), 1),
-        glitch_max_ms=max(one.quality.worst_glitch_ms for one in of_one),
-        delay_p99_ms=max(one.quality.delay_p99_ms for one in of_one),
-        jitter_ms=round(statistics.median(one.quality.jitter_ms for one in of_one), 3),
+        glitch_max_ms=max(trial.quality.worst_glitch_ms for trial in of_pair),
+        delay_p99_ms=max(trial.quality.delay_p99_ms for trial in of_pair),
+        jitter_ms=round(statistics.median(trial.quality.jitter_ms for trial in of_pair), 3),
     )
 
 

@@ -122,7 +122,9 @@ def run_step(lab: Lab, step: Step) -> Result:
     ended_at_s = time.monotonic()
     time.sleep(PROBE_TIMEOUT_S + POLL_S)  # so that the last questions are answered or counted as unanswered
     since_s = min(fault.at_s, fault.started_at_s or fault.at_s)
-    observations = [one for one in lab.recorder.since(since_s) if one.asked_at_s <= ended_at_s]
+    observations = [
+        observation for observation in lab.recorder.since(since_s) if observation.asked_at_s <= ended_at_s
+    ]
     verdict = judge(observations, fault.at_s, fault.live, fault.dead, fault.servers)
     return Result(step, fault, verdict, observations, ended_at_s)
 
@@ -137,9 +139,16 @@ def undo_step(lab: Lab, undo: Undo) -> float:
 def all_named_ms(observations: Iterable[Observation], since_s: float, addresses: frozenset[str]) -> float:
     """Return, in ms, how long after `since_s` the slowest name server first named all `addresses`."""
     first_s: dict[int, float] = {}
-    for one in observations:
-        if one.complete and one.names == addresses and one.answered_at_s and one.asked_at_s >= since_s:
-            first_s[one.server] = min(one.answered_at_s, first_s.get(one.server, one.answered_at_s))
+    for observation in observations:
+        if (
+            observation.complete
+            and observation.names == addresses
+            and observation.answered_at_s
+            and observation.asked_at_s >= since_s
+        ):
+            first_s[observation.server] = min(
+                observation.answered_at_s, first_s.get(observation.server, observation.answered_at_s)
+            )
     return round((max(first_s.values(), default=since_s) - since_s) * 1000, 1)
 
 
@@ -151,9 +160,13 @@ def _watch(lab: Lab, fault: Fault, step: Step) -> None:
         if now >= fault.at_s + step.watch_s and now >= last_wrong_s + QUIET_S:
             return
         time.sleep(POLL_S)
-        for one in lab.recorder.since(checked_to_s):
-            if one.server in fault.servers and one.answered_at_s and is_wrong(one, fault.live, fault.dead):
-                last_wrong_s = max(last_wrong_s, one.answered_at_s)
+        for observation in lab.recorder.since(checked_to_s):
+            if (
+                observation.server in fault.servers
+                and observation.answered_at_s
+                and is_wrong(observation, fault.live, fault.dead)
+            ):
+                last_wrong_s = max(last_wrong_s, observation.answered_at_s)
         checked_to_s = max(checked_to_s, now - PROBE_TIMEOUT_S)
 
 

@@ -46,15 +46,21 @@ def client_events(observations: Iterable[Observation], fault: Fault) -> list[Eve
     events = []
     for server in fault.servers:
         answers = [
-            one
-            for one in observations
-            if one.server == server and one.asked_at_s >= fault.at_s and one.answered_at_s is not None
+            observation
+            for observation in observations
+            if observation.server == server
+            and observation.asked_at_s >= fault.at_s
+            and observation.answered_at_s is not None
         ]
-        wrong = [one for one in answers if is_wrong(one, fault.live, fault.dead)]
+        wrong = [answer for answer in answers if is_wrong(answer, fault.live, fault.dead)]
         if wrong:
-            last = max(one.answered_at_s or 0.0 for one in wrong)
+            last = max(answer.answered_at_s or 0.0 for answer in wrong)
             events.append(Event(last, "client", f"[red]last wrong answer from {_SERVER_NAMES[server]}[/red]"))
-            right = [one.answered_at_s for one in answers if one.answered_at_s and one.answered_at_s > last]
+            right = [
+                answer.answered_at_s
+                for answer in answers
+                if answer.answered_at_s and answer.answered_at_s > last
+            ]
             if right:
                 text = f"[green]{_SERVER_NAMES[server]} answers right from now on[/green]"
                 events.append(Event(min(right), "client", text))
@@ -181,10 +187,10 @@ def _bar(result: Result, server: int, most_cells: int) -> Text:
     fault = result.fault
     span_s = max(0.05, result.verdict.last_wrong_ms / 1000 * 1.6)
     cells = [""] * min(most_cells, int(span_s * 1000 / _CELL_MS))
-    for one in result.observations:
-        cell = int((one.asked_at_s - fault.at_s) / span_s * len(cells))
-        if one.server == server and one.asked_at_s >= fault.at_s and cell < len(cells):
-            cells[cell] = _worse(cells[cell], _style(one, fault))
+    for observation in result.observations:
+        cell = int((observation.asked_at_s - fault.at_s) / span_s * len(cells))
+        if observation.server == server and observation.asked_at_s >= fault.at_s and cell < len(cells):
+            cells[cell] = _worse(cells[cell], _style(observation, fault))
     bar = Text(f"  {list(NAME_SERVERS)[server]} ")
     style = ""
     for cell_style in cells:

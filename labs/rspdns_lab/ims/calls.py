@@ -137,9 +137,11 @@ def measure(
         )
         for call in calls
     ]
-    after = [one for one in sent if one.at_s >= fault_at_s]
+    after = [invite for invite in sent if invite.at_s >= fault_at_s]
     to_dead_s = (
-        None if dead is None else [round(one.at_s - fault_at_s, 3) for one in after if one.address in dead]
+        None
+        if dead is None
+        else [round(invite.at_s - fault_at_s, 3) for invite in after if invite.address in dead]
     )
     rang = sum(call.answered_at_s is None and call.rang_at in died for call in calls)
     return Measurement(fault, approach, trial, found, to_dead_s, rang)

@@ -96,7 +96,7 @@ def ims(
         ]
         for group in groups if ppu_wanted else [[]]:
             of_group = {way.key for way in group} if ppu_wanted else set(keys)
-            done = {(one.fault, one.trial) for one in earlier if one.approach in of_group}
+            done = {(trial.fault, trial.trial) for trial in earlier if trial.approach in of_group}
             if plan := trials_left(wanted, trials, done, lambda fault: fault.name):
                 lab = ppu.PpuLab(group) if ppu_wanted else ImsLab(keys)
                 yield from run_ims(lab, plan, rate, seconds, say)
@@ -105,7 +105,7 @@ def ims(
 
 
 def _figures(found: Sequence[Measurement]) -> dict[str, Any]:
-    return {"results": [asdict(one) for one in summaries(found)]}
+    return {"results": [asdict(row) for row in summaries(found)]}
 
 
 def _measurement(fields: dict[str, Any]) -> Measurement:

@@ -155,7 +155,7 @@ class ClientAgent:
         except ControlError:
             return False
         alive = [len(pool["members"]) for pool in status["pool"]]
-        treated = {one["endpoint"].rpartition(":")[0] for one in status["treated"]}
+        treated = {destination["endpoint"].rpartition(":")[0] for destination in status["treated"]}
         return alive == [len(APPLICATION_SERVERS)] * 2 and not treated & set(APPLICATION_SERVERS.values())
 
 
@@ -229,7 +229,7 @@ class PpuLab(ImsLab):
 def rows(trials: Sequence[Measurement]) -> list[Row]:
     """Sum up, by fault and way, in their order. Pure."""
     found = []
-    for fault in (one.name for one in FAULTS):
+    for fault in (each.name for each in FAULTS):
         for way in WAYS:
             of_way = [trial for trial in trials if (trial.fault, trial.approach) == (fault, way.key)]
             calls = [delay_ms for trial in of_way for _, delay_ms, _ in trial.calls]
@@ -260,17 +260,17 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
 def problems(trials: Sequence[Measurement]) -> list[str]:
     """The broken promises, in words."""
     return [
-        f"{one.fault}, {one.approach} over {one.transport} ({one.client}): "
-        f"{one.failed} calls failed, {one.over_2_s} took more than 2 s, the latest {one.max_ms:.0f} ms"
-        for one in rows(trials)
-        if Way(one.approach, one.transport, one.client).key in PROMISED
-        and (one.failed or one.max_ms > PROMISED_MS[one.transport])
+        f"{row.fault}, {row.approach} over {row.transport} ({row.client}): "
+        f"{row.failed} calls failed, {row.over_2_s} took more than 2 s, the latest {row.max_ms:.0f} ms"
+        for row in rows(trials)
+        if Way(row.approach, row.transport, row.client).key in PROMISED
+        and (row.failed or row.max_ms > PROMISED_MS[row.transport])
     ]
 
 
 def figures(trials: Sequence[Measurement]) -> dict[str, object]:
     """The figures for programs."""
-    return {"rows": [asdict(one) for one in rows(trials)]}
+    return {"rows": [asdict(row) for row in rows(trials)]}
 
 
 def page_of(trials: Sequence[Measurement]) -> Page:

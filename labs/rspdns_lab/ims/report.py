@@ -40,19 +40,19 @@ def summaries(trials: Sequence[Measurement]) -> list[Figures]:
 def problems(trials: Sequence[Measurement]) -> list[str]:
     """Return, in words, what rspdns promises and did not keep."""
     found = []
-    for one in summaries(trials):
-        bound_s = BOUNDS_S.get(one.fault)
-        if one.approach != "rspdns":
+    for row in summaries(trials):
+        bound_s = BOUNDS_S.get(row.fault)
+        if row.approach != "rspdns":
             continue
-        if one.failed:
-            found.append(f"{one.fault}: {one.failed} calls failed")
-        if bound_s is not None and one.last_to_dead_s is not None and one.last_to_dead_s > bound_s:
+        if row.failed:
+            found.append(f"{row.fault}: {row.failed} calls failed")
+        if bound_s is not None and row.last_to_dead_s is not None and row.last_to_dead_s > bound_s:
             found.append(
-                f"{one.fault}: a call went to the dead after {one.last_to_dead_s} s, allowed: {bound_s} s"
+                f"{row.fault}: a call went to the dead after {row.last_to_dead_s} s, allowed: {bound_s} s"
             )
-        kept = not_moved(one, next(fault for fault in FAULTS if fault.name == one.fault))
+        kept = not_moved(row, next(fault for fault in FAULTS if fault.name == row.fault))
         if kept:
-            found.append(f"{one.fault}: {kept}")
+            found.append(f"{row.fault}: {kept}")
     return found
 
 

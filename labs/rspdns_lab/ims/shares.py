@@ -33,14 +33,14 @@ def due(approach: str, fault: ImsFault | None = None) -> dict[str, float]:
     return {server: part / sum(parts.values()) for server, part in parts.items()}
 
 
-def not_moved(one: Figures, fault: ImsFault) -> str:
+def not_moved(figures: Figures, fault: ImsFault) -> str:
     """Return, in words, that servers which `fault` overloads kept too many calls; "" when they did not."""
-    allowed = MOST_LEFT * sum(due(one.approach)[server] for server in fault.loads)
+    allowed = MOST_LEFT * sum(due(figures.approach)[server] for server in fault.loads)
     if not fault.loads:
         return ""
-    if not one.share_settled:
+    if not figures.share_settled:
         return f"no call was answered {SETTLED_S:g} s after the fault or later: where they go is not known"
-    kept = sum(one.share_settled.get(server, 0.0) for server in fault.loads)
+    kept = sum(figures.share_settled.get(server, 0.0) for server in fault.loads)
     if kept <= allowed:
         return ""
     return (

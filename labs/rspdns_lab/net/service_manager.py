@@ -37,7 +37,7 @@ class ServiceManager:
         self._listener.listen(128)
         self._stored: list[tuple[str, int]] = []
         self.is_keeping = True
-        self.told: list[str] = []
+        self.notified: list[str] = []
         self._mail = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._mail.bind(str(notify_socket))
         self.environment = {"NOTIFY_SOCKET": str(notify_socket)}
@@ -55,13 +55,13 @@ class ServiceManager:
                 self._read_so_far.set()
                 continue
             text = data.decode()
-            self.told.append(text)
+            self.notified.append(text)
             state = dict(line.split("=", 1) for line in text.splitlines())
             if state.get("FDSTORE") == "1" and self.is_keeping:
-                self._stored += [(state["FDNAME"], one) for one in descriptors]
+                self._stored += [(state["FDNAME"], descriptor) for descriptor in descriptors]
                 continue
-            for one in descriptors:  # a barrier's, too
-                os.close(one)
+            for descriptor in descriptors:  # a barrier's, too
+                os.close(descriptor)
 
     def keep_nothing(self) -> None:
         """From now on, as without `FileDescriptorStoreMax=`."""
@@ -81,12 +81,12 @@ class ServiceManager:
         self._read_so_far.clear()
         self._send(b"SO FAR")
         self._read_so_far.wait(_READ_WITHIN_S)
-        for one in list(self._stored):
+        for stored in list(self._stored):
             poll = select.poll()
-            poll.register(one[1], 0)
+            poll.register(stored[1], 0)
             if poll.poll(0):
-                self._stored.remove(one)
-                os.close(one[1])
+                self._stored.remove(stored)
+                os.close(stored[1])
 
     @property
     def stored(self) -> int:
@@ -98,7 +98,7 @@ class ServiceManager:
     def descriptors(self) -> list[int]:
         """The descriptors that the next process must inherit, by these numbers."""
         self.drop_the_dead()
-        return [self._listener.fileno(), *(one for _, one in self._stored)]
+        return [self._listener.fileno(), *(descriptor for _, descriptor in self._stored)]
 
     def hand_over(self) -> tuple[list[str], list[int]]:
         """The words that start a command as systemd would, and the descriptors that it must inherit."""
@@ -145,7 +145,7 @@ class Service(Program):
         """Start it, also again after its end."""
         if self._manager is None:
             self._manager = ServiceManager(self._path, self._notify_socket)
-        self._manager.told.clear()
+        self._manager.notified.clear()
         words, self.descriptors = self._manager.hand_over()
         self.command = self._line(words)
         super().start(stdout)
@@ -153,7 +153,7 @@ class Service(Program):
     @property
     def is_ready(self) -> bool:
         """Whether it has said so since it was started last."""
-        return self._manager is not None and "READY=1" in self._manager.told
+        return self._manager is not None and "READY=1" in self._manager.notified
 
     def ended(self) -> None:
         """Make sure that nothing of it is left, its socket included."""

@@ -80,8 +80,10 @@ def read_usual(body: bytes) -> Reading:
         offset += length
     if offset != len(body) or not (direct or targets):
         raise ValueError("unusual")
-    weights = sorted((one, priority, weight) for name, priority, weight in targets for one in found[name])
-    return Reading(Kind.ANSWER, frozenset(direct | {one for one, _, _ in weights}), tuple(weights))
+    weights = sorted(
+        (address, priority, weight) for name, priority, weight in targets for address in found[name]
+    )
+    return Reading(Kind.ANSWER, frozenset(direct | {address for address, _, _ in weights}), tuple(weights))
 
 
 def _read_name(body: bytes, offset: int) -> tuple[bytes, int]:
@@ -119,18 +121,18 @@ def read_any(body: bytes) -> Reading:
     message.additional = [rrset for rrset in message.additional if rrset.rdclass == dns.rdataclass.IN]
     for rrset in (*message.answer, *message.additional):
         if rrset.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
-            addresses.setdefault(rrset.name.to_text().lower(), []).extend(one.address for one in rrset)
+            addresses.setdefault(rrset.name.to_text().lower(), []).extend(record.address for record in rrset)
     names: set[str] = set()
     weights = []
     for rrset in message.answer:
         if rrset.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA):
-            names.update(one.address for one in rrset)
+            names.update(record.address for record in rrset)
         elif rrset.rdtype == dns.rdatatype.SRV:
-            for one in rrset:
-                target = one.target.to_text().lower()
+            for record in rrset:
+                target = record.target.to_text().lower()
                 for address in addresses.get(target, [target]):
                     names.add(address)
-                    weights.append((address, one.priority, one.weight))
+                    weights.append((address, record.priority, record.weight))
     if not names:
         return Reading(Kind.EMPTY)
     return Reading(Kind.ANSWER, frozenset(names), tuple(sorted(weights)))
@@ -183,10 +185,10 @@ class Recorder:
         """Return what was asked at or after `asked_at_s`."""
         found = []
         with self._lock:
-            for one in reversed(self.observations):
-                if one.asked_at_s >= asked_at_s:
-                    found.append(one)
-                elif one.asked_at_s < asked_at_s - _DISORDER_S:
+            for observation in reversed(self.observations):
+                if observation.asked_at_s >= asked_at_s:
+                    found.append(observation)
+                elif observation.asked_at_s < asked_at_s - _DISORDER_S:
                     break
         found.reverse()
         return found
@@ -194,7 +196,9 @@ class Recorder:
     def forget(self, asked_before_s: float) -> None:
         """Drop what was asked before then: a long lab would fill the memory."""
         with self._lock:
-            self.observations[:] = [one for one in self.observations if one.asked_at_s >= asked_before_s]
+            self.observations[:] = [
+                observation for observation in self.observations if observation.asked_at_s >= asked_before_s
+            ]
 
     def follow(self, output: IO[bytes]) -> threading.Thread:
         """Take in all lines of `output`, in a thread of its own, until it ends."""

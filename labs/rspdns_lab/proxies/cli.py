@@ -55,7 +55,7 @@ def proxies(
     kinds = [kind for kind in PROXIES if not proxies or kind in proxies]
 
     def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
-        done = {(one.fault, one.trial) for one in earlier}
+        done = {(trial.fault, trial.trial) for trial in earlier}
         if plan := trials_left(wanted, trials, done, lambda fault: fault.name):
             yield from _run(kinds, plan, seconds)
 
@@ -95,13 +95,13 @@ class Row:
 def rows(trials: Sequence[Trial]) -> list[Row]:
     """Sum up, by fault, proxy and agent. Pure."""
     found = []
-    keys = itertools.product((one.name for one in FAULTS), PROXIES, (False, True))
+    keys = itertools.product((each.name for each in FAULTS), PROXIES, (False, True))
     for key in keys:
-        of_key = [one for one in trials if (one.fault, one.proxy, one.has_agent) == key]
+        of_key = [trial for trial in trials if (trial.fault, trial.proxy, trial.has_agent) == key]
         if not of_key:
             continue
         fault, proxy, has_agent = key
-        delays = [delay_ms for one in of_key for _, delay_ms in one.calls]
+        delays = [delay_ms for trial in of_key for _, delay_ms in trial.calls]
         answered = sorted(delay_ms for delay_ms in delays if delay_ms is not None)
         found.append(
             Row(
@@ -122,10 +122,10 @@ def problems(trials: Sequence[Trial]) -> list[str]:
     """The broken promises, in words."""
     promised = {fault.name for fault in FAULTS if fault.promised}
     return [
-        f"{one.fault}, {one.proxy} with ppu-agent: "
-        f"{one.failed} requests failed, {one.over_2_s} took more than 2 s"
-        for one in rows(trials)
-        if one.agent != "without" and one.fault in promised and (one.failed or one.over_2_s)
+        f"{row.fault}, {row.proxy} with ppu-agent: "
+        f"{row.failed} requests failed, {row.over_2_s} took more than 2 s"
+        for row in rows(trials)
+        if row.agent != "without" and row.fault in promised and (row.failed or row.over_2_s)
     ]
 
 
@@ -148,7 +148,7 @@ def _trial(fields: dict[str, Any]) -> Trial:
 
 REPORT: Final = LabReport(
     _trial,
-    lambda found: {"rows": [asdict(one) for one in rows(found)]},
+    lambda found: {"rows": [asdict(row) for row in rows(found)]},
     lambda found: Page(
         "Requests through nginx and HAProxy, with ppu-agent and without",
         _INTRO,

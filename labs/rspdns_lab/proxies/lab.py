@@ -106,7 +106,7 @@ falls = 0    # a lab kills its servers as often as it likes
 
 def nginx_conf(folder: Path, address: str) -> str:
     """nginx with its defaults: connecting takes 60 s at most, and a server that failed has a rest of 10 s."""
-    servers = "\n".join(f"        server {one}:{PORT};" for one in APPLICATION_SERVERS.values())
+    servers = "\n".join(f"        server {address}:{PORT};" for address in APPLICATION_SERVERS.values())
     temporary = "\n".join(
         f"    {kind}_temp_path {folder}/{kind};"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
@@ -133,7 +133,9 @@ http {{
 
 def haproxy_cfg(address: str) -> str:
     """HAProxy with the timeouts of Debian's file, and its own checks of connections every 2 s."""
-    servers = "\n".join(f"    server {name} {one}:{PORT} check" for name, one in APPLICATION_SERVERS.items())
+    servers = "\n".join(
+        f"    server {name} {address}:{PORT} check" for name, address in APPLICATION_SERVERS.items()
+    )
     return f"""defaults
     mode http
     timeout connect 5000
@@ -242,7 +244,7 @@ class ProxyLab(LabBase):
     """The running lab; see LabBase."""
 
     def __init__(self, proxies: Sequence[str] = PROXIES) -> None:
-        check_programs({one: "nginx-light" if one == "nginx" else one for one in proxies})
+        check_programs({proxy: "nginx-light" if proxy == "nginx" else proxy for proxy in proxies})
         super().__init__()
         self._sctp = find_sctp()
         self._kinds = proxies

@@ -63,7 +63,7 @@ class ReportFiles:
             return []
         try:
             report = json.loads(file.read_text())
-            found = [read(dict(one)) for one in report["trials"]]
+            found = [read(dict(trial)) for trial in report["trials"]]
             before = dict(report.get("options", options))
         except OSError as error:
             raise LabError(f"{file} can't be read: {error.strerror}") from None

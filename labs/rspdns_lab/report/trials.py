@@ -8,7 +8,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import click
 
-from rspdns_lab.ending import say, told_plainly
+from rspdns_lab.ending import ending_plainly, say
 from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.report.files import ReportFiles
 from rspdns_lab.report.page import Page, tables_of, write_markdown, write_page
@@ -65,10 +65,10 @@ def run_lab(
         return tables_of(report.page(found)) if found else ""
 
     def keep() -> None:
-        trials = [report.write(one) for one in found]
+        trials = [report.write(trial) for trial in found]
         files.keep({**report.figures(found), "trials": trials}, options)
 
-    with told_plainly(tables):
+    with ending_plainly(tables):
         become_root()
         found += files.earlier(report.read, options)
         with contextlib.closing(_each(measure(tuple(found)))) as trials:  # the lab ends before a word is said

@@ -29,7 +29,7 @@ class Resolver:
 
 
 def _unbound(address: str, name_servers: Sequence[str], folder: Path) -> str:
-    stubs = "".join(f"  stub-addr: {one}\n" for one in name_servers)
+    stubs = "".join(f"  stub-addr: {server}\n" for server in name_servers)
     return (
         f'server:\n  interface: {address}\n  access-control: 0.0.0.0/0 allow\n  directory: "{folder}"\n'
         '  chroot: ""\n  username: ""\n  pidfile: ""\n  use-syslog: no\n  do-daemonize: no\n  do-ip6: no\n'
@@ -39,7 +39,7 @@ def _unbound(address: str, name_servers: Sequence[str], folder: Path) -> str:
 
 
 def _named(address: str, name_servers: Sequence[str], folder: Path) -> str:
-    servers = "".join(f"{one}; " for one in name_servers)
+    servers = "".join(f"{server}; " for server in name_servers)
     return (
         f'options {{ directory "{folder}"; listen-on {{ {address}; }}; listen-on-v6 {{ none; }};\n'
         f'  pid-file none; session-keyfile "{folder}/session.key"; dnssec-validation no; recursion yes;\n'
@@ -49,12 +49,12 @@ def _named(address: str, name_servers: Sequence[str], folder: Path) -> str:
 
 
 def _dnsmasq(address: str, name_servers: Sequence[str], _folder: Path) -> str:
-    servers = "".join(f"server=/{ZONE}/{one}\n" for one in name_servers)
+    servers = "".join(f"server=/{ZONE}/{server}\n" for server in name_servers)
     return f"listen-address={address}\nbind-interfaces\nno-resolv\nno-hosts\npid-file=\n{servers}"
 
 
 def _kresd(address: str, name_servers: Sequence[str], folder: Path) -> str:
-    servers = ", ".join(f"'{one}'" for one in name_servers)
+    servers = ", ".join(f"'{server}'" for server in name_servers)
     return (
         f"net.listen('{address}', 53, {{ kind = 'dns' }})\nnet.ipv6 = false\ntrust_anchors.remove('.')\n"
         f"cache.open(10 * MB, 'lmdb://{folder}/cache')\n"

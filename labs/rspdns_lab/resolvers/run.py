@@ -45,9 +45,9 @@ def summed_up(found: Sequence[Delay]) -> dict[str, dict[str, float]]:
     """Return, for each resolver that was measured, median and maximum of both delays in ms."""
     sums = {}
     for key in (NAME_SERVER, *RESOLVERS):
-        own = [one for one in found if one.resolver == key]
+        own = [delay for delay in found if delay.resolver == key]
         if own:
-            gone, back = [one.gone_ms for one in own], [one.back_ms for one in own]
+            gone, back = [delay.gone_ms for delay in own], [delay.back_ms for delay in own]
             sums[key] = {
                 "changes": float(len(own)),
                 "gone_p50_ms": percentile(gone, 50),
@@ -111,7 +111,7 @@ class ResolverLab(Lab):
             latest = self.recorder.latest
             indexes = range(len(NAME_SERVERS) + len(self.keys))
             found = [latest.get((index, SRV_QUESTION)) for index in indexes]
-            return all(one is not None and len(one.names) == count for one in found)
+            return all(latest is not None and len(latest.names) == count for latest in found)
 
         wait_until(all_do, f"{count} servers in every answer", _PATIENCE_S, *self.programs())
 
@@ -130,13 +130,13 @@ def run_resolvers(
         everyone = len(lab.addresses)
         lab.wait_until_all_name(everyone)
         for trial in trials:
-            found = _one_change(lab, trial, everyone, draw)
-            slowest = max(found, key=lambda one: one.gone_ms)
+            found = _change(lab, trial, everyone, draw)
+            slowest = max(found, key=lambda delay: delay.gone_ms)
             say(f"change {trial}: gone everywhere after {slowest.gone_ms:.0f} ms, last at {slowest.resolver}")
             yield found
 
 
-def _one_change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random) -> list[Delay]:
+def _change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random) -> list[Delay]:
     server = lab.application_servers[_DRAINED]
     marks = (server.host.address, server.identifier)
     lab.recorder.forget(time.monotonic() - _SETTLED_S)
@@ -147,15 +147,15 @@ def _one_change(lab: ResolverLab, trial: int, everyone: int, draw: random.Random
     back_s = server.undrain()
     lab.wait_until_all_name(everyone)
     time.sleep(_SETTLED_S)
-    asked = [one for one in lab.recorder.since(drained_s) if one.question == SRV_QUESTION]
-    while_out = [one for one in asked if one.asked_at_s < back_s]
-    after = [one for one in asked if one.asked_at_s >= back_s]
+    asked = [answer for answer in lab.recorder.since(drained_s) if answer.question == SRV_QUESTION]
+    while_out = [answer for answer in asked if answer.asked_at_s < back_s]
+    after = [answer for answer in asked if answer.asked_at_s >= back_s]
     return [
         Delay(
             key,
             trial,
-            last_ms([one for one in while_out if one.server == index], drained_s, marks, named=True),
-            last_ms([one for one in after if one.server == index], back_s, marks, named=False),
+            last_ms([answer for answer in while_out if answer.server == index], drained_s, marks, named=True),
+            last_ms([answer for answer in after if answer.server == index], back_s, marks, named=False),
         )
         for key, index in _answerers(lab.keys)
     ]
@@ -173,10 +173,10 @@ def last_ms(answers: Sequence[Observation], since_s: float, marks: Sequence[str]
     `marks`: the server's address, and what its target begins with where an answer brings no addresses.
     """
     times = [
-        one.answered_at_s
-        for one in answers
-        if one.kind is Kind.ANSWER
-        and one.answered_at_s is not None
-        and any(name.startswith(tuple(marks)) for name in one.names) == named
+        answer.answered_at_s
+        for answer in answers
+        if answer.kind is Kind.ANSWER
+        and answer.answered_at_s is not None
+        and any(name.startswith(tuple(marks)) for name in answer.names) == named
     ]
     return round(1000 * (max(times) - since_s), 1) if times else 0.0

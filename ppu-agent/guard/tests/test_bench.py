@@ -39,7 +39,7 @@ def test_promises_are_kept_or_named() -> None:
 
 
 def test_trials_come_back_from_a_file_and_are_told(tmp_path: Path) -> None:
-    assert [read_trial(asdict(one)) for one in ALL] == ALL
+    assert [read_trial(asdict(trial)) for trial in ALL] == ALL
     assert REPORT.figures(ALL)["ok"] is True
     assert REPORT.figures([])["ok"] is False
     text = tables_of(page_of(ALL))
@@ -69,20 +69,20 @@ def test_set_ups_wait_for_a_guard_that_is_held_up() -> None:
         lab.deafen()
         guard = lab.guard(pending=20_000)
 
-        def told(set_ups: int) -> Mapping[str, Any]:
+        def held_up(set_ups: int) -> Mapping[str, Any]:
             """The guard's figures after it was held up during this number of set-ups."""
             os.kill(guard.pid, signal.SIGSTOP)
             lab.generate(set_ups, 100_000, burst=16, seed=set_ups, wait_ms=0)
-            before = guard.told
+            before = guard.counters
             os.kill(guard.pid, signal.SIGCONT)
-            until(lambda: guard.told is not before and guard.told["pending"] == 0)
-            return guard.told
+            until(lambda: guard.counters is not before and guard.counters["pending"] == 0)
+            return guard.counters
 
         try:
-            few = told(9000)
+            few = held_up(9000)
             assert (few["behind_count"], few["full_count"]) == (0, 0)
             assert few["given_up_count"] == few["guarded_count"]
-            many = told(15_000)
+            many = held_up(15_000)
             assert many["behind_count"] + many["unattended_count"] > 0
         finally:
             guard.stop()

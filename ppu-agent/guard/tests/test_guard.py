@@ -171,7 +171,7 @@ def test_set_up_that_nobody_answers_is_repeated_and_refused(gate: Gate) -> None:
     assert len(inits) == 4
     aborts = [transport(frame)[1] for _, frame in returned if transport(frame)[0] == socket.IPPROTO_SCTP]
     assert [struct.unpack(">HHI4xB", abort[:13]) for abort in aborts] == [(PORT, 40000, tag, 6)]
-    until(lambda: guard.count("given_up") == 3 and guard.told["pending"] == 0)
+    until(lambda: guard.count("given_up") == 3 and guard.counters["pending"] == 0)
     assert guard.count("swallowed") == 2
 
 
@@ -241,7 +241,7 @@ def test_mutated_setups_never_stop_the_guard(gate: Gate) -> None:
 
     inside(gate.client, send)
     until(lambda: guard.count("guarded") > MUTATIONS / 20 and guard.count("unfit") > 0)
-    until(lambda: guard.told["pending"] == 0)
+    until(lambda: guard.counters["pending"] == 0)
     assert guard.process.poll() is None
     assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED
 
@@ -265,7 +265,12 @@ def test_server_that_answers_is_not_disturbed(gate: Gate) -> None:
         assert gate.connect(SERVER[4], OTHER_PORT)[0] == errno.ECONNREFUSED
         until(lambda: guard.count("refused") == 2)
         time.sleep(0.7)
-    syns = [one for _, frame in arrived for number, one in [transport(frame)] if number == 6 and one[13] & 2]
+    syns = [
+        segment
+        for _, frame in arrived
+        for number, segment in [transport(frame)]
+        if number == 6 and segment[13] & 2
+    ]
     assert len(syns) == 5, "nothing is sent again"
     assert (guard.count("guarded"), guard.count("answered"), guard.count("repeated")) == (4, 2, 0)
 
@@ -399,7 +404,7 @@ def test_flood_from_forged_sources_stops_no_set_up(gate: Gate) -> None:
                 with contextlib.suppress(BlockingIOError, InterruptedError, OSError):
                     raw.send(macs + raw.getsockname()[4] + b"\x08\x00" + head + syn)
 
-    before = guard.told["bytes"]
+    before = guard.counters["bytes"]
     is_over = threading.Event()
     flooding = threading.Thread(target=lambda: inside(gate.client, flood))
     with inside(gate.server, lambda: socket.create_server((SERVER[4], PORT))):
@@ -411,8 +416,8 @@ def test_flood_from_forged_sources_stops_no_set_up(gate: Gate) -> None:
         finally:
             is_over.set()
             flooding.join()
-    assert guard.told["bytes"] < before + FEW_BYTES
-    until(lambda: guard.told["pending"] == 0)
+    assert guard.counters["bytes"] < before + FEW_BYTES
+    until(lambda: guard.counters["pending"] == 0)
     assert guard.count("given_up") > 500 * 0.9
     assert gate.connect(SILENT[4])[0] == errno.ECONNREFUSED, "there is room again"
 

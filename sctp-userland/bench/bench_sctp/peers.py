@@ -73,12 +73,12 @@ def hold(count: int) -> Iterator[dict[str, float]]:
 
 def killed(count: int) -> Iterator[dict[str, float]]:
     """From SIGKILL of a process to the end of file at its peer, in ms; over TCP the same."""
-    yield _told_beside_tcp(count, 1)
+    yield _ends_beside_tcp(count, 1)
 
 
 def killed_group(count: int) -> Iterator[dict[str, float]]:
     """The same for each peer of a process group of four, all killed at once."""
-    yield _told_beside_tcp(count, _GROUP)
+    yield _ends_beside_tcp(count, _GROUP)
 
 
 def soak(count: int) -> Iterator[dict[str, float]]:
@@ -191,18 +191,18 @@ def _rate(style: str, count: int) -> float:
     return float(got / seconds) if seconds else 0.0
 
 
-def _told_beside_tcp(count: int, members: int) -> dict[str, float]:
-    times = sorted(_told_ms("sctp", count, members))
+def _ends_beside_tcp(count: int, members: int) -> dict[str, float]:
+    times = sorted(_noticed_ms("sctp", count, members))
     return {
         "quarter_ms": times[len(times) // 4],
         "median_ms": statistics.median(times),
         "p99_ms": times[int(len(times) * 0.99)],
-        "tcp_median_ms": statistics.median(_told_ms("tcp", count, members)),
+        "tcp_median_ms": statistics.median(_noticed_ms("tcp", count, members)),
         "trials": count,
     }
 
 
-def _told_ms(style: str, count: int, members: int) -> list[float]:
+def _noticed_ms(style: str, count: int, members: int) -> list[float]:
     """From SIGKILL of a process group, `count` times, until each peer of its members saw the end."""
     times: list[float] = []
     with _socket(style) as listener:

@@ -26,7 +26,7 @@ PARTED_S: Final = 15.0
 """A minority notices the loss of its peers after 12.7 s at the latest."""
 
 
-def _kill_one(scene: Scene) -> Strike:
+def _kill_registrar(scene: Scene) -> Strike:
     return all_live(scene, scene.registrar.kill_registrar())
 
 
@@ -51,7 +51,7 @@ def _hang(scene: Scene) -> Strike:
 
 
 def _kill_all(scene: Scene) -> Strike:
-    return all_live(scene, min([one.kill_registrar() for one in scene.lab.registrars.values()]))
+    return all_live(scene, min([registrar.kill_registrar() for registrar in scene.lab.registrars.values()]))
 
 
 def _kill_in_turn(scene: Scene) -> Strike:
@@ -140,7 +140,7 @@ def _lying(kind: str) -> Callable[[Scene], Strike]:
     def strike(scene: Scene) -> Strike:
         registrar, lab = scene.registrar, scene.lab
         number = list(lab.registrars.values()).index(registrar) + 1
-        honest = [one.host.address for one in lab.registrars.values() if one is not registrar]
+        honest = [other.host.address for other in lab.registrars.values() if other is not registrar]
         words = [kind, registrar.host.address, str(number), HANDLE, INVENTED, *honest]
         command = lab.sctp.command([sys.executable, "-m", "rspdns_lab.chain.lying_registrar", *words])
         log = lab.folder / f"liar-{scene.trial}.log"
@@ -189,7 +189,11 @@ _NEVER_WRONG: Final = Bounds(max_ms=0)
 
 REGISTRAR_FAULTS: Final = (
     ChaosFault(
-        "registrar-killed", "SIGKILL to one rspregistrar, each in turn", _kill_one, _NEVER_WRONG, watch_s=8
+        "registrar-killed",
+        "SIGKILL to one rspregistrar, each in turn",
+        _kill_registrar,
+        _NEVER_WRONG,
+        watch_s=8,
     ),
     ChaosFault(
         "registrar-aborted",

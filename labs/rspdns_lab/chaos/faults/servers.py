@@ -116,12 +116,12 @@ def _hide(scene: Scene, servers: Collection[Host]) -> float:
     return at_s
 
 
-def _hide_one(scene: Scene) -> Strike:
+def _hide_server(scene: Scene) -> Strike:
     return server_dead(scene, _hide(scene, [scene.server.host]))
 
 
 def _hide_all(scene: Scene) -> Strike:
-    return all_live(scene, _hide(scene, [one.host for one in scene.lab.application_servers.values()]))
+    return all_live(scene, _hide(scene, [server.host for server in scene.lab.application_servers.values()]))
 
 
 def _show(scene: Scene) -> None:
@@ -187,7 +187,7 @@ VERIFIED_FAULTS: Final = (
     ChaosFault(
         "as-unreachable-from-name-servers",
         "the name servers hear nothing of an AS that its registrar reaches, in a pool with `verify`",
-        _hide_one,
+        _hide_server,
         Bounds(p50_ms=500, max_ms=1000),
         _show,
         verified=True,

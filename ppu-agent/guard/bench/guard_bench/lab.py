@@ -45,7 +45,7 @@ _BPF: Final = {"x86_64": 321, "aarch64": 280}
 class Guard:
     """ppu-guard in a network namespace, with a lease that is renewed while this object lives.
 
-    Raises LabError when it does not begin. `told` is the last that it said of itself, once a second.
+    Raises LabError when it does not begin. `counters` is the last that it said of itself, once a second.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Guard:
     ) -> None:
         if not program.exists():
             raise LabError(f"{program} is missing: `make` builds it (clang, libbpf-dev)")
-        self.told: Mapping[str, Any] = {}
+        self.counters: Mapping[str, Any] = {}
         self.is_renewing = True
         self.process = subprocess.Popen(
             ["nsenter", f"--net={namespace}", "--", str(program), "--pending", str(pending), interface],
@@ -75,13 +75,13 @@ class Guard:
             os.setpriority(os.PRIO_PROCESS, self.pid, _NICE)
         self._words = ""
         self.say("\n".join([*(f"member {member} {repeat}" for member in members), "commit"]))
-        for work in (self._hear, self._renew):
+        for work in (self._read, self._renew):
             threading.Thread(target=work, daemon=True).start()
         end_s = time.monotonic() + _TOLD_WITHIN_S
-        while self.told.get("interfaces") != {interface: ""}:
+        while self.counters.get("interfaces") != {interface: ""}:
             if self.process.poll() is not None or time.monotonic() > end_s:
                 self.stop()
-                raise LabError(f"ppu-guard does not run here: {self._words or self.told}")
+                raise LabError(f"ppu-guard does not run here: {self._words or self.counters}")
             time.sleep(0.01)
 
     @property
@@ -97,7 +97,7 @@ class Guard:
 
     def count(self, name: str) -> int:
         """The events under this name that the guard has counted."""
-        return int(self.told.get(f"{name}_count", 0))
+        return int(self.counters.get(f"{name}_count", 0))
 
     def stop(self) -> None:
         """End it in order, as the end of the agent does; by force when that takes long. Safe to repeat."""
@@ -115,10 +115,10 @@ class Guard:
         self.process.kill()
         self.process.wait()
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         for line in self.process.stdout or ():
             try:
-                self.told = json.loads(line)
+                self.counters = json.loads(line)
             except ValueError:
                 self._words = line.strip()
 
@@ -154,7 +154,7 @@ class GuardLab:
 
     def guard(self, addresses: Iterable[str] = SERVERS, pending: int = 100_000) -> Guard:
         """Start the guard at the client's side of the gateway."""
-        return Guard(self.gate, "client", (f"{one} {PORT} tcp" for one in addresses), pending=pending)
+        return Guard(self.gate, "client", (f"{address} {PORT} tcp" for address in addresses), pending=pending)
 
     def deafen(self) -> None:
         """Have the kernels of client and server drop TCP: load is none of theirs, and costs what others need.

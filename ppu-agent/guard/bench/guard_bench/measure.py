@@ -198,11 +198,11 @@ def _load(lab: GuardLab, rate_per_s: int, seconds: float, rounds: int) -> Load:
             guard.stop()
         unguarded += sum(guard.count(name) for name in ("full", "behind", "unfit", "unlike", "unattended"))
     sent, accepted, refused = (
-        sum(int(one.sent[name]) for one in guarded) for name in ("sent", "accepted", "refused")
+        sum(int(measured.sent[name]) for measured in guarded) for name in ("sent", "accepted", "refused")
     )
 
     def delay_us(found: Sequence[_Round], which: str, quantile: str) -> float:
-        return round(median(one.delay_us(which, quantile) for one in found), 2)
+        return round(median(measured.delay_us(which, quantile) for measured in found), 2)
 
     def added_us(which: str, quantile: str) -> float:
         each = (
@@ -214,7 +214,7 @@ def _load(lab: GuardLab, rate_per_s: int, seconds: float, rounds: int) -> Load:
     return Load(
         way=lab.way,
         rate_per_s=rate_per_s,
-        reached_per_s=round(sent / sum(float(one.sent["seconds"]) for one in guarded)),
+        reached_per_s=round(sent / sum(float(measured.sent["seconds"]) for measured in guarded)),
         rounds=rounds,
         sent=sent,
         accepted=accepted,
@@ -263,7 +263,7 @@ def _memory(lab: GuardLab, count: int) -> Memory:
     def watch() -> None:
         while not is_over.wait(0.05):
             guard.say("tell")
-            most["held"] = max(most["held"], int(guard.told.get("pending", 0)))
+            most["held"] = max(most["held"], int(guard.counters.get("pending", 0)))
             with contextlib.suppress(OSError, KeyError):
                 most["bytes"] = max(most["bytes"], memory_bytes(guard.pid))
 

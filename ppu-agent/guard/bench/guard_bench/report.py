@@ -86,58 +86,58 @@ def _left(
 ) -> Iterator[Trial]:
     """Measure what an earlier run lacks."""
     for way in _WAYS:
-        seen = {one.mode for one in _of(SetUp, earlier) if one.way == way}
+        seen = {trial.mode for trial in _of(SetUp, earlier) if trial.way == way}
         modes: Sequence[Mode] = [mode for mode in _MODES if mode not in seen]
         if modes:
             yield from measure_set_ups(way, modes, tell)
     for way in _WAYS:
-        done = {one.rate_per_s for one in _of(Load, earlier) if one.way == way}
+        done = {trial.rate_per_s for trial in _of(Load, earlier) if trial.way == way}
         left = [rate for rate in rates if rate not in done]
         if left:
             yield from measure_load(way, left, seconds, rounds, tell)
-    held = {one.pending for one in _of(Memory, earlier)}
+    held = {trial.pending for trial in _of(Memory, earlier)}
     yield from measure_memory([count for count in PENDING if count not in held], tell)
 
 
 def _of(kind: type[T], trials: Sequence[Trial]) -> list[T]:
-    return [one for one in trials if isinstance(one, kind)]
+    return [trial for trial in trials if isinstance(trial, kind)]
 
 
 def problems(found: Sequence[Trial]) -> list[str]:
     """Return broken promises."""
     return [
         *(
-            f"{one.way}, guarded by {one.mode}: SYNs at {_times(one)} ms, ended: {one.ended}"
-            for one in _of(SetUp, found)
-            if one.mode != "nothing" and not _is_kept(one)
+            f"{trial.way}, guarded by {trial.mode}: SYNs at {_times(trial)} ms, ended: {trial.ended}"
+            for trial in _of(SetUp, found)
+            if trial.mode != "nothing" and not _is_kept(trial)
         ),
         *(
-            f"{one.way}, {one.rate_per_s:,} SYN/s: {one.open} set-ups were not closed, "
-            f"{one.unguarded} passed unguarded"
-            for one in _of(Load, found)
-            if (one.open or one.unguarded) and one.rate_per_s <= PROMISED_PER_S
+            f"{load.way}, {load.rate_per_s:,} SYN/s: {load.open} set-ups were not closed, "
+            f"{load.unguarded} passed unguarded"
+            for load in _of(Load, found)
+            if (load.open or load.unguarded) and load.rate_per_s <= PROMISED_PER_S
         ),
         *(
-            f"{one.way}, {one.rate_per_s:,} SYN/s: the median delay grew by {one.added_syn_p50_us:g} us "
-            f"(SYN) and {one.added_answer_p50_us:g} us (SYN-ACK)"
-            for one in _of(Load, found)
-            if max(one.added_syn_p50_us, one.added_answer_p50_us) >= ADDED_BELOW_US
+            f"{load.way}, {load.rate_per_s:,} SYN/s: the median delay grew by {load.added_syn_p50_us:g} us "
+            f"(SYN) and {load.added_answer_p50_us:g} us (SYN-ACK)"
+            for load in _of(Load, found)
+            if max(load.added_syn_p50_us, load.added_answer_p50_us) >= ADDED_BELOW_US
         ),
         *(
-            f"{one.pending:,} set-ups at a time: {one.refused:,} refused, {one.memory_bytes:,} bytes"
-            for one in _of(Memory, found)
-            if one.refused != one.pending or one.memory_bytes > BYTES_BELOW
+            f"{memory.pending:,} set-ups at a time: {memory.refused:,} refused, {memory.memory_bytes:,} bytes"
+            for memory in _of(Memory, found)
+            if memory.refused != memory.pending or memory.memory_bytes > BYTES_BELOW
         ),
     ]
 
 
-def _is_kept(one: SetUp) -> bool:
+def _is_kept(trial: SetUp) -> bool:
     """Whether a silent server was asked four times, and given up about two seconds after the first."""
-    return len(one.syns_ms) == 4 and one.ended_ms is not None and one.ended_ms < GIVEN_UP_WITHIN_MS
+    return len(trial.syns_ms) == 4 and trial.ended_ms is not None and trial.ended_ms < GIVEN_UP_WITHIN_MS
 
 
-def _times(one: SetUp) -> str:
-    return ", ".join(f"{at_ms:.0f}" for at_ms in one.syns_ms)
+def _times(trial: SetUp) -> str:
+    return ", ".join(f"{at_ms:.0f}" for at_ms in trial.syns_ms)
 
 
 _SET_UPS: Final[Columns[SetUp]] = (
@@ -224,7 +224,9 @@ def _plot(loads: Sequence[Load]) -> Curves:
 
 def _figures(found: Sequence[Trial]) -> dict[str, Any]:
     kinds = {"set-up": SetUp, "load": Load, "memory": Memory}
-    rows = {kind: [asdict(one) for one in found if isinstance(one, made)] for kind, made in kinds.items()}
+    rows = {
+        kind: [asdict(trial) for trial in found if isinstance(trial, made)] for kind, made in kinds.items()
+    }
     return {"ok": bool(found) and not problems(found), **rows}
 
 
