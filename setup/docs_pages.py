@@ -1,7 +1,8 @@
 """The pages of the documentation that are made from the code: commands, keys, metrics, API, log events.
 
 A hook of MkDocs (`mkdocs.yml`): `on_files` adds the pages to those of docs/. The texts of these pages stand
-in the code: click's help, the docstrings of configuration keys, the help of metrics.
+in the code: click's help, the docstrings of configuration keys, the help of metrics. The pages of the
+products beside this one come from their folders.
 """
 
 from __future__ import annotations
@@ -125,6 +126,13 @@ MADE_AT_RUN_TIME: dict[str, dict[str, tuple[str, str]]] = {
 """Events whose name is put together when they happen: level and fields of each."""
 
 
+OF_NEIGHBOURS = {
+    "reference/sctp-userland.md": "sctp-userland/docs/differences.md",
+    "explanation/guard.md": "ppu-agent/guard/docs/how-it-works.md",
+}
+"""Pages of the products beside this one, which hold their documentation themselves."""
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made (MkDocs' hook)."""
     for path, text in pages().items():
@@ -142,6 +150,8 @@ def pages() -> dict[str, str]:
     made["reference/api.md"] = api_page()
     made["reference/log-events.md"] = events_page()
     made["changes.md"] = changes_page()
+    for page, path in OF_NEIGHBOURS.items():
+        made[page] = re.sub(r"\]\((\.\./)+docs/", "](../", (TOP / path).read_text(encoding="utf-8"))
     return made
 
 

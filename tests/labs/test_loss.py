@@ -23,7 +23,7 @@ from rspdns_lab.report import trials
 
 SEEN = LossPart(10, 1, removed=0, left_dns=0, answers=100, wrong=0, lost_packets=5)
 LOOKS = (Look(0, 0, 0), Look(1, 1000, 7), Look(2, 3000, 7))
-LOST = LossPart(2, 1, True, 0, 0, 3000, 7, 5, LOOKS)
+LOST = LossPart(2, 1, 0, 0, 3000, 7, 5, LOOKS)
 
 
 def test_loss_that_nobody_asked_about_proves_nothing() -> None:
