@@ -18,7 +18,9 @@ HELD = ("rserpool/", "daemon-kit/", "registrar-config/", "pdns-config/", "ppe-ag
 HELD_TO_NOUNS = (
     *HELD,
     "fastpath/",
+    "labs/",
     "packaging/",
+    "ppu-agent/guard/",
     "sctp-userland/",
     "setup/",
     "tests/daemon_kit/",

@@ -237,7 +237,7 @@ def test_lua_serves_the_names_of_the_static_zone() -> None:
     assert sorted(f"0 1000 5060 {name}" for _, name in made) == srv
 
 
-def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one() -> None:
+def test_an_answer_that_comes_too_late_is_not_taken_for_that_of_the_next_question() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, ThreadPoolExecutor() as threads:
         server.bind(("127.0.0.1", 0))
         server.settimeout(20)

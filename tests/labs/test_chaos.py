@@ -18,12 +18,12 @@ from rspdns_lab.chaos.ppu import Asked, PpuTrial, ppu_report, wrong_for_ms
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
 from rspdns_lab.chaos.summary import Bounds, Case, CaseTrial, read_trial, summarize, table
-from rspdns_lab.chaos.verdict import Trial, judge_trial
+from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.observe.verdict import Kind, Observation
 from rspdns_lab.report import trials
-from rspdns_lab.report.page import markdown_table, write_page
+from rspdns_lab.report.page import markdown_table, tables_of, write_page
 
 A, B, C = "10.53.0.31", "10.53.0.32", "10.53.0.33"
 CASE = Case("as-killed", 3, "poll")
@@ -90,7 +90,7 @@ def test_earlier_questions_are_counted_only_when_told_so() -> None:
 
 
 def test_a_row_within_its_bounds_has_no_problem() -> None:
-    trials = [Trial(last_wrong_ms=30, answers=1000), Trial(last_wrong_ms=70, answers=1000)]
+    trials = [ChaosTrial(last_wrong_ms=30, answers=1000), ChaosTrial(last_wrong_ms=70, answers=1000)]
     row = summarize(CASE, trials, Bounds(p50_ms=40, p99_ms=80))
     assert (row.trials, row.p50_ms, row.p99_ms, row.max_ms, row.problems) == (2, 30, 70, 70, ())
     assert row.as_json()["fault"] == "as-killed"
@@ -99,41 +99,43 @@ def test_a_row_within_its_bounds_has_no_problem() -> None:
 @pytest.mark.parametrize(
     ("trial", "bounds", "words"),
     [
-        (Trial(last_wrong_ms=90, answers=9), Bounds(p99_ms=80), "p99 90 ms, allowed are 80 ms"),
-        (Trial(last_wrong_ms=1, answers=9), Bounds(max_ms=0), "max 1 ms, allowed are 0 ms"),
-        (Trial(longest_missing_ms=1001, answers=9), Bounds(), "missing 1001 ms, allowed are 1000 ms"),
+        (ChaosTrial(last_wrong_ms=90, answers=9), Bounds(p99_ms=80), "p99 90 ms, allowed are 80 ms"),
+        (ChaosTrial(last_wrong_ms=1, answers=9), Bounds(max_ms=0), "max 1 ms, allowed are 0 ms"),
+        (ChaosTrial(longest_missing_ms=1001, answers=9), Bounds(), "missing 1001 ms, allowed are 1000 ms"),
         (
-            Trial(longest_dead_ms=3, answers=9),
+            ChaosTrial(longest_dead_ms=3, answers=9),
             Bounds(dead_ms=0),
             "a dead server or a stranger named for 3 ms",
         ),
-        (Trial(empty=2, answers=9), Bounds(), "2 empty answers"),
-        (Trial(servfail=1, answers=9), Bounds(), "1 SERVFAIL"),
-        (Trial(malformed=1, answers=9), Bounds(), "1 malformed answers"),
-        (Trial(timeouts=50, answers=100), Bounds(), "50 questions unanswered"),
-        (Trial(timeouts=0), Bounds(silence=True), "no answers at all"),
-        (Trial(problem="the lab did not recover: x"), Bounds(), "the lab did not recover: x"),
+        (ChaosTrial(empty=2, answers=9), Bounds(), "2 empty answers"),
+        (ChaosTrial(servfail=1, answers=9), Bounds(), "1 SERVFAIL"),
+        (ChaosTrial(malformed=1, answers=9), Bounds(), "1 malformed answers"),
+        (ChaosTrial(timeouts=50, answers=100), Bounds(), "50 questions unanswered"),
+        (ChaosTrial(timeouts=0), Bounds(silence=True), "no answers at all"),
+        (ChaosTrial(problem="the lab did not recover: x"), Bounds(), "the lab did not recover: x"),
     ],
 )
-def test_a_broken_bound_is_told(trial: Trial, bounds: Bounds, words: str) -> None:
+def test_a_broken_bound_is_told(trial: ChaosTrial, bounds: Bounds, words: str) -> None:
     row = summarize(CASE, [trial], bounds)
     assert row.problems == (words,)
     assert words in markdown_table(table([row]))
 
 
 def test_table_shows_how_many_questions_got_servfail_and_how_many_no_answer_where_both_are_allowed() -> None:
-    row = summarize(CASE, [Trial(servfail=3, timeouts=50, answers=9)], Bounds(servfail=True, silence=True))
+    row = summarize(
+        CASE, [ChaosTrial(servfail=3, timeouts=50, answers=9)], Bounds(servfail=True, silence=True)
+    )
     assert "| SERVFAIL | unanswered | bounds |" in markdown_table(table([row]))
     assert "| 3 | 50 | kept |" in markdown_table(table([row]))
 
 
 def test_slack_stretches_times_and_silence_but_no_count_of_wrong_answers() -> None:
-    trial = Trial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, timeouts=3, answers=100)
+    trial = ChaosTrial(last_wrong_ms=150, longest_missing_ms=1500, empty=1, timeouts=3, answers=100)
     assert summarize(CASE, [trial], Bounds(p99_ms=80), slack=2).problems == ("1 empty answers",)
 
 
 def test_a_fault_may_expect_servfail_or_silence() -> None:
-    trial = Trial(servfail=5, timeouts=500, answers=500)
+    trial = ChaosTrial(servfail=5, timeouts=500, answers=500)
     assert summarize(CASE, [trial], Bounds(servfail=True, silence=True)).problems == ()
 
 
@@ -181,7 +183,9 @@ def test_the_bounds_of_the_design_are_what_a_fault_is_held_to(
 
 
 def test_a_trial_in_words_names_what_happened() -> None:
-    text = describe("partition", Trial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone"))
+    text = describe(
+        "partition", ChaosTrial(last_wrong_ms=12, servfail=3, answers=5, timeouts=2, problem="gone")
+    )
     assert text.startswith("partition: last wrong after 12 ms")
     assert text.endswith("0 empty, 3 SERVFAIL, 2 unanswered of 7; gone")
 
@@ -194,7 +198,7 @@ def test_the_long_handle_is_33_bytes_long() -> None:
 
 def test_the_page_tells_each_fault_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     cases = [Case("as-killed", 3, "enrp"), Case("as-killed", 3, "poll"), Case("pdns-killed", 3, "enrp")]
-    rows = [summarize(case, [Trial(last_wrong_ms=20, answers=9)], Bounds(max_ms=10)) for case in cases]
+    rows = [summarize(case, [ChaosTrial(last_wrong_ms=20, answers=9)], Bounds(max_ms=10)) for case in cases]
     page = tmp_path / "chaos.html"
     write_page(page, page_of(rows, slack=2))
     text = page.read_text()
@@ -225,7 +229,7 @@ def test_what_is_for_verified_or_keyed_pools_runs_in_a_lab_of_its_own(
         yield MagicMock()
 
     monkeypatch.setattr(chaos, "Lab", lab)
-    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
+    monkeypatch.setattr(chaos, "_run_trial", lambda *_: ChaosTrial(answers=1))
     order = Order(sizes=(3,), follows=("enrp",), trials=2)
     found = Counter(trial.case.fault for several in run_chaos(order, [], lambda _: None) for trial in several)
     kinds = [(False, False), (True, False), (False, True)]
@@ -242,7 +246,7 @@ def test_answers_from_the_kernel_are_compared_with_those_of_powerdns() -> None:
     def rows(kernel_ms: float, trials: int) -> list[tuple[str, ...]]:
         order = Order(sizes=(3,), follows=("poll",), fastpath=True)
         found = [
-            CaseTrial(Case("as-killed", 3, "poll", fastpath), Trial(last_wrong_ms=time_ms, answers=9))
+            CaseTrial(Case("as-killed", 3, "poll", fastpath), ChaosTrial(last_wrong_ms=time_ms, answers=9))
             for fastpath, time_ms in ((False, 10.0), (True, kernel_ms))
             for _ in range(trials)
         ]
@@ -271,7 +275,7 @@ def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
         yield MagicMock()
 
     monkeypatch.setattr(chaos, "Lab", lab)
-    monkeypatch.setattr(chaos, "_run_trial", lambda *_: Trial(answers=1))
+    monkeypatch.setattr(chaos, "_run_trial", lambda *_: ChaosTrial(answers=1))
     monkeypatch.setattr(trials, "become_root", lambda: None)
 
     def run(*arguments: str) -> list[tuple[int, str, int]]:
@@ -307,7 +311,7 @@ def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.M
     monkeypatch.setattr(chaos, "Lab", MagicMock(return_value=MagicMock(__enter__=lambda _: lab)))
     monkeypatch.setattr(chaos, "PHASE_S", 0.0)
     monkeypatch.setattr(chaos, "_watch", lambda *_: None)
-    monkeypatch.setattr(chaos, "_judge", lambda *_: Trial(answers=1))
+    monkeypatch.setattr(chaos, "_judge", lambda *_: ChaosTrial(answers=1))
     fault = next(fault for fault in ALL_FAULTS if fault.name == "pdns-killed")
     order = Order((replace(fault, strike=MagicMock()),), (3,), ("enrp",), trials=1)
     found = [trial for several in run_chaos(order, [], lambda _: None) for trial in several]
@@ -316,16 +320,16 @@ def test_a_client_that_asks_no_more_was_told_nothing_right(monkeypatch: pytest.M
 
 
 def test_each_way_to_follow_is_held_to_its_own_bounds() -> None:
-    trial = Trial(last_wrong_ms=30, answers=10)
+    trial = ChaosTrial(last_wrong_ms=30, answers=10)
     found = [CaseTrial(Case("as-killed", 3, follow), trial) for follow in FOLLOWS]
     problems = {row.case.follow: row.problems for row in Order().rows(found)}
     assert problems == {"enrp": ("p50 30 ms, allowed are 15 ms",), "poll": ()}
 
 
 def test_a_run_that_is_interrupted_shows_what_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    left = iter([Trial(last_wrong_ms=12, answers=10)])
+    left = iter([ChaosTrial(last_wrong_ms=12, answers=10)])
 
-    def run_trial(*_: object) -> Trial:
+    def run_trial(*_: object) -> ChaosTrial:
         try:
             return next(left)
         except StopIteration:
@@ -382,4 +386,4 @@ def test_the_worst_trial_of_a_fault_of_ppu_agent_counts_and_no_probe_is_no_succe
     assert [problem.partition(":")[0] for problem in broken] == ["ppu-member-out", "ppu-member-back"]
     assert ppu_report(1.5).problems(found[:2]) == []
     assert report.figures(found)["rows"][1]["wrong_tcp_ms"] == 60.0
-    assert "from when it is in again | 2 | 10 | 60 | 50 | 0 |" in report.tables(found)
+    assert "from when it is in again | 2 | 10 | 60 | 50 | 0 |" in tables_of(report.page(found))

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from rspdns_lab.cli import main
 from rspdns_lab.compare import talker
 from rspdns_lab.compare.report import figures, measurement, page_of, summaries
-from rspdns_lab.compare.run import Measurement, converged_by_dns_ms, converged_by_takeover_ms, expect_flow
+from rspdns_lab.compare.run import StreamTrial, converged_by_dns_ms, converged_by_takeover_ms, expect_flow
 from rspdns_lab.compare.takeover import PAIRS, keepalived_conf
 from rspdns_lab.compare.talker import choose
-from rspdns_lab.compare.voip import Quality, Received, Sent, judge, packet, read_packet
+from rspdns_lab.compare.voip import Quality, ReceivedPacket, SentPacket, judge, packet, read_packet
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.page import tables_of, write_page
 
@@ -25,15 +25,15 @@ MS = 1_000_000
 def test_a_packet_says_what_it_is() -> None:
     made = packet(3, 1, 4_000_000_000, 17)
     assert len(made) == 172, "20 ms of G.711 in RTP"
-    assert read_packet(made, 99) == Received(3, 1, 4_000_000_000, 17, 99)
+    assert read_packet(made, 99) == ReceivedPacket(3, 1, 4_000_000_000, 17, 99)
     assert read_packet(b"short", 99) is None
 
 
 def test_a_glitch_is_lost_packets_over_the_packet_rate() -> None:
-    sent = [Sent(call, sequence, sequence * 20 * MS) for sequence in range(100) for call in (0, 1)]
+    sent = [SentPacket(call, sequence, sequence * 20 * MS) for sequence in range(100) for call in (0, 1)]
     lost = {(0, 10), (0, 11), (0, 12), (1, 10)}
     arrived = [
-        Received(0, packet.call, packet.sequence, packet.at_ns, packet.at_ns + 2 * MS)
+        ReceivedPacket(0, packet.call, packet.sequence, packet.at_ns, packet.at_ns + 2 * MS)
         for packet in sent
         if (packet.call, packet.sequence) not in lost
     ]
@@ -44,29 +44,35 @@ def test_a_glitch_is_lost_packets_over_the_packet_rate() -> None:
 
 
 def test_jitter_is_what_delays_vary_by() -> None:
-    arrived = [Received(0, 0, n, n * 20 * MS, n * 20 * MS + (1 + 4 * (n % 2)) * MS) for n in range(2000)]
-    quality = judge([Sent(0, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
+    arrived = [
+        ReceivedPacket(0, call, n, n * 20 * MS, n * 20 * MS + (1 + 4 * (n % 2)) * MS)
+        for n in range(2000)
+        for call in (0, 1)
+    ]
+    quality = judge([SentPacket(packet.call, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert quality.jitter_ms == pytest.approx(4.0, rel=0.01)
 
 
 def test_jitter_is_smoothed_as_rfc_3550_says_in_each_call_apart() -> None:
     # Transits of 1, 5 and 2 ms: 4 / 16 = 0.25, then 0.25 + (3 - 0.25) / 16 = 0.421875; of the other call 0.
-    first = [Received(0, 0, n, n * 20 * MS, (n * 20 + delay) * MS) for n, delay in enumerate((1, 5, 2))]
-    second = [Received(0, 1, n, n * 20 * MS, (n * 20 + 9) * MS) for n in range(3)]
+    first = [ReceivedPacket(0, 0, n, n * 20 * MS, (n * 20 + delay) * MS) for n, delay in enumerate((1, 5, 2))]
+    second = [ReceivedPacket(0, 1, n, n * 20 * MS, (n * 20 + 9) * MS) for n in range(3)]
     arrived = [*second, *reversed(first)]
-    quality = judge([Sent(packet.call, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
+    quality = judge([SentPacket(packet.call, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert quality.jitter_ms == 0.211
 
 
 def test_delays_of_which_so_many_percent_are_no_longer() -> None:
-    arrived = [Received(0, 0, n, n * 20 * MS, (n * 20 + 200 - n) * MS) for n in range(200)]  # 1 to 200 ms
-    quality = judge([Sent(0, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
+    arrived = [
+        ReceivedPacket(0, 0, n, n * 20 * MS, (n * 20 + 200 - n) * MS) for n in range(200)
+    ]  # 1 to 200 ms
+    quality = judge([SentPacket(0, packet.sequence, packet.sent_ns) for packet in arrived], arrived)
     assert (quality.delay_p50_ms, quality.delay_p99_ms) == (100.0, 198.0)
 
 
 def test_a_call_of_which_nothing_arrives_is_lost_whole() -> None:
-    sent = [Sent(call, n, n * 20 * MS) for n in range(50) for call in (0, 1)]
-    arrived = [Received(0, 0, n, n * 20 * MS, n * 20 * MS) for n in range(50)]
+    sent = [SentPacket(call, n, n * 20 * MS) for n in range(50) for call in (0, 1)]
+    arrived = [ReceivedPacket(0, 0, n, n * 20 * MS, n * 20 * MS) for n in range(50)]
     quality = judge(sent, arrived)
     assert (quality.lost, quality.glitch_ms, quality.worst_glitch_ms) == (50, 500.0, 1000.0)
     nothing = judge(sent, [])
@@ -107,7 +113,7 @@ def test_the_calls_of_a_stream_take_turns(
     ]
     gaps_ns = {int(after[3]) - int(before[3]) for before, after in itertools.pairwise(sent)}
     assert gaps_ns <= {10 * MS - 1, 10 * MS, 10 * MS + 1}
-    assert packet == Received(7, 0, 0, 0, 0)
+    assert packet == ReceivedPacket(7, 0, 0, 0, 0)
 
 
 def test_dns_has_converged_when_the_dead_one_stays_away() -> None:
@@ -122,9 +128,9 @@ def test_dns_has_converged_when_the_dead_one_stays_away() -> None:
 
 
 def test_an_address_has_moved_with_the_last_lost_packet() -> None:
-    sent = [Sent(0, n, n * 20 * MS) for n in range(100)]
+    sent = [SentPacket(0, n, n * 20 * MS) for n in range(100)]
     arrived = [
-        Received(0, 0, packet.sequence, packet.at_ns, packet.at_ns)
+        ReceivedPacket(0, 0, packet.sequence, packet.at_ns, packet.at_ns)
         for packet in sent
         if not 5 <= packet.sequence <= 9
     ]
@@ -140,17 +146,17 @@ def test_a_stream_stays_with_its_server_while_that_is_named() -> None:
 
 
 def test_a_stream_that_did_not_flow_is_an_error_and_no_stream_without_loss() -> None:
-    sent = [Sent(0, n, n * 20 * MS) for n in range(10)]
-    arrived = [Received(0, 0, packet.sequence, packet.at_ns, packet.at_ns) for packet in sent]
+    sent = [SentPacket(0, n, n * 20 * MS) for n in range(10)]
+    arrived = [ReceivedPacket(0, 0, packet.sequence, packet.at_ns, packet.at_ns) for packet in sent]
     expect_flow("rspdns", sent, arrived, 100 * MS)
     for spoken, heard in ((sent, arrived[:3]), (sent[5:], arrived), ([], [])):
         with pytest.raises(LabError, match="rspdns: the stream did not flow"):
             expect_flow("rspdns", spoken, heard, 100 * MS)
 
 
-def trial(number: int, approach: str, converged_ms: float | None, glitch_ms: float) -> Measurement:
+def trial(number: int, approach: str, converged_ms: float | None, glitch_ms: float) -> StreamTrial:
     quality = Quality(1000, int(glitch_ms / 20), glitch_ms, glitch_ms, 0.1, 0.5, 0.05)
-    return Measurement("power-cut", approach, number, converged_ms, quality)
+    return StreamTrial("power-cut", approach, number, converged_ms, quality)
 
 
 TRIALS = [trial(1, "rspdns", 700.0, 1500.0), trial(2, "rspdns", 800.0, 900.0), trial(1, "carp", None, 8000.0)]
@@ -166,7 +172,7 @@ def test_a_summary_has_median_and_worst() -> None:
 
 def test_a_summary_of_several_trials_takes_the_worst_call_the_longest_delay_the_median_jitter() -> None:
     trials = [
-        Measurement("administered", "vrrp", number, 1.0, Quality(100, 3, 30.0, worst, 1.0, p99, jitter))
+        StreamTrial("administered", "vrrp", number, 1.0, Quality(100, 3, 30.0, worst, 1.0, p99, jitter))
         for number, (worst, p99, jitter) in enumerate([(40.0, 9.0, 0.3), (60.0, 2.0, 0.1), (50.0, 4.0, 0.2)])
     ]
     found = summaries(trials)[0]

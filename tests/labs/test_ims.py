@@ -16,7 +16,7 @@ from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.ims import run
-from rspdns_lab.ims.calls import Call, Measurement, Sent, measure, read_calls, read_sent, sum_up
+from rspdns_lab.ims.calls import Call, CallTrial, Invite, measure, read_calls, read_sent, sum_up
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.hosts import Caller
 from rspdns_lab.ims.lab import ImsLab
@@ -47,10 +47,10 @@ def test_an_s_cscfs_log_tells_where_invites_went() -> None:
         "Listening on",
         " 1(76) NOTICE: SENT 101.25 10.53.0.32",
     ]
-    assert read_sent(lines) == [Sent(100.5, "10.53.0.31"), Sent(101.25, "10.53.0.32")]
+    assert read_sent(lines) == [Invite(100.5, "10.53.0.31"), Invite(101.25, "10.53.0.32")]
 
 
-def trial(dead: set[str] | None) -> Measurement:
+def trial(dead: set[str] | None) -> CallTrial:
     calls = [
         Call(9.0, 9.01, "as1"),
         Call(9.5, 9.51, "as2"),
@@ -58,7 +58,7 @@ def trial(dead: set[str] | None) -> Measurement:
         Call(11.0, 11.02, "as2"),
         Call(12.0),
     ]
-    sent = [Sent(9.0, "A"), Sent(10.5, "A"), Sent(11.0, "B"), Sent(42.5, "B")]
+    sent = [Invite(9.0, "A"), Invite(10.5, "A"), Invite(11.0, "B"), Invite(42.5, "B")]
     return measure("as-killed", "static", 1, calls, sent, 10.0, dead)
 
 
@@ -83,11 +83,11 @@ def test_trials_add_up() -> None:
 
 
 TRIALS = [
-    Measurement("as-hung", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], [0.3]),
-    Measurement(
+    CallTrial("as-hung", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], [0.3]),
+    CallTrial(
         "as-killed", "static", 1, [(-1.0, 9.0, "as1"), (1.0, 32000.0, "as2"), (2.0, None, "")], [1.0, 2.0]
     ),
-    Measurement("as-killed", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], []),
+    CallTrial("as-killed", "rspdns", 1, [(-1.0, 9.0, "as1"), (1.0, 12.0, "as2")], []),
 ]
 
 
@@ -97,7 +97,7 @@ def test_faults_come_in_the_order_of_the_lab() -> None:
 
 def test_a_static_zone_may_break_what_rspdns_may_not() -> None:
     assert problems(TRIALS) == []
-    late = Measurement("as-killed", "rspdns", 2, [(1.0, None, "")], [9.5])
+    late = CallTrial("as-killed", "rspdns", 2, [(1.0, None, "")], [9.5])
     found = problems([*TRIALS, late])
     assert len(found) == 2
     assert "1 calls failed" in found[0]
@@ -122,9 +122,9 @@ def test_the_markdown_has_a_row_for_each_approach() -> None:
 def test_rspdns_must_move_calls_away_from_an_overloaded_server(late: Sequence[str], problem: str) -> None:
     early = [(-1.0, 9.0, "as1"), (5.9, 9.0, "as1")]  # its load rises: not judged yet
     calls = [*early, *((6.0 + index, 9.0, server) for index, server in enumerate(late))]
-    found = problems([Measurement("as-overloaded", "rspdns", 1, calls, None)])
+    found = problems([CallTrial("as-overloaded", "rspdns", 1, calls, None)])
     assert [text.startswith(f"as-overloaded: {problem}") for text in found] == ([True] if problem else [])
-    assert problems([Measurement("as-overloaded", "static", 1, calls, None)]) == []
+    assert problems([CallTrial("as-overloaded", "static", 1, calls, None)]) == []
 
 
 def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
@@ -137,7 +137,7 @@ def test_calls_per_server_stand_beside_what_the_weights_say() -> None:
 
 def test_where_calls_go_once_weights_have_followed_is_told_where_a_load_rose() -> None:
     """After other faults it would be the same, or one call that came late."""
-    moved = Measurement("as-overloaded", "rspdns", 1, [(-1.0, 9.0, "as1"), (7.0, 9.0, "as2")], None)
+    moved = CallTrial("as-overloaded", "rspdns", 1, [(-1.0, 9.0, "as1"), (7.0, 9.0, "as2")], None)
     assert "| as2 100% | as2 100% |" in tables_of(page_of([moved]))
     assert "calls from 6 s after on" not in tables_of(page_of(TRIALS))
 

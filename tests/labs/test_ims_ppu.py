@@ -10,15 +10,15 @@ import pytest
 from click.testing import CliRunner
 from ppu_agent.configuration import load_configuration
 from rspdns_lab.chain.plan import HANDLE, TCP_HANDLE
-from rspdns_lab.ims.calls import Measurement, measure, read_calls
+from rspdns_lab.ims.calls import CallTrial, measure, read_calls
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, figures, page_of, problems, rows
 from rspdns_lab.report.page import tables_of
 
 
-def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> Measurement:
+def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> CallTrial:
     calls = [(0.1 * index - 1, delay_ms, "as2") for index, delay_ms in enumerate(delays_ms)]
-    return Measurement(fault, approach, number, calls, [])
+    return CallTrial(fault, approach, number, calls, [])
 
 
 def test_rows_count_every_call_of_all_trials_by_fault_and_way() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from ppu_agent.configuration import load_configuration
 from rspdns_lab.proxies.cli import LATE_MS, problems, rows
-from rspdns_lab.proxies.lab import Trial, agent_toml, sidecar_toml
+from rspdns_lab.proxies.lab import ProxyTrial, agent_toml, sidecar_toml
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clients" / "reverse-proxies.md"
 
 
-def trial(fault: str, *delays_ms: float | None, has_agent: bool = True) -> Trial:
+def trial(fault: str, *delays_ms: float | None, has_agent: bool = True) -> ProxyTrial:
     calls = [(0.1 * number, delay_ms) for number, delay_ms in enumerate(delays_ms)]
-    return Trial(fault, "nginx", has_agent, 1, calls)
+    return ProxyTrial(fault, "nginx", has_agent, 1, calls)
 
 
 def test_rows_count_requests_by_fault_proxy_and_agent() -> None:

@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from rspdns_lab.chaos.summary import Case, CaseTrial, read_trial
-from rspdns_lab.chaos.verdict import Trial
+from rspdns_lab.chaos.verdict import ChaosTrial
 from rspdns_lab.cli import main
 from rspdns_lab.ending import say
 from rspdns_lab.report import trials
@@ -144,7 +144,7 @@ def test_results_in_a_missing_folder_are_refused_at_once(tmp_path: Path, lab: st
 
 
 def test_a_trial_of_the_chaos_lab_is_read_back_and_one_of_another_version_is_not() -> None:
-    trial = CaseTrial(Case("as-killed", 3, "poll"), Trial(last_wrong_ms=30, answers=10))
+    trial = CaseTrial(Case("as-killed", 3, "poll"), ChaosTrial(last_wrong_ms=30, answers=10))
     fields = json.loads(json.dumps(trial.as_json()))
     assert read_trial(fields) == trial
     for other in (

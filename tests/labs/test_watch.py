@@ -10,17 +10,17 @@ from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.part_logs import Event, LogTail
 from rspdns_lab.watch.relay import Relay, listener_on_loopback
-from rspdns_lab.watch.view import Scene, draw
+from rspdns_lab.watch.view import Screen, draw
 
 from tests.support.namespaces import Namespace
 
 HOST = Host("as1", "10.53.0.31", "no-such-namespace", "as1")
 
 
-def shown(scene: Scene) -> str:
+def shown(screen: Screen) -> str:
     console = Console(width=160, record=True, file=None, color_system=None)
     with console.capture() as captured:
-        console.print(draw(scene))
+        console.print(draw(screen))
     return captured.get()
 
 
@@ -40,7 +40,7 @@ def test_the_view_says_who_is_in_with_which_weight_and_why_somebody_is_out() -> 
     }
     answers = {"ns1": [("10.53.0.32", 0, 600)], "ns2": None}
     text = shown(
-        Scene("as2", {"as1": "killed"}, {"ns1": status}, answers, [Event(1.0, "as1 agent", "down")], 3.5)
+        Screen("as2", {"as1": "killed"}, {"ns1": status}, answers, [Event(1.0, "as1 agent", "down")], 3.5)
     )
     rows = {line.split()[2]: line for line in text.splitlines() if " as" in line[:12] and "10.53" in line}
     assert "killed" in rows["as1"]
@@ -55,7 +55,7 @@ def test_the_view_says_who_is_in_with_which_weight_and_why_somebody_is_out() -> 
 
 
 def test_the_view_stands_before_anything_answers() -> None:
-    assert "as1" in shown(Scene("as1"))
+    assert "as1" in shown(Screen("as1"))
 
 
 def test_new_lines_of_a_log_are_told_once_they_are_whole(tmp_path: Path) -> None:

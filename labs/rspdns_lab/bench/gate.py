@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -57,9 +58,7 @@ def run_gate(run: Run, found: Sequence[Guarded]) -> Iterator[Sequence[Guarded]]:
         hosts = made.hosts(REGISTRARS)
         registrars = {rules: _start(made, host, rules) for host, rules in zip(hosts, RULES, strict=True)}
         for registrar in made.programs:
-            wait_until(
-                lambda started=registrar: _pids(started), "rspregistrar", START_TIMEOUT_S, *made.programs
-            )  # type: ignore[misc]
+            wait_until(partial(_pids, registrar), "rspregistrar", START_TIMEOUT_S, *made.programs)
         for number in rounds:
             measured = []
             for kind in KINDS:

@@ -97,7 +97,7 @@ def run_registrars(run: Run, found: Sequence[Borne]) -> Iterator[Sequence[Borne]
             what = f"{elements:,} elements"
             with site(run.prefix, run.folder / f"registrars-{elements}-{interval_ms}") as made:
                 run.say(f"{what} asked every {interval_ms} ms, {PER_ASSOCIATION} to an association")
-                borne = _Scene(made, elements, interval_ms).measure(seconds, trials)
+                borne = _RegistrarsSite(made, elements, interval_ms).measure(seconds, trials)
             run.say(
                 f"{what}: asked every {borne.interval_ms:.0f} ms, {borne.keep_alive_us:.0f} us for each, "
                 f"{borne.lost} associations lost, {borne.missing} live elements missing"
@@ -128,7 +128,7 @@ def _cpu_s(host: Host) -> Mapping[str, float]:
     return spent
 
 
-class _Scene:
+class _RegistrarsSite:
     def __init__(self, made: Site, elements: int, interval_ms: int) -> None:
         self._site, self._elements, self._interval_ms = made, elements, interval_ms
         self._hosts = made.hosts(REGISTRARS)

@@ -99,7 +99,7 @@ def run_size(run: Run, pools: int, members: int) -> Size:
     what = f"{pools:,} pools of {members}"
     with site(run.prefix, run.folder / f"scale-{pools}-{members}") as made:
         run.say(f"{what}: registering the elements")
-        scene = _Scene(made, pools, members)
+        scene = _SizeSite(made, pools, members)
         run.say(
             f"{what}: starting the backend, then watching for {extent.settle_s + 2 * extent.look_s:.0f} s"
         )
@@ -129,7 +129,7 @@ def exponent(sizes: Sequence[Size], value: Callable[[Size], float]) -> float | N
     return statistics.linear_regression(*zip(*points, strict=True)).slope
 
 
-class _Scene:
+class _SizeSite:
     def __init__(self, made: Site, pools: int, members: int) -> None:
         self._site, self._pools, self._members = made, pools, members
         hosts = made.hosts(REGISTRARS)

@@ -80,7 +80,7 @@ def run_strangers(run: Run, found: Sequence[Strangers]) -> Iterator[Sequence[Str
         if kind not in done:
             with site(run.prefix, run.folder / f"strangers-{kind}") as made:
                 run.say(f"strangers, {kind}: starting")
-                measured = _Scene(made, kind).measure(3.0 * run.seconds)
+                measured = _StrangersSite(made, kind).measure(3.0 * run.seconds)
             run.say(
                 f"strangers, {kind}: a look-up of another pool p50 {measured.lookup_p50_ms:.2f} ms, "
                 f"p99 {measured.lookup_p99_ms:.2f}, max {measured.lookup_max_ms:.2f}; through PowerDNS p99 "
@@ -115,7 +115,7 @@ class _Questions(threading.Thread):
         self.join()
 
 
-class _Scene:
+class _StrangersSite:
     def __init__(self, made: Site, kind: str) -> None:
         self._site, self._kind = made, kind
         hosts = made.hosts(REGISTRARS)

@@ -111,7 +111,7 @@ class LyingRegistrar:
         self._enrp = MessageEndpoint(
             ENRP,
             SctpSocket(local_addresses=(self._own,), port=address.enrp_port, listens=True),
-            on_message=self._told,
+            on_message=self._received,
             on_notification=self._happened,
             on_dead=sys.exit,
         )
@@ -150,7 +150,7 @@ class LyingRegistrar:
         policy = LeastUsed(0.0) if elements else None
         self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
 
-    def _told(self, association: int, message: enrp.EnrpMessage, peer: tuple[str, int]) -> None:
+    def _received(self, association: int, message: enrp.EnrpMessage, peer: tuple[str, int]) -> None:
         if isinstance(message, Presence):
             if peer in self._honest:
                 self.others.add(message.sender)

@@ -71,7 +71,7 @@ class Asked:
         return self.answered_by not in ("", self.server) if is_dead else self.answered_by == self.server
 
 
-class Prober:
+class ServerProber:
     """Asks every server from a client's host, in two threads; a context manager."""
 
     def __init__(self, host: Host) -> None:
@@ -89,7 +89,7 @@ class Prober:
             )
         ]
 
-    def __enter__(self) -> Prober:
+    def __enter__(self) -> ServerProber:
         for thread in self._threads:
             thread.start()
         return self
@@ -213,7 +213,7 @@ def wrong_for_ms(
 class PpuScene:
     """A lab in which all live, an agent that sees it, and a prober."""
 
-    def __init__(self, lab: PpuLab, way: Way, prober: Prober, draw: random.Random) -> None:
+    def __init__(self, lab: PpuLab, way: Way, prober: ServerProber, draw: random.Random) -> None:
         self.lab = lab
         self.agent = lab.agents[way.key]
         self.server = lab.servers[VICTIM]
@@ -569,7 +569,7 @@ def run_ppu_chaos(
         for number, (fault, trial) in enumerate(left, start=1):
             lab.wait_until_all_are_named()
             draw = random.Random(f"{fault.name} {trial}")  # noqa: S311 - chance, not a secret
-            with Prober(lab.agents[fault.way.key].program.host) as prober:
+            with ServerProber(lab.agents[fault.way.key].program.host) as prober:
                 scene = PpuScene(lab, fault.way, prober, draw)
                 time.sleep(_SETTLED_S)
                 since_s = fault.strike(scene)

@@ -5,7 +5,7 @@ from typing import Final
 
 from rspdns_lab.chain.plan import Follow
 from rspdns_lab.chaos.run import ALL_FAULTS
-from rspdns_lab.chaos.summary import FOLLOWED, Row, table
+from rspdns_lab.chaos.summary import FOLLOWED, ChaosRow, table
 from rspdns_lab.report.page import Page, Section
 from rspdns_lab.report.plots import Dots
 
@@ -21,7 +21,7 @@ _CAPTION: Final = (
 _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 
 
-def page_of(rows: Sequence[Row], slack: float = 1.0) -> Page:
+def page_of(rows: Sequence[ChaosRow], slack: float = 1.0) -> Page:
     """Return the page; `slack` multiplied the bounds."""
     sections = []
     for size, follow, fastpath in dict.fromkeys(_chain(row) for row in rows):
@@ -35,15 +35,15 @@ def page_of(rows: Sequence[Row], slack: float = 1.0) -> Page:
     return Page("What DNS says while parts fail", f"{_INTRO}{more}", sections)
 
 
-def _chain(row: Row) -> tuple[int, Follow, bool]:
+def _chain(row: ChaosRow) -> tuple[int, Follow, bool]:
     return row.case.members, row.case.follow, row.case.fastpath
 
 
-def _faults(rows: Sequence[Row]) -> list[str]:
+def _faults(rows: Sequence[ChaosRow]) -> list[str]:
     return list(dict.fromkeys(row.case.fault for row in rows))
 
 
-def _verdict(rows: Sequence[Row]) -> str:
+def _verdict(rows: Sequence[ChaosRow]) -> str:
     broken = [row.case.fault for row in rows if row.problems]
     trials = sum(row.trials for row in rows)
     if not broken:
@@ -51,7 +51,7 @@ def _verdict(rows: Sequence[Row]) -> str:
     return f"{trials} trials; bounds were broken by {', '.join(broken)}."
 
 
-def _plot(rows: Sequence[Row], slack: float) -> Dots:
+def _plot(rows: Sequence[ChaosRow], slack: float) -> Dots:
     series = {part: [getattr(row, f"{part}_ms") for row in rows] for part in ("p50", "p99", "max")}
     bounds = [_WHAT[row.case.fault].bounds_for(row.case.follow) for row in rows]
     bounds_ms = [bound.max_ms if bound.p99_ms is None else bound.p99_ms for bound in bounds]

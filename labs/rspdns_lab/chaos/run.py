@@ -15,9 +15,9 @@ from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.hosts import HOST_FAULTS
 from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos.faults.servers import FAULTS, VERIFIED_FAULTS
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
-from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, Row, compared, summarize, trials_of
-from rspdns_lab.chaos.verdict import Trial, judge_trial
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike
+from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, ChaosRow, compared, summarize, trials_of
+from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial
 from rspdns_lab.errors import LabError
 
 ALL_FAULTS: Final = (
@@ -72,7 +72,7 @@ class Order:
             if size in fault.sizes and (fastpath or not fault.fastpath):
                 yield Case(fault.name, size, follow, fastpath), fault
 
-    def rows(self, found: Sequence[CaseTrial]) -> list[Row]:
+    def rows(self, found: Sequence[CaseTrial]) -> list[ChaosRow]:
         """Return the table of what was found of it."""
         rows = [
             summarize(case, trials, fault.bounds_for(case.follow), self.slack)
@@ -128,7 +128,7 @@ def _run_in_lab(
         _recover(lab)
         for number, (trial, case, fault) in enumerate(left, start=1):
             draw = random.Random(f"{case} {trial}")  # noqa: S311 - chance, not a secret
-            scene = Scene(lab, trial, draw)
+            scene = ChaosScene(lab, trial, draw)
             result = _run_trial(scene, fault)
             say(f"  {number} of {len(left)}: {describe(fault.name, result)}")
             yield CaseTrial(case, result)
@@ -136,11 +136,11 @@ def _run_in_lab(
                 return
 
 
-def _run_trial(scene: Scene, fault: ChaosFault) -> Trial:
+def _run_trial(scene: ChaosScene, fault: ChaosFault) -> ChaosTrial:
     lab = scene.lab
     scene.pause(PHASE_S)
     lab.recorder.forget(time.monotonic())
-    result = Trial()
+    result = ChaosTrial()
     try:
         strike = fault.strike(scene)
         _watch(lab, strike, fault.watch_s)
@@ -168,7 +168,7 @@ def _watch(lab: Lab, strike: Strike, watch_s: float) -> None:
     time.sleep(_LAST_ANSWERS_S)
 
 
-def _judge(lab: Lab, strike: Strike, since_s: float | None = None) -> Trial:
+def _judge(lab: Lab, strike: Strike, since_s: float | None = None) -> ChaosTrial:
     """Judge all that came since the fault, or only what was asked since `since_s`."""
     at_s = strike.at_s if since_s is None else max(strike.at_s, since_s)
     counted_from_s = strike.counted_from_s if since_s is None else None
@@ -183,7 +183,7 @@ def _judge(lab: Lab, strike: Strike, since_s: float | None = None) -> Trial:
     )
 
 
-def describe(name: str, trial: Trial) -> str:
+def describe(name: str, trial: ChaosTrial) -> str:
     """Return a trial in a line."""
     return (
         f"{name}: last wrong after {trial.last_wrong_ms:.0f} ms, live one missing for "

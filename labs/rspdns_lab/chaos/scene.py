@@ -13,7 +13,7 @@ from rspdns_lab.chaos.summary import Bounds
 
 
 @dataclass
-class Scene:
+class ChaosScene:
     """A lab with everything alive, and the number of the trial (from 0) that is to begin in it."""
 
     lab: Lab
@@ -63,18 +63,18 @@ class Strike:
     counted_from_s: float | None = None
 
 
-def all_live(scene: Scene, at_s: float) -> Strike:
+def all_live(scene: ChaosScene, at_s: float) -> Strike:
     """Return the strike of a fault that leaves every application server alive."""
     return Strike(at_s, scene.lab.addresses)
 
 
-def server_dead(scene: Scene, at_s: float) -> Strike:
+def server_dead(scene: ChaosScene, at_s: float) -> Strike:
     """Return the strike of a fault that takes `scene.server` away."""
     dead = frozenset({scene.server.host.address})
     return Strike(at_s, scene.lab.addresses - dead, dead)
 
 
-def nothing(_scene: Scene) -> None:
+def nothing(_scene: ChaosScene) -> None:
     """There is nothing to take back."""
 
 
@@ -90,9 +90,9 @@ class ChaosFault:
 
     name: str
     what: str
-    strike: Callable[[Scene], Strike]
+    strike: Callable[[ChaosScene], Strike]
     bounds: Bounds
-    undo: Callable[[Scene], None] = nothing
+    undo: Callable[[ChaosScene], None] = nothing
     watch_s: float = 2.0
     enrp: Bounds | None = None
     sizes: tuple[int, ...] = (2, 3, 12)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from rspdns_lab.chain.plan import FOLLOWS, Follow
-from rspdns_lab.chaos.verdict import Trial
+from rspdns_lab.chaos.verdict import ChaosTrial
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Table, table_of
 
@@ -52,7 +52,7 @@ class CaseTrial:
     """One trial of a case."""
 
     case: Case
-    trial: Trial
+    trial: ChaosTrial
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
@@ -65,16 +65,16 @@ def read_trial(fields: Mapping[str, Any]) -> CaseTrial:
         raise LookupError(fields["follow"])
     fastpath = fields.get("fastpath", False) is True
     case = Case(str(fields["fault"]), int(fields["members"]), fields["follow"], fastpath)
-    return CaseTrial(case, Trial(**fields["trial"]))
+    return CaseTrial(case, ChaosTrial(**fields["trial"]))
 
 
-def trials_of(case: Case, found: Iterable[CaseTrial]) -> list[Trial]:
+def trials_of(case: Case, found: Iterable[CaseTrial]) -> list[ChaosTrial]:
     """Return the trials of a case."""
     return [each.trial for each in found if each.case == case]
 
 
 @dataclass(frozen=True)
-class Row:
+class ChaosRow:
     """The sum of a case's trials; times in ms."""
 
     case: Case
@@ -96,7 +96,7 @@ class Row:
         return {**fields.pop("case"), **fields}
 
 
-def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float = 1.0) -> Row:
+def summarize(case: Case, trials: Sequence[ChaosTrial], bounds: Bounds, slack: float = 1.0) -> ChaosRow:
     """Sum up the trials (at least one) of a case; time bounds, and how many questions may
     stay unanswered, are multiplied by `slack`."""
     times = [trial.last_wrong_ms for trial in trials]
@@ -128,8 +128,8 @@ def summarize(case: Case, trials: Sequence[Trial], bounds: Bounds, slack: float 
         ["no answers at all"] if any(not trial.answers and not trial.problem for trial in trials) else []
     )
     problems += sorted({trial.problem for trial in trials if trial.problem})
-    return Row(case, len(trials), **found, empty=empty, servfail=servfail, timeouts=timeouts, answers=answers,
-               problems=tuple(problems))  # fmt: skip
+    counts = {"empty": empty, "servfail": servfail, "timeouts": timeouts, "answers": answers}
+    return ChaosRow(case, len(trials), **found, **counts, problems=tuple(problems))
 
 
 _ENOUGH_TO_COMPARE: Final = 5
@@ -137,12 +137,12 @@ _ENOUGH_TO_COMPARE: Final = 5
 _WORSE_MS: Final = 5.0
 
 
-def compared(rows: Sequence[Row], slack: float = 1.0) -> list[Row]:
+def compared(rows: Sequence[ChaosRow], slack: float = 1.0) -> list[ChaosRow]:
     """The rows; one with answers from the kernel has a problem if half of its trials were worse than all
     without."""
     without = {row.case: row for row in rows if not row.case.fastpath}
 
-    def judged(row: Row) -> Row:
+    def judged(row: ChaosRow) -> ChaosRow:
         other = without.get(replace(row.case, fastpath=False)) if row.case.fastpath else None
         if other is None or min(row.trials, other.trials) < _ENOUGH_TO_COMPARE:
             return row
@@ -154,7 +154,7 @@ def compared(rows: Sequence[Row], slack: float = 1.0) -> list[Row]:
     return [judged(row) for row in rows]
 
 
-_COLUMNS: Final[Columns[Row]] = (
+_COLUMNS: Final[Columns[ChaosRow]] = (
     ("fault", lambda row: row.case.fault),
     ("members", lambda row: str(row.case.members)),
     ("registrars", lambda row: FOLLOWED[row.case.follow]),
@@ -170,7 +170,7 @@ _COLUMNS: Final[Columns[Row]] = (
 )
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[ChaosRow]) -> Table:
     """Return the table of a report; it says who answered if that was compared."""
     compares = any(row.case.fastpath for row in rows)
     return table_of([each for each in _COLUMNS if compares or each[0] != "answered by"], rows)

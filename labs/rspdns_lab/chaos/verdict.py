@@ -7,7 +7,7 @@ from rspdns_lab.observe.verdict import Kind, Observation
 
 
 @dataclass(frozen=True)
-class Trial:
+class ChaosTrial:
     """The figures of one trial; times in ms.
 
     `last_wrong_ms`: from the fault to the last wrong answer, 0.0 without any. `longest_missing_ms`: the
@@ -35,7 +35,7 @@ def judge_trial(
     servers: Collection[int],
     most_shown: int,
     counted_from_s: float | None = None,
-) -> Trial:
+) -> ChaosTrial:
     """Judge the answers of `servers` to questions sent after the fault; count them since `counted_from_s`.
 
     An answer that should be complete holds every live server, or `most_shown` of them where more live.
@@ -59,7 +59,7 @@ def judge_trial(
         asked = (observation.server, observation.question)
         missing.take(asked, observation.answered_at_s, is_so=is_missing)
         naming.take(asked, observation.answered_at_s, is_so=is_dead)
-    return Trial(
+    return ChaosTrial(
         last_wrong_ms=_ms(last_wrong_s - fault_at_s),
         longest_missing_ms=_ms(missing.longest_s),
         longest_dead_ms=_ms(naming.longest_s),

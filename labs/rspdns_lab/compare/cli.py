@@ -6,7 +6,7 @@ import click
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.report import figures, measurement, page_of
-from rspdns_lab.compare.run import FAULTS, Measurement, run_compare
+from rspdns_lab.compare.run import FAULTS, StreamTrial, run_compare
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left
@@ -48,7 +48,7 @@ def compare(
     seconds = _QUICK_SECONDS if quick else seconds
     options = {"approaches": keys, "seconds": seconds}
 
-    def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
+    def measure(earlier: Sequence[StreamTrial]) -> Iterable[Sequence[StreamTrial]]:
         plan = trials_left(faults or list(FAULTS), trials, {(each.fault, each.trial) for each in earlier})
         return run_compare(keys, plan, seconds, say) if plan else ()
 

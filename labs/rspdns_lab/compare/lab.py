@@ -12,7 +12,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.chain.side_by_side.approaches import TITLES as DNS_TITLES
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
 from rspdns_lab.compare.takeover import PAIRS, Pair, TakeoverHost
-from rspdns_lab.compare.voip import Received, Sent
+from rspdns_lab.compare.voip import ReceivedPacket, SentPacket
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
@@ -88,25 +88,25 @@ class CompareLab(SideBySideLab):
         for talker in self.talkers.values():
             talker.stop()
 
-    def sent(self, key: str) -> tuple[list[Sent], list[tuple[int, frozenset[str]]]]:
+    def sent(self, key: str) -> tuple[list[SentPacket], list[tuple[int, frozenset[str]]]]:
         """Return what a talker sent, and what DNS told it: (asked at, ns; addresses)."""
         sent, answers = [], []
         for line in (self.folder / f"talker-{key}.log").read_text().splitlines():
             match line.split():
                 case ["S", call, sequence, at_ns]:
-                    sent.append(Sent(int(call), int(sequence), int(at_ns)))
+                    sent.append(SentPacket(int(call), int(sequence), int(at_ns)))
                 case ["A", at_ns, *addresses]:
                     answers.append((int(at_ns), frozenset(addresses)))
         return sent, answers
 
-    def received(self) -> dict[int, list[Received]]:
+    def received(self) -> dict[int, list[ReceivedPacket]]:
         """Return all packets that arrived anywhere, by the number of their stream."""
-        found: dict[int, list[Received]] = {}
+        found: dict[int, list[ReceivedPacket]] = {}
         for listener in self._listeners:
             for line in listener.log.read_text().splitlines():
                 fields = line.split()
                 if len(fields) == 5 and all(field.isdecimal() for field in fields):
-                    packet = Received(*map(int, fields))
+                    packet = ReceivedPacket(*map(int, fields))
                     found.setdefault(packet.stream, []).append(packet)
         return found
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from rspdns_lab.compare.lab import TITLES
-from rspdns_lab.compare.run import FAULTS, Measurement
+from rspdns_lab.compare.run import FAULTS, StreamTrial
 from rspdns_lab.compare.voip import Quality
 from rspdns_lab.report.page import Columns, Page, Section, table_of
 from rspdns_lab.report.plots import Dots
@@ -37,7 +37,7 @@ class Summary:
     jitter_ms: float
 
 
-def summaries(trials: Sequence[Measurement]) -> list[Summary]:
+def summaries(trials: Sequence[StreamTrial]) -> list[Summary]:
     """Return a summary of each fault and approach that was measured."""
     found = []
     for fault in FAULTS:
@@ -48,19 +48,19 @@ def summaries(trials: Sequence[Measurement]) -> list[Summary]:
     return found
 
 
-def figures(trials: Sequence[Measurement]) -> dict[str, Any]:
+def figures(trials: Sequence[StreamTrial]) -> dict[str, Any]:
     """Return what programs want to know beside the trials."""
     return {"results": [asdict(row) for row in summaries(trials)]}
 
 
-def measurement(fields: dict[str, Any]) -> Measurement:
+def measurement(fields: dict[str, Any]) -> StreamTrial:
     """Return a trial as it was written to JSON. Raises TypeError or LookupError for something else."""
     if fields["fault"] not in FAULTS or fields["approach"] not in TITLES:
         raise LookupError("a measurement that there isn't")
-    return Measurement(**{**fields, "quality": Quality(**fields["quality"])})
+    return StreamTrial(**{**fields, "quality": Quality(**fields["quality"])})
 
 
-def page_of(trials: Sequence[Measurement]) -> Page:
+def page_of(trials: Sequence[StreamTrial]) -> Page:
     """Return the page."""
     found = summaries(trials)
     sections = []
@@ -79,7 +79,7 @@ def _dots(rows: Sequence[Summary], caption: str, what: str) -> Dots:
     return Dots(caption, f"{what}, ms", [TITLES[row.approach] for row in rows], series)
 
 
-def _summary(of_pair: Sequence[Measurement]) -> Summary:
+def _summary(of_pair: Sequence[StreamTrial]) -> Summary:
     times = [trial.converged_ms for trial in of_pair]
     known = [time for time in times if time is not None]
     whole = len(known) == len(times)

@@ -9,7 +9,7 @@ from typing import Final
 from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.chain.side_by_side.lab import at_once
 from rspdns_lab.compare.lab import FIRST, CompareLab
-from rspdns_lab.compare.voip import PACKETS_PER_S, Quality, Received, Sent, judge
+from rspdns_lab.compare.voip import PACKETS_PER_S, Quality, ReceivedPacket, SentPacket, judge
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.trials import each_undone
 
@@ -23,7 +23,7 @@ FAULTS: Final = {
 
 
 @dataclass(frozen=True)
-class Measurement:
+class StreamTrial:
     """One trial. `quality`: of the stream after the fault.
 
     `converged_ms`: from the fault to the first of the DNS answers that no longer name the server; where an
@@ -42,12 +42,12 @@ def run_compare(
     plan: Sequence[tuple[str, int]],
     seconds: int,
     say: Callable[[str], None],
-) -> Iterator[Sequence[Measurement]]:
+) -> Iterator[Sequence[StreamTrial]]:
     """Run these trials by the approaches `keys` in one lab; yield what each found. Raises LabError."""
     say(f"starting the lab: {', '.join(keys)}; {len(plan)} faults to go")
     with CompareLab(keys) as lab:
 
-        def do(fault: str, trial: int) -> Sequence[Measurement]:
+        def do(fault: str, trial: int) -> Sequence[StreamTrial]:
             return run_fault(lab, fault, trial, seconds, say)
 
         lab.start()
@@ -60,7 +60,7 @@ def run_fault(
     trial: int,
     seconds: int,
     say: Callable[[str], None],
-) -> list[Measurement]:
+) -> list[StreamTrial]:
     """Let streams flow, do the fault to the server of every one of them, judge. The fault stays.
 
     Raises LabError when a stream did not flow before, or ended by itself.
@@ -90,7 +90,7 @@ def run_fault(
             if key in lab.approaches
             else converged_by_takeover_ms(after, here, at_ns)
         )
-        found.append(Measurement(fault, key, trial, converged_ms, judge(after, here)))
+        found.append(StreamTrial(fault, key, trial, converged_ms, judge(after, here)))
     return found
 
 
@@ -103,7 +103,9 @@ def converged_by_dns_ms(answers: Sequence[tuple[int, frozenset[str]]], at_ns: in
     return None if gone_ns is None else round((gone_ns - at_ns) / 1e6, 1)
 
 
-def converged_by_takeover_ms(sent: Sequence[Sent], received: Sequence[Received], at_ns: int) -> float | None:
+def converged_by_takeover_ms(
+    sent: Sequence[SentPacket], received: Sequence[ReceivedPacket], at_ns: int
+) -> float | None:
     """Return when, after the fault, the last packet was lost; None when the stream never came back."""
     arrived = {(packet.call, packet.sequence) for packet in received}
     lost_ns = [packet.at_ns for packet in sent if (packet.call, packet.sequence) not in arrived]
@@ -113,7 +115,7 @@ def converged_by_takeover_ms(sent: Sequence[Sent], received: Sequence[Received],
     return round((max(lost_ns, default=at_ns) - at_ns) / 1e6, 1)
 
 
-def expect_flow(key: str, sent: Sequence[Sent], arrived: Sequence[Received], at_ns: int) -> None:
+def expect_flow(key: str, sent: Sequence[SentPacket], arrived: Sequence[ReceivedPacket], at_ns: int) -> None:
     """Raise LabError when nothing, or little, came through before the fault at `at_ns`."""
     before = sum(packet.at_ns < at_ns for packet in sent)
     if not before or sum(packet.sent_ns < at_ns for packet in arrived) < before * 0.8:

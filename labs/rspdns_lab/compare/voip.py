@@ -25,7 +25,7 @@ def packet(stream: int, call: int, sequence: int, now_ns: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentPacket:
     """One packet sent; monotonic time in ns."""
 
     call: int
@@ -34,7 +34,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedPacket:
     """One packet received, with its sending time; monotonic times in ns."""
 
     stream: int
@@ -44,12 +44,12 @@ class Received:
     at_ns: int
 
 
-def read_packet(packet: bytes, now_ns: int) -> Received | None:
+def read_packet(packet: bytes, now_ns: int) -> ReceivedPacket | None:
     """Return what a packet says, or None when it is too short to be one of ours."""
     if len(packet) < _STAMP.size:
         return None
     stream, call, sequence, sent_ns = _STAMP.unpack_from(packet)
-    return Received(stream, call, sequence, sent_ns, now_ns)
+    return ReceivedPacket(stream, call, sequence, sent_ns, now_ns)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Quality:
     jitter_ms: float
 
 
-def judge(sent: Sequence[Sent], received: Iterable[Received]) -> Quality:
+def judge(sent: Sequence[SentPacket], received: Iterable[ReceivedPacket]) -> Quality:
     """Return the quality of all calls; jitter as in RFC 3550, section 6.4.1, the mean of the calls."""
     arrived = {(packet.call, packet.sequence): packet for packet in received}
     lost = dict.fromkeys(range(CALLS), 0)
@@ -86,7 +86,7 @@ def judge(sent: Sequence[Sent], received: Iterable[Received]) -> Quality:
     )
 
 
-def _jitter_ms(received: Iterable[Received]) -> float:
+def _jitter_ms(received: Iterable[ReceivedPacket]) -> float:
     jitter = 0.0
     before: float | None = None
     for packet in sorted(received, key=lambda packet: packet.at_ns):

@@ -36,7 +36,7 @@ class Step:
 
     name: str
     title: str
-    run: Callable[[Lab], "Fault"]
+    run: Callable[[Lab], "StepFault"]
     bound_ms: float
     watch_s: float = 2.0
     undo: Undo | None = None
@@ -55,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Fault:
+class StepFault:
     """The fault, its time (monotonic, s), and what the answers should hold from then on."""
 
     at_s: float
@@ -72,7 +72,7 @@ class Result:
     """A step, its fault, and what the client saw."""
 
     step: Step
-    fault: Fault
+    fault: StepFault
     verdict: Verdict
     observations: list[Observation] = field(repr=False)
     ended_at_s: float = 0.0
@@ -152,7 +152,7 @@ def all_named_ms(observations: Iterable[Observation], since_s: float, addresses:
     return round((max(first_s.values(), default=since_s) - since_s) * 1000, 1)
 
 
-def _watch(lab: Lab, fault: Fault, step: Step) -> None:
+def _watch(lab: Lab, fault: StepFault, step: Step) -> None:
     """Return when the answers have been right for a while, or their time is up."""
     longest_s = max(step.watch_s, step.bound_ms / 1000 + QUIET_S)
     checked_to_s = last_wrong_s = fault.at_s
@@ -174,30 +174,30 @@ def _without(names: Collection[str]) -> frozenset[str]:
     return frozenset(address for name, address in APPLICATION_SERVERS.items() if name not in names)
 
 
-def _kill_as(lab: Lab) -> Fault:
+def _kill_as(lab: Lab) -> StepFault:
     at_s = lab.application_servers["as1"].sip.kill()
-    return Fault(at_s, "as1: SIP server killed with SIGKILL", _without(["as1"]), _addresses("as1"))
+    return StepFault(at_s, "as1: SIP server killed with SIGKILL", _without(["as1"]), _addresses("as1"))
 
 
-def _start_as(lab: Lab) -> Fault:
+def _start_as(lab: Lab) -> StepFault:
     started_at_s = time.monotonic()
     at_s = lab.application_servers["as1"].start_sip(lab.start_timeout_s)
-    return Fault(at_s, "as1: SIP server answers again", _without([]), started_at_s=started_at_s)
+    return StepFault(at_s, "as1: SIP server answers again", _without([]), started_at_s=started_at_s)
 
 
-def _drain_as(lab: Lab) -> Fault:
+def _drain_as(lab: Lab) -> StepFault:
     at_s = lab.application_servers["as2"].drain()
-    return Fault(at_s, "as2: drained, its calls go on", _without(["as2"]), _addresses("as2"))
+    return StepFault(at_s, "as2: drained, its calls go on", _without(["as2"]), _addresses("as2"))
 
 
 def _undrain_as(lab: Lab) -> float:
     return lab.application_servers["as2"].undrain()
 
 
-def _cut_link(lab: Lab) -> Fault:
+def _cut_link(lab: Lab) -> StepFault:
     at_s = time.monotonic()
     lab.network.cut(lab.network.hosts["as3"])
-    return Fault(at_s, "as3: network cable pulled", _without(["as3"]), _addresses("as3"))
+    return StepFault(at_s, "as3: network cable pulled", _without(["as3"]), _addresses("as3"))
 
 
 def _restore_link(lab: Lab) -> float:
@@ -206,18 +206,18 @@ def _restore_link(lab: Lab) -> float:
     return at_s
 
 
-def _kill_registrar(lab: Lab) -> Fault:
+def _kill_registrar(lab: Lab) -> StepFault:
     name = lab.busiest_registrar()
     at_s = lab.registrars[name].kill_registrar()
-    return Fault(at_s, f"{name}: rspregistrar killed with SIGKILL", _without([]))
+    return StepFault(at_s, f"{name}: rspregistrar killed with SIGKILL", _without([]))
 
 
-def _kill_name_server(lab: Lab) -> Fault:
+def _kill_name_server(lab: Lab) -> StepFault:
     first, *others = range(len(NAME_SERVERS))
     name = list(NAME_SERVERS)[first]
     at_s = lab.name_servers[name].kill()
     what = f"{name}: PowerDNS and its backend killed with SIGKILL"
-    return Fault(at_s, what, _without([]), servers=tuple(others))
+    return StepFault(at_s, what, _without([]), servers=tuple(others))
 
 
 def _at_once(_lab: Lab) -> None:

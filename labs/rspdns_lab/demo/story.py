@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_OWNER, SRV_QUESTION
-from rspdns_lab.demo.steps import Fault, Result, Undo
+from rspdns_lab.demo.steps import Result, StepFault, Undo
 from rspdns_lab.observe.observations import Reading
 from rspdns_lab.observe.part_logs import Event, log_events
 from rspdns_lab.observe.verdict import Kind, Observation, is_wrong
@@ -41,7 +41,7 @@ def events_of(lab: Lab, result: Result) -> list[Event]:
     return sorted(events)
 
 
-def client_events(observations: Iterable[Observation], fault: Fault) -> list[Event]:
+def client_events(observations: Iterable[Observation], fault: StepFault) -> list[Event]:
     """Return when the client was last told wrong, and when right, by each name server."""
     events = []
     for server in fault.servers:
@@ -172,7 +172,7 @@ def _summary(result: Result) -> Text:
     )
 
 
-def _style(observation: Observation, fault: Fault) -> str:
+def _style(observation: Observation, fault: StepFault) -> str:
     if observation.answered_at_s is None:
         return "dim"
     return "red" if is_wrong(observation, fault.live, fault.dead) else "green"

@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Invite:
     """One INVITE on its way from the S-CSCF to `address`, at a wall-clock time in seconds."""
 
     at_s: float
@@ -40,7 +40,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CallTrial:
     """The measurement of one trial of a fault under one approach. Times are seconds after the fault,
     negative before.
 
@@ -105,14 +105,14 @@ def read_calls(lines: Iterable[str]) -> list[Call]:
     return sorted(calls.values(), key=lambda call: call.started_at_s)
 
 
-def read_sent(lines: Iterable[str]) -> list[Sent]:
+def read_sent(lines: Iterable[str]) -> list[Invite]:
     """Return the INVITEs of an S-CSCF's log."""
     found = []
     for line in lines:
         _, mark, rest = line.partition(f"{SENT_MARK} ")
         fields = rest.split()
         if mark and len(fields) == 2:
-            found.append(Sent(float(fields[0]), fields[1]))
+            found.append(Invite(float(fields[0]), fields[1]))
     return found
 
 
@@ -121,11 +121,11 @@ def measure(
     approach: str,
     trial: int,
     calls: Iterable[Call],
-    sent: Iterable[Sent],
+    sent: Iterable[Invite],
     fault_at_s: float,
     dead: Collection[str] | None,
     died: Collection[str] = (),
-) -> Measurement:
+) -> CallTrial:
     """Return one trial. `dead`: addresses no call should go to after the fault; None when all live. `died`:
     the servers that answer nothing after it."""
     calls = list(calls)
@@ -144,10 +144,10 @@ def measure(
         else [round(invite.at_s - fault_at_s, 3) for invite in after if invite.address in dead]
     )
     rang = sum(call.answered_at_s is None and call.rang_at in died for call in calls)
-    return Measurement(fault, approach, trial, found, to_dead_s, rang)
+    return CallTrial(fault, approach, trial, found, to_dead_s, rang)
 
 
-def sum_up(trials: Sequence[Measurement]) -> Figures:
+def sum_up(trials: Sequence[CallTrial]) -> Figures:
     """Return the figures of all trials of one fault under one approach; at least one trial."""
     calls = [call for trial in trials for call in trial.calls]
     after = [call for call in calls if call[0] >= 0]

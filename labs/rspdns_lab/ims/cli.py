@@ -8,7 +8,7 @@ import click
 
 from rspdns_lab.ending import say
 from rspdns_lab.ims import ppu
-from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.calls import CallTrial
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.lab import APPROACHES, ImsLab
 from rspdns_lab.ims.report import page_of, problems, summaries
@@ -90,7 +90,7 @@ def ims(
     keys = [way.key for way in wanted_ways] if ppu_wanted else keys
     options = {"approaches": keys, "rate": rate, "seconds": seconds}
 
-    def measure(earlier: Sequence[Measurement]) -> Iterable[Sequence[Measurement]]:
+    def measure(earlier: Sequence[CallTrial]) -> Iterable[Sequence[CallTrial]]:
         groups = [
             wanted_ways[first : first + _WAYS_AT_ONCE] for first in range(0, len(wanted_ways), _WAYS_AT_ONCE)
         ]
@@ -104,15 +104,15 @@ def ims(
     run_lab(report, PPU_REPORT if ppu_wanted else REPORT, options, measure)
 
 
-def _figures(found: Sequence[Measurement]) -> dict[str, Any]:
+def _figures(found: Sequence[CallTrial]) -> dict[str, Any]:
     return {"results": [asdict(row) for row in summaries(found)]}
 
 
-def _measurement(fields: dict[str, Any]) -> Measurement:
+def _measurement(fields: dict[str, Any]) -> CallTrial:
     if fields["fault"] not in _NAMES or fields["approach"] not in _KEYS:
         raise LookupError("a measurement that there isn't")
     calls = [(start_s, delay_ms, server) for start_s, delay_ms, server in fields["calls"]]
-    return Measurement(**{**fields, "calls": calls})
+    return CallTrial(**{**fields, "calls": calls})
 
 
 REPORT: Final = LabReport(_measurement, _figures, page_of, problems)

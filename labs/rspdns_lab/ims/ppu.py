@@ -12,7 +12,7 @@ from daemon_kit.control import ControlError, request
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, NAME, NETWORK, REGISTRARS, SIP_PORT, TCP_HANDLE
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
-from rspdns_lab.ims.calls import Measurement
+from rspdns_lab.ims.calls import CallTrial
 from rspdns_lab.ims.faults import FAULTS, VICTIM
 from rspdns_lab.ims.hosts import Caller, make_cscf
 from rspdns_lab.ims.lab import CALLER, ImsLab
@@ -100,7 +100,7 @@ PROMISED: Final = frozenset(way.key for way in WAYS if way.approach != WITHOUT)
 
 
 @dataclass(frozen=True)
-class Row:
+class WayRow:
     """The result of one fault under one way: all calls of the trials, those under way at the fault, too.
 
     `rang` are calls without an answer that had rung at the server that died; they don't count as `failed`.
@@ -226,7 +226,7 @@ class PpuLab(ImsLab):
                 self.agents[way.key] = ClientAgent(host, way, self.made(f"ppu-{way.key}"), self._sctp)
 
 
-def rows(trials: Sequence[Measurement]) -> list[Row]:
+def rows(trials: Sequence[CallTrial]) -> list[WayRow]:
     """Sum up, by fault and way, in their order. Pure."""
     found = []
     for fault in (each.name for each in FAULTS):
@@ -241,7 +241,7 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
                 rang = sum(trial.rang for trial in of_way)
                 failed = len(calls) - len(answered) - rang
                 found.append(
-                    Row(
+                    WayRow(
                         way.approach,
                         fault,
                         way.transport,
@@ -257,7 +257,7 @@ def rows(trials: Sequence[Measurement]) -> list[Row]:
     return found
 
 
-def problems(trials: Sequence[Measurement]) -> list[str]:
+def problems(trials: Sequence[CallTrial]) -> list[str]:
     """The broken promises, in words."""
     return [
         f"{row.fault}, {row.approach} over {row.transport} ({row.client}): "
@@ -268,12 +268,12 @@ def problems(trials: Sequence[Measurement]) -> list[str]:
     ]
 
 
-def figures(trials: Sequence[Measurement]) -> dict[str, object]:
+def figures(trials: Sequence[CallTrial]) -> dict[str, object]:
     """The figures for programs."""
     return {"rows": [asdict(row) for row in rows(trials)]}
 
 
-def page_of(trials: Sequence[Measurement]) -> Page:
+def page_of(trials: Sequence[CallTrial]) -> Page:
     """The table as a page."""
     return Page(
         "IMS calls with ppu-agent beside the S-CSCF, and without",

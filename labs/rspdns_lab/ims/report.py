@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from rspdns_lab.chain.side_by_side.approaches import TITLES
-from rspdns_lab.ims.calls import TIMER_B_MS, Figures, Measurement, sum_up
+from rspdns_lab.ims.calls import TIMER_B_MS, CallTrial, Figures, sum_up
 from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.lab import APPROACHES
 from rspdns_lab.ims.shares import TEXT, not_moved, share_table
@@ -28,16 +28,16 @@ BOUNDS_S: Final = MappingProxyType({"as-killed": 2.5, "as-hung": 3.5, "as-draine
 TTL of 1 s, and counts in whole seconds."""
 
 
-def summaries(trials: Sequence[Measurement]) -> list[Figures]:
+def summaries(trials: Sequence[CallTrial]) -> list[Figures]:
     """Return the figures of every fault and approach that was measured, in the order of the lab's faults."""
-    found: dict[tuple[str, str], list[Measurement]] = {}
+    found: dict[tuple[str, str], list[CallTrial]] = {}
     for trial in trials:
         found.setdefault((trial.fault, trial.approach), []).append(trial)
     order = [fault.name for fault in FAULTS]
     return [sum_up(found[key]) for key in sorted(found, key=lambda key: order.index(key[0]))]
 
 
-def problems(trials: Sequence[Measurement]) -> list[str]:
+def problems(trials: Sequence[CallTrial]) -> list[str]:
     """Return, in words, what rspdns promises and did not keep."""
     found = []
     for row in summaries(trials):
@@ -56,7 +56,7 @@ def problems(trials: Sequence[Measurement]) -> list[str]:
     return found
 
 
-def page_of(trials: Sequence[Measurement]) -> Page:
+def page_of(trials: Sequence[CallTrial]) -> Page:
     """Return the page."""
     sections = []
     for fault, figures in _by_fault(summaries(trials)):
@@ -67,7 +67,7 @@ def page_of(trials: Sequence[Measurement]) -> Page:
     return Page("IMS calls while an application server fails", _INTRO, sections)
 
 
-def _plot(trials: Sequence[Measurement]) -> Curves:
+def _plot(trials: Sequence[CallTrial]) -> Curves:
     curves = []
     for key in APPROACHES:
         calls = [call for trial in trials if trial.approach == key for call in trial.calls]

@@ -7,7 +7,7 @@ from typing import Final
 from pool_user import SLOW_START_S
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.ims.calls import TIMER_B_MS, Measurement, measure, read_calls, read_sent
+from rspdns_lab.ims.calls import TIMER_B_MS, CallTrial, measure, read_calls, read_sent
 from rspdns_lab.ims.faults import VICTIM, ImsFault
 from rspdns_lab.ims.lab import ImsLab
 from rspdns_lab.report.trials import each_undone
@@ -23,7 +23,7 @@ def run_ims(
     rate_per_s: int,
     seconds: int,
     say: Callable[[str], None],
-) -> Iterator[Sequence[Measurement]]:
+) -> Iterator[Sequence[CallTrial]]:
     """Run these trials in a lab, which is started for them; yield what each found. Raises LabError."""
     say(f"starting the lab: {', '.join(ims_lab.keys)}; {len(plan)} faults to go")
     with ims_lab as lab:
@@ -33,7 +33,7 @@ def run_ims(
             lab.wait_until_all_are_named()
             time.sleep(SLOW_START_S)
 
-        def do(fault: ImsFault, trial: int) -> Sequence[Measurement]:
+        def do(fault: ImsFault, trial: int) -> Sequence[CallTrial]:
             return run_fault(lab, fault, trial, rate_per_s, seconds, say)
 
         lab.start()
@@ -42,7 +42,7 @@ def run_ims(
 
 def run_fault(
     lab: ImsLab, fault: ImsFault, trial: int, rate_per_s: int, seconds: int, say: Callable[[str], None]
-) -> list[Measurement]:
+) -> list[CallTrial]:
     """Place calls, do the fault, go on for `seconds`, wait for the last call. The fault stays.
 
     Raises LabError when no call came through before, or when a caller did not place all its calls.

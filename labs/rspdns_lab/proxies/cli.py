@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from rspdns_lab.ending import say
-from rspdns_lab.proxies.lab import FAULTS, PROXIES, Fault, ProxyLab, Trial, run_fault
+from rspdns_lab.proxies.lab import FAULTS, PROXIES, ProxyFault, ProxyLab, ProxyTrial, run_fault
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
 from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
@@ -54,7 +54,7 @@ def proxies(
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
     kinds = [kind for kind in PROXIES if not proxies or kind in proxies]
 
-    def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
+    def measure(earlier: Sequence[ProxyTrial]) -> Iterable[Sequence[ProxyTrial]]:
         done = {(trial.fault, trial.trial) for trial in earlier}
         if plan := trials_left(wanted, trials, done, lambda fault: fault.name):
             yield from _run(kinds, plan, seconds)
@@ -62,15 +62,17 @@ def proxies(
     run_lab(report, REPORT, {"proxies": kinds, "seconds": seconds}, measure)
 
 
-def _run(kinds: Sequence[str], plan: Sequence[tuple[Fault, int]], seconds: int) -> Iterator[Sequence[Trial]]:
+def _run(
+    kinds: Sequence[str], plan: Sequence[tuple[ProxyFault, int]], seconds: int
+) -> Iterator[Sequence[ProxyTrial]]:
     say(f"starting the lab: {', '.join(kinds)}; {len(plan)} faults to go")
     with ProxyLab(kinds) as lab:
 
-        def undo(fault: Fault) -> None:
+        def undo(fault: ProxyFault) -> None:
             fault.undo(lab)
             lab.wait_until_ready()
 
-        def do(fault: Fault, trial: int) -> Sequence[Trial]:
+        def do(fault: ProxyFault, trial: int) -> Sequence[ProxyTrial]:
             say(f"{fault.name}, trial {trial}: {fault.what}")
             return run_fault(lab, fault, trial, seconds)
 
@@ -79,7 +81,7 @@ def _run(kinds: Sequence[str], plan: Sequence[tuple[Fault, int]], seconds: int) 
 
 
 @dataclass(frozen=True)
-class Row:
+class ProxyRow:
     """The result of one fault with one proxy: all requests of the trials."""
 
     fault: str
@@ -92,7 +94,7 @@ class Row:
     max_ms: float
 
 
-def rows(trials: Sequence[Trial]) -> list[Row]:
+def rows(trials: Sequence[ProxyTrial]) -> list[ProxyRow]:
     """Sum up, by fault, proxy and agent. Pure."""
     found = []
     keys = itertools.product((each.name for each in FAULTS), PROXIES, (False, True))
@@ -104,7 +106,7 @@ def rows(trials: Sequence[Trial]) -> list[Row]:
         delays = [delay_ms for trial in of_key for _, delay_ms in trial.calls]
         answered = sorted(delay_ms for delay_ms in delays if delay_ms is not None)
         found.append(
-            Row(
+            ProxyRow(
                 fault,
                 proxy,
                 "ppu-agent" if has_agent else "without",
@@ -118,7 +120,7 @@ def rows(trials: Sequence[Trial]) -> list[Row]:
     return found
 
 
-def problems(trials: Sequence[Trial]) -> list[str]:
+def problems(trials: Sequence[ProxyTrial]) -> list[str]:
     """The broken promises, in words."""
     promised = {fault.name for fault in FAULTS if fault.promised}
     return [
@@ -141,9 +143,9 @@ _COLUMNS: Final = (
 )
 
 
-def _trial(fields: dict[str, Any]) -> Trial:
+def _trial(fields: dict[str, Any]) -> ProxyTrial:
     calls = [(at_s, delay_ms) for at_s, delay_ms in fields["calls"]]
-    return Trial(**{**fields, "calls": calls})
+    return ProxyTrial(**{**fields, "calls": calls})
 
 
 REPORT: Final = LabReport(

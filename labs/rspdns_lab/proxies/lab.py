@@ -36,7 +36,7 @@ PATIENCE_S: Final = 75.0
 
 
 @dataclass(frozen=True)
-class Trial:
+class ProxyTrial:
     """The result of the requests through one proxy. `calls`: start (s after the fault), delay in ms; None: no
     answer with 200."""
 
@@ -48,7 +48,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Fault:
+class ProxyFault:
     """The fault of a web server. `promised`: with the agent no request fails or is late."""
 
     name: str
@@ -304,7 +304,7 @@ class ProxyLab(LabBase):
         return folder
 
 
-def run_fault(lab: ProxyLab, fault: Fault, trial: int, seconds: float) -> list[Trial]:
+def run_fault(lab: ProxyLab, fault: ProxyFault, trial: int, seconds: float) -> list[ProxyTrial]:
     """Place requests, do the fault, go on for `seconds`, wait for the last answer. The fault stays."""
     found: dict[Proxy, list[tuple[float, float | None]]] = {}
 
@@ -320,7 +320,7 @@ def run_fault(lab: ProxyLab, fault: Fault, trial: int, seconds: float) -> list[T
     for thread in threads:
         thread.join()
     return [
-        Trial(
+        ProxyTrial(
             fault.name,
             proxy.kind,
             proxy.has_agent,
@@ -332,19 +332,19 @@ def run_fault(lab: ProxyLab, fault: Fault, trial: int, seconds: float) -> list[T
 
 
 FAULTS: Final = (
-    Fault(
+    ProxyFault(
         "killed",
         f"{VICTIM}'s web server is killed",
         lambda lab: lab.servers[VICTIM].signal(signal.SIGKILL),
         lambda lab: lab.servers[VICTIM].server.start(),
     ),
-    Fault(
+    ProxyFault(
         "cut",
         f"{VICTIM}'s network cable is pulled",
         lambda lab: lab.network.cut(lab.servers[VICTIM].host),
         lambda lab: lab.network.restore(lab.servers[VICTIM].host),
     ),
-    Fault(
+    ProxyFault(
         "hung",
         f"{VICTIM}'s web server hangs (SIGSTOP); its kernel accepts connections until its queue is full",
         lambda lab: lab.servers[VICTIM].signal(signal.SIGSTOP),

@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,13 @@ class Dots:
         for (name, values), colour in zip(self.series.items(), _SERIES, strict=False):
             known = [(value, index) for index, value in enumerate(values) if value is not None]
             ring = {"markersize": 10, "markerfacecolor": "none"} if name == last else {}
-            marks = {"linestyle": "", "marker": "o", "color": colour, "clip_on": False, **ring}
+            marks: dict[str, Any] = {
+                "linestyle": "",
+                "marker": "o",
+                "color": colour,
+                "clip_on": False,
+                **ring,
+            }
             axes.plot([value for value, _ in known], [index for _, index in known], label=name, **marks)
         for index, bound in enumerate(self.bounds):
             if bound is not None:
@@ -119,7 +125,7 @@ class Curves:
     def draw(self, axes: "Axes") -> None:
         """Draw it."""
         for curve in self.curves:
-            how = {"color": curve.colour, "label": curve.label}
+            how: dict[str, Any] = {"color": curve.colour, "label": curve.label}
             if curve.style == "step":
                 axes.step(curve.xs, curve.ys, where="post", **how)
             else:

@@ -17,7 +17,7 @@ from rspdns_lab.observe.part_logs import Event, LogTail
 from rspdns_lab.observe.verdict import Kind
 from rspdns_lab.watch.keys import DOINGS, Keyboard
 from rspdns_lab.watch.relay import Relay
-from rspdns_lab.watch.view import MOST_EVENTS, Scene, draw
+from rspdns_lab.watch.view import MOST_EVENTS, Screen, draw
 
 ADMIN_PORT: Final = 8054
 _FRAME_S: Final = 0.25
@@ -38,40 +38,40 @@ def run_watch(console: Console, listener: socket.socket) -> None:
         first = next(iter(NAME_SERVERS))
         relay = Relay(lab.network.hosts[first], ADMIN_PORT, listener)
         relay.start()
-        scene = Scene(chosen=next(iter(APPLICATION_SERVERS)), note=f"live page: {relay.url}")
+        screen = Screen(chosen=next(iter(APPLICATION_SERVERS)), note=f"live page: {relay.url}")
         tail = LogTail(MOST_EVENTS)
         try:
             with Live(console=console, screen=console.is_terminal, auto_refresh=False) as live:
                 while (key := keyboard.key(_FRAME_S)) != "q":
-                    _act(lab, scene, key, tail)
-                    _look(lab, scene, tail)
-                    live.update(draw(scene), refresh=True)
+                    _act(lab, screen, key, tail)
+                    _look(lab, screen, tail)
+                    live.update(draw(screen), refresh=True)
         finally:
             relay.close()
 
 
-def _act(lab: Lab, scene: Scene, key: str, tail: LogTail) -> None:
+def _act(lab: Lab, screen: Screen, key: str, tail: LogTail) -> None:
     """Do what a key stands for; any other key does nothing."""
     names = list(APPLICATION_SERVERS)
     if key.isdecimal() and 1 <= int(key) <= len(names):
-        scene.chosen = names[int(key) - 1]
+        screen.chosen = names[int(key) - 1]
     for doing in DOINGS:
         if doing.key == key:
             try:
-                doing.run(lab, scene.chosen)
+                doing.run(lab, screen.chosen)
             except LabError as error:
                 tail.events.append(Event(time.monotonic(), "lab", escape(str(error))))
                 return
-            tail.events.append(Event(time.monotonic(), "lab", f"[bold]{scene.chosen}: {doing.word}[/bold]"))
-            scene.marks[scene.chosen] = doing.mark
+            tail.events.append(Event(time.monotonic(), "lab", f"[bold]{screen.chosen}: {doing.word}[/bold]"))
+            screen.marks[screen.chosen] = doing.mark
 
 
-def _look(lab: Lab, scene: Scene, tail: LogTail) -> None:
-    scene.now_s = time.monotonic()
-    scene.statuses = {name: _status(lab, name) for name in lab.name_servers}
-    scene.answers = {name: _answer(lab, number) for number, name in enumerate(NAME_SERVERS)}
+def _look(lab: Lab, screen: Screen, tail: LogTail) -> None:
+    screen.now_s = time.monotonic()
+    screen.statuses = {name: _status(lab, name) for name in lab.name_servers}
+    screen.answers = {name: _answer(lab, number) for number, name in enumerate(NAME_SERVERS)}
     tail.look([program for program in lab.programs() if program.name in _TOLD], lab.names())
-    scene.events = list(tail.events)
+    screen.events = list(tail.events)
 
 
 def _answer(lab: Lab, number: int) -> tuple[tuple[str, int, int], ...] | None:

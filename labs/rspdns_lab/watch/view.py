@@ -21,8 +21,8 @@ _BAR_CELLS: Final = 20
 
 
 @dataclass
-class Scene:
-    """The scene that is shown: what was done to each server, the status of each name server's backend, and
+class Screen:
+    """The screen that is shown: what was done to each server, the status of each name server's backend, and
     the events.
 
     `answers`: of each name server, the SRV answer as (address, priority, weight), None while there is none.
@@ -37,31 +37,31 @@ class Scene:
     note: str = ""
 
 
-def draw(scene: Scene) -> RenderableType:
+def draw(screen: Screen) -> RenderableType:
     """Return the whole screen."""
     return Group(
-        Panel(_servers(scene), title=f"{SRV_OWNER} SRV", title_align="left"),
-        Panel(_registrars(scene), title="registrars", title_align="left"),
-        Panel(_events(scene), title="events", title_align="left"),
-        _keys(scene),
+        Panel(_servers(screen), title=f"{SRV_OWNER} SRV", title_align="left"),
+        Panel(_registrars(screen), title="registrars", title_align="left"),
+        Panel(_events(screen), title="events", title_align="left"),
+        _keys(screen),
     )
 
 
-def _servers(scene: Scene) -> Table:
+def _servers(screen: Screen) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", "server", "address", "done to it", *scene.answers, "load", "backend says"):
+    for heading in ("", "server", "address", "done to it", *screen.answers, "load", "backend says"):
         table.add_column(heading, no_wrap=heading != "backend says")
-    members = _members(scene)
+    members = _members(screen)
     for number, (name, address) in enumerate(APPLICATION_SERVERS.items(), start=1):
-        style = "bold" if name == scene.chosen else ""
-        sign = "▶" if name == scene.chosen else " "
+        style = "bold" if name == screen.chosen else ""
+        sign = "▶" if name == screen.chosen else " "
         member = members.get(address, {})
         table.add_row(
             f"{sign}{number}",
             name,
             address,
-            Text(scene.marks.get(name, ""), style="red"),
-            *(_answer(answer, address) for answer in scene.answers.values()),
+            Text(screen.marks.get(name, ""), style="red"),
+            *(_answer(answer, address) for answer in screen.answers.values()),
             _bar(member.get("load")),
             escape(str(member.get("reason") or ("in the pool" if member else ""))),
             style=style,
@@ -69,9 +69,9 @@ def _servers(scene: Scene) -> Table:
     return table
 
 
-def _members(scene: Scene) -> dict[str, Mapping[str, Any]]:
+def _members(screen: Screen) -> dict[str, Mapping[str, Any]]:
     """Return what the first backend that answers says of each address."""
-    for status in scene.statuses.values():
+    for status in screen.statuses.values():
         found: dict[str, Mapping[str, Any]] = {}
         for zone in status.get("zones", ()):
             for pool in zone.get("pools", ()):
@@ -101,11 +101,11 @@ def _bar(load: object) -> Text:
     return Text("█" * cells, style=style) + Text("░" * (_BAR_CELLS - cells) + f" {load:.0%}", style="dim")
 
 
-def _registrars(scene: Scene) -> Table:
+def _registrars(screen: Screen) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
     rows: dict[str, list[str]] = {}
-    for name, status in scene.statuses.items():
+    for name, status in screen.statuses.items():
         table.add_column(f"by {name}")
         for registrar in status.get("registrars", ()):
             standing = str(registrar.get("standing"))
@@ -115,17 +115,17 @@ def _registrars(scene: Scene) -> Table:
     return table
 
 
-def _events(scene: Scene) -> Table:
+def _events(screen: Screen) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="cyan", no_wrap=True)
     table.add_column(style="magenta", no_wrap=True)
     table.add_column(overflow="fold")
-    for event in sorted(scene.events)[-MOST_EVENTS:]:
-        table.add_row(f"{duration(scene.now_s - event.at_s)} ago", event.where, event.what)
+    for event in sorted(screen.events)[-MOST_EVENTS:]:
+        table.add_row(f"{duration(screen.now_s - event.at_s)} ago", event.where, event.what)
     return table
 
 
-def _keys(scene: Scene) -> Text:
+def _keys(screen: Screen) -> Text:
     numbers = f"1-{len(APPLICATION_SERVERS)} choose   "
     keys = "   ".join(f"{doing.key} {doing.word}" for doing in DOINGS)
-    return Text(f" {numbers}{keys}   q quit   {scene.note}", style="reverse")
+    return Text(f" {numbers}{keys}   q quit   {screen.note}", style="reverse")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from guard_bench.lab import GuardLab, Way
-from guard_bench.measure import Load, Memory, SetUp, Trial, measure_load, read_trial
+from guard_bench.measure import GuardTrial, Load, Memory, SetUp, measure_load, read_trial
 from guard_bench.report import BYTES_BELOW, REPORT, page_of, problems
 from rspdns_lab.report.page import tables_of, write_page
 
@@ -19,12 +19,12 @@ GUARDED = SetUp("gateway", "routed", [0.3, 501.0, 1002.0, 1504.0], 2004.0, "ECON
 ALONE = SetUp("nothing", "routed", [0.3, 1024.0, 2050.0], None, "waits on")
 LOAD = Load("routed", 1000, 1010, 3, 6000, 5990, 10, 0, 0, 1.0, 9.0, 0.9, 8.0, 0.8, 2.0, 0.3, 1.0, 6.0)
 MEMORY = Memory(100_000, 100_000, 100_000, 9_700_000)
-ALL: list[Trial] = [ALONE, GUARDED, LOAD, MEMORY]
+ALL: list[GuardTrial] = [ALONE, GUARDED, LOAD, MEMORY]
 
 
 def test_promises_are_kept_or_named() -> None:
     assert problems(ALL) == []
-    cases: list[tuple[Trial, str]] = [
+    cases: list[tuple[GuardTrial, str]] = [
         (replace(GUARDED, syns_ms=[0.3, 1024.0], ended_ms=None), "SYNs at 0, 1024 ms"),
         (replace(GUARDED, ended_ms=2600.0), "routed, guarded by gateway"),
         (replace(LOAD, open=2), "2 set-ups were not closed"),

@@ -5,24 +5,24 @@ from collections.abc import Callable
 from typing import Final
 
 from rspdns_lab.chaos.faults.registrars import join_registrars, part_registrars, two_sides
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, server_dead
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, server_dead
 from rspdns_lab.chaos.summary import Bounds
 
 PAUSE_S: Final = 3.0
 """The server dies at some moment of this time: while registrars, agents and backends find together again."""
 
 
-def _kill_server(scene: Scene) -> float:
+def _kill_server(scene: ChaosScene) -> float:
     return scene.server.sip.kill()
 
 
-def _cut_server(scene: Scene) -> float:
+def _cut_server(scene: ChaosScene) -> float:
     at_s = time.monotonic()
     scene.lab.network.cut(scene.server.host)
     return at_s
 
 
-def _bring_back(scene: Scene) -> None:
+def _bring_back(scene: ChaosScene) -> None:
     """Take back what any of these faults did."""
     join_registrars(scene.lab)
     scene.lab.network.restore(scene.server.host)
@@ -30,24 +30,24 @@ def _bring_back(scene: Scene) -> None:
         scene.server.start_sip()
 
 
-def _kill_home(scene: Scene) -> None:
+def _kill_home(scene: ChaosScene) -> None:
     scene.home.kill_registrar()
 
 
-def _kill_all(scene: Scene) -> None:
+def _kill_all(scene: ChaosScene) -> None:
     for registrar in scene.lab.registrars.values():
         registrar.kill_registrar()
 
 
-def _part(scene: Scene) -> None:
+def _part(scene: ChaosScene) -> None:
     part_registrars(scene.lab, two_sides(scene))
     time.sleep(4)
 
 
 def _dies_after(
-    registrars_fail: Callable[[Scene], None], server_dies: Callable[[Scene], float]
-) -> Callable[[Scene], Strike]:
-    def strike(scene: Scene) -> Strike:
+    registrars_fail: Callable[[ChaosScene], None], server_dies: Callable[[ChaosScene], float]
+) -> Callable[[ChaosScene], Strike]:
+    def strike(scene: ChaosScene) -> Strike:
         registrars_fail(scene)
         scene.pause(PAUSE_S)
         return server_dead(scene, server_dies(scene))
@@ -55,14 +55,14 @@ def _dies_after(
     return strike
 
 
-def _cut_server_and_kill_home(scene: Scene) -> Strike:
+def _cut_server_and_kill_home(scene: ChaosScene) -> Strike:
     home = scene.home
     at_s = _cut_server(scene)
     home.kill_registrar()
     return server_dead(scene, at_s)
 
 
-def _cut_server_and_freeze_home(scene: Scene) -> Strike:
+def _cut_server_and_freeze_home(scene: ChaosScene) -> Strike:
     home = scene.home
     at_s = _cut_server(scene)
     home.freeze_registrar()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from rspdns_lab.chain.hosts import NameServerHost
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_dead
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, all_live, server_dead
 from rspdns_lab.chaos.summary import Bounds
 
 _PAUSE_S: Final = 1.0
@@ -21,19 +21,19 @@ def _freeze_daemon(server: NameServerHost) -> float:
     return server.fastpath.freeze()
 
 
-def _kill_and_start(scene: Scene) -> Strike:
+def _kill_and_start(scene: ChaosScene) -> Strike:
     at_s = _kill_daemon(scene.name_server)
     time.sleep(0.2)
     scene.name_server.start_fastpath()
     return all_live(scene, at_s)
 
 
-def _freeze(scene: Scene) -> Strike:
+def _freeze(scene: ChaosScene) -> Strike:
     return all_live(scene, _freeze_daemon(scene.name_server))
 
 
-def _before_the_server(fail: Callable[[NameServerHost], float]) -> Callable[[Scene], Strike]:
-    def strike(scene: Scene) -> Strike:
+def _before_the_server(fail: Callable[[NameServerHost], float]) -> Callable[[ChaosScene], Strike]:
+    def strike(scene: ChaosScene) -> Strike:
         fail(scene.name_server)
         scene.pause(_PAUSE_S)
         return server_dead(scene, scene.server.sip.kill())
@@ -41,7 +41,7 @@ def _before_the_server(fail: Callable[[NameServerHost], float]) -> Callable[[Sce
     return strike
 
 
-def _bring_back(scene: Scene) -> None:
+def _bring_back(scene: ChaosScene) -> None:
     """Take back what any of these faults did."""
     if scene.name_server.fastpath.is_running:
         scene.name_server.fastpath.thaw()

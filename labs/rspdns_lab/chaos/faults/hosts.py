@@ -5,7 +5,7 @@ import time
 from typing import Final
 
 from rspdns_lab.chain.plan import HANDLE, REGISTRARS, SIP_PORT
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike
 from rspdns_lab.chaos.summary import Bounds
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.processes import Program
@@ -14,7 +14,7 @@ _STRANGER: Final = ("stranger", "10.53.0.66")
 _LASTS_S: Final = 4.0
 
 
-def _stranger(scene: Scene, module: str, *words: str) -> Strike:
+def _stranger(scene: ChaosScene, module: str, *words: str) -> Strike:
     """Let a host that may register run a program of this folder for some seconds; `words` follow its own
     address."""
     network = scene.lab.network
@@ -34,12 +34,12 @@ def _stranger(scene: Scene, module: str, *words: str) -> Strike:
     return Strike(at_s, scene.lab.addresses, frozenset({host.address}))
 
 
-def _take_identifiers(scene: Scene) -> Strike:
+def _take_identifiers(scene: ChaosScene) -> Strike:
     """Every identifier that the host sees is registered at its own address."""
     return _stranger(scene, "identifier_thief", str(SIP_PORT))
 
 
-def _report_others(scene: Scene) -> Strike:
+def _report_others(scene: ChaosScene) -> Strike:
     """Every server is reported as unreachable."""
     return _stranger(scene, "unreachable_reporter")
 

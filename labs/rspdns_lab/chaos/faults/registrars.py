@@ -9,7 +9,7 @@ from typing import Final
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import CLIENT, HANDLE, REGISTRARS
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, all_live
 from rspdns_lab.chaos.summary import Bounds
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import join_again, keep_apart
@@ -26,11 +26,11 @@ PARTED_S: Final = 15.0
 """A minority notices the loss of its peers after 12.7 s at the latest."""
 
 
-def _kill_registrar(scene: Scene) -> Strike:
+def _kill_registrar(scene: ChaosScene) -> Strike:
     return all_live(scene, scene.registrar.kill_registrar())
 
 
-def _freeze_and_wake(scene: Scene) -> Strike:
+def _freeze_and_wake(scene: ChaosScene) -> Strike:
     at_s = scene.registrar.freeze_registrar()
     time.sleep(1)
     scene.pause(7)
@@ -38,7 +38,7 @@ def _freeze_and_wake(scene: Scene) -> Strike:
     return all_live(scene, at_s)
 
 
-def _hang(scene: Scene) -> Strike:
+def _hang(scene: ChaosScene) -> Strike:
     """Stop it for good: its supervisor is to kill it and start another."""
     before = scene.registrar.registrar_pids()
     at_s = scene.registrar.freeze_registrar()
@@ -50,11 +50,11 @@ def _hang(scene: Scene) -> Strike:
     return all_live(scene, at_s)
 
 
-def _kill_all(scene: Scene) -> Strike:
+def _kill_all(scene: ChaosScene) -> Strike:
     return all_live(scene, min([registrar.kill_registrar() for registrar in scene.lab.registrars.values()]))
 
 
-def _kill_in_turn(scene: Scene) -> Strike:
+def _kill_in_turn(scene: ChaosScene) -> Strike:
     at_s = time.monotonic()
     for registrar in scene.lab.registrars.values():
         registrar.kill_registrar()
@@ -64,13 +64,13 @@ def _kill_in_turn(scene: Scene) -> Strike:
     return all_live(scene, at_s)
 
 
-def _fatal(kind: str) -> Callable[[Scene], Strike]:
+def _fatal(kind: str) -> Callable[[ChaosScene], Strike]:
     """Send from the client's host what ends rspregistrar until it did; `kind`: of `fatal_message`.
 
     A registrar that has peers survives a presence of the registrar 0 from most ports: it is sent from others.
     """
 
-    def strike(scene: Scene) -> Strike:
+    def strike(scene: ChaosScene) -> Strike:
         before = scene.registrar.registrar_pids()
         words = [sys.executable, "-m", "rspdns_lab.chaos.fatal_message", kind, scene.registrar.host.address]
         command = scene.lab.sctp.command(words)
@@ -91,7 +91,7 @@ def _fatal(kind: str) -> Callable[[Scene], Strike]:
     return strike
 
 
-def _cut_off(scene: Scene) -> Strike:
+def _cut_off(scene: ChaosScene) -> Strike:
     at_s = time.monotonic()
     scene.lab.network.cut(scene.registrar.host)
     time.sleep(PARTED_S)
@@ -113,18 +113,18 @@ def join_registrars(lab: Lab) -> None:
         join_again(lab.network.hosts[name])
 
 
-def _heal(scene: Scene) -> None:
+def _heal(scene: ChaosScene) -> None:
     join_registrars(scene.lab)
 
 
-def two_sides(scene: Scene) -> list[list[str]]:
+def two_sides(scene: ChaosScene) -> list[list[str]]:
     """Return the names of the registrars in two lots, the struck one alone in one of them."""
     alone = scene.registrar.host.name
     return [[name for name in REGISTRARS if name != alone], [alone]]
 
 
-def _parted(sides: Callable[[Scene], Sequence[Sequence[str]]]) -> Callable[[Scene], Strike]:
-    def strike(scene: Scene) -> Strike:
+def _parted(sides: Callable[[ChaosScene], Sequence[Sequence[str]]]) -> Callable[[ChaosScene], Strike]:
+    def strike(scene: ChaosScene) -> Strike:
         at_s = time.monotonic()
         part_registrars(scene.lab, sides(scene))
         time.sleep(PARTED_S)
@@ -134,10 +134,10 @@ def _parted(sides: Callable[[Scene], Sequence[Sequence[str]]]) -> Callable[[Scen
     return strike
 
 
-def _lying(kind: str) -> Callable[[Scene], Strike]:
+def _lying(kind: str) -> Callable[[ChaosScene], Strike]:
     """Have a registrar that lies in the place of a true one; `kind` is a word of `lying_registrar`."""
 
-    def strike(scene: Scene) -> Strike:
+    def strike(scene: ChaosScene) -> Strike:
         registrar, lab = scene.registrar, scene.lab
         number = list(lab.registrars.values()).index(registrar) + 1
         honest = [other.host.address for other in lab.registrars.values() if other is not registrar]
@@ -160,8 +160,8 @@ def _lying(kind: str) -> Callable[[Scene], Strike]:
     return strike
 
 
-def _step_clock(seconds: int) -> Callable[[Scene], Strike]:
-    def strike(scene: Scene) -> Strike:
+def _step_clock(seconds: int) -> Callable[[ChaosScene], Strike]:
+    def strike(scene: ChaosScene) -> Strike:
         if scene.registrar.clock is None:
             raise LabError("this lab was started without clocks of its own")
         before = scene.registrar.registrar_pids()

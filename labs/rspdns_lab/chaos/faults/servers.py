@@ -8,7 +8,7 @@ from typing import Final
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import NAME_SERVERS, SRV_QUESTION
-from rspdns_lab.chaos.scene import ChaosFault, Scene, Strike, all_live, server_dead
+from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, all_live, server_dead
 from rspdns_lab.chaos.summary import Bounds
 from rspdns_lab.net.network import Host, join_again, keep_apart
 
@@ -16,41 +16,41 @@ _OTHERS: Final = tuple(range(1, len(NAME_SERVERS)))
 _FROZEN_S: Final = 3.0
 
 
-def _kill_server(scene: Scene) -> Strike:
+def _kill_server(scene: ChaosScene) -> Strike:
     return server_dead(scene, scene.server.sip.kill())
 
 
-def _start_server(scene: Scene) -> None:
+def _start_server(scene: ChaosScene) -> None:
     scene.server.start_sip()
 
 
-def _hang_server(scene: Scene) -> Strike:
+def _hang_server(scene: ChaosScene) -> Strike:
     return server_dead(scene, scene.server.sip.freeze())
 
 
-def _wake_server(scene: Scene) -> None:
+def _wake_server(scene: ChaosScene) -> None:
     scene.server.sip.thaw()
 
 
-def _drain_server(scene: Scene) -> Strike:
+def _drain_server(scene: ChaosScene) -> Strike:
     return server_dead(scene, scene.server.drain())
 
 
-def _undrain_server(scene: Scene) -> None:
+def _undrain_server(scene: ChaosScene) -> None:
     scene.server.undrain()
 
 
-def _cut_server(scene: Scene) -> Strike:
+def _cut_server(scene: ChaosScene) -> Strike:
     at_s = time.monotonic()
     scene.lab.network.cut(scene.server.host)
     return server_dead(scene, at_s)
 
 
-def _plug_server_in(scene: Scene) -> None:
+def _plug_server_in(scene: ChaosScene) -> None:
     scene.lab.network.restore(scene.server.host)
 
 
-def _bring_server_back(scene: Scene) -> Strike:
+def _bring_server_back(scene: ChaosScene) -> Strike:
     """Kill it, wait until nobody is told of it, start it: judged from when it answers."""
     scene.server.sip.kill()
     address = scene.server.host.address
@@ -65,15 +65,15 @@ def is_shown(lab: Lab, address: str) -> bool:
     return any(reading is not None and address in reading.names for reading in readings)
 
 
-def _kill_agent(scene: Scene) -> Strike:
+def _kill_agent(scene: ChaosScene) -> Strike:
     return server_dead(scene, scene.server.agent.kill())
 
 
-def _start_agent(scene: Scene) -> None:
+def _start_agent(scene: ChaosScene) -> None:
     scene.server.agent.start()
 
 
-def _kill_backend(scene: Scene) -> Strike:
+def _kill_backend(scene: ChaosScene) -> Strike:
     """Kill it and start it again, as its unit does; judged from when it is up, or SERVFAIL would count."""
     killed_at_s = scene.name_server.backend.kill()
     time.sleep(0.2)
@@ -81,7 +81,7 @@ def _kill_backend(scene: Scene) -> Strike:
     return replace(strike, counted_from_s=killed_at_s)
 
 
-def _freeze_backend_and_kill_server(scene: Scene) -> Strike:
+def _freeze_backend_and_kill_server(scene: ChaosScene) -> Strike:
     """Freeze a backend, kill a server, wake the backend; judged from then. The backend hears nothing
     meanwhile."""
     frozen_at_s = scene.name_server.backend.freeze()
@@ -92,23 +92,23 @@ def _freeze_backend_and_kill_server(scene: Scene) -> Strike:
     return replace(server_dead(scene, at_s), counted_from_s=frozen_at_s)
 
 
-def _kill_pdns(scene: Scene) -> Strike:
+def _kill_pdns(scene: ChaosScene) -> Strike:
     at_s = scene.name_server.pdns.kill()
     time.sleep(0.2)
     scene.name_server.pdns.start()
     return all_live(scene, at_s)
 
 
-def _kill_name_server(scene: Scene) -> Strike:
+def _kill_name_server(scene: ChaosScene) -> Strike:
     return Strike(scene.name_server.kill(), scene.lab.addresses, servers=_OTHERS)
 
 
-def _start_name_server(scene: Scene) -> None:
+def _start_name_server(scene: ChaosScene) -> None:
     scene.name_server.start_backend()
     scene.name_server.pdns.start()
 
 
-def _hide(scene: Scene, servers: Collection[Host]) -> float:
+def _hide(scene: ChaosScene, servers: Collection[Host]) -> float:
     """Have the name servers hear nothing of these servers, which everybody else reaches."""
     at_s = time.monotonic()
     for name_server in scene.lab.name_servers.values():
@@ -116,15 +116,15 @@ def _hide(scene: Scene, servers: Collection[Host]) -> float:
     return at_s
 
 
-def _hide_server(scene: Scene) -> Strike:
+def _hide_server(scene: ChaosScene) -> Strike:
     return server_dead(scene, _hide(scene, [scene.server.host]))
 
 
-def _hide_all(scene: Scene) -> Strike:
+def _hide_all(scene: ChaosScene) -> Strike:
     return all_live(scene, _hide(scene, [server.host for server in scene.lab.application_servers.values()]))
 
 
-def _show(scene: Scene) -> None:
+def _show(scene: ChaosScene) -> None:
     for name_server in scene.lab.name_servers.values():
         join_again(name_server.host)
 

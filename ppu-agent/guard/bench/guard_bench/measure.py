@@ -90,12 +90,12 @@ class Memory:
     kind: str = "memory"
 
 
-Trial = SetUp | Load | Memory
+GuardTrial = SetUp | Load | Memory
 
 
-def read_trial(fields: Mapping[str, Any]) -> Trial:
+def read_trial(fields: Mapping[str, Any]) -> GuardTrial:
     """Return one as `asdict` gave it to JSON. Raises TypeError or LookupError for something else."""
-    kinds: dict[str, type[Trial]] = {"set-up": SetUp, "load": Load, "memory": Memory}
+    kinds: dict[str, type[GuardTrial]] = {"set-up": SetUp, "load": Load, "memory": Memory}
     return kinds[fields["kind"]](**fields)
 
 

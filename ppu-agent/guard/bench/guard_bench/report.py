@@ -17,11 +17,11 @@ from guard_bench.lab import Way
 from guard_bench.measure import (
     GIVEN_UP_WITHIN_MS,
     WATCHED_S,
+    GuardTrial,
     Load,
     Memory,
     Mode,
     SetUp,
-    Trial,
     measure_load,
     measure_memory,
     measure_set_ups,
@@ -71,19 +71,19 @@ def guard(rates: Sequence[int], seconds: float, rounds: int, quick: bool, report
     wanted = tuple(rates) or (_QUICK_RATES if quick else RATES)
     options = {"seconds": seconds, "rounds": rounds}
 
-    def measure(earlier: Sequence[Trial]) -> Iterable[Sequence[Trial]]:
+    def measure(earlier: Sequence[GuardTrial]) -> Iterable[Sequence[GuardTrial]]:
         return ([trial] for trial in _left(earlier, wanted, seconds, rounds, say))
 
     run_lab(report, REPORT, options, measure)
 
 
 def _left(
-    earlier: Sequence[Trial],
+    earlier: Sequence[GuardTrial],
     rates: Sequence[int],
     seconds: float,
     rounds: int,
     tell: Callable[[str], None],
-) -> Iterator[Trial]:
+) -> Iterator[GuardTrial]:
     """Measure what an earlier run lacks."""
     for way in _WAYS:
         seen = {trial.mode for trial in _of(SetUp, earlier) if trial.way == way}
@@ -99,11 +99,11 @@ def _left(
     yield from measure_memory([count for count in PENDING if count not in held], tell)
 
 
-def _of(kind: type[T], trials: Sequence[Trial]) -> list[T]:
+def _of(kind: type[T], trials: Sequence[GuardTrial]) -> list[T]:
     return [trial for trial in trials if isinstance(trial, kind)]
 
 
-def problems(found: Sequence[Trial]) -> list[str]:
+def problems(found: Sequence[GuardTrial]) -> list[str]:
     """Return broken promises."""
     return [
         *(
@@ -174,7 +174,7 @@ _PROTOTYPE: Final[Table] = [
 ]
 
 
-def page_of(found: Sequence[Trial]) -> Page:
+def page_of(found: Sequence[GuardTrial]) -> Page:
     """Return the page of a run."""
     text = (
         "A client, a gateway and a server in network namespaces. A set-up without an answer is repeated by "
@@ -222,7 +222,7 @@ def _plot(loads: Sequence[Load]) -> Curves:
     return Curves(caption, "SYN/s", "us", curves, log="x")
 
 
-def _figures(found: Sequence[Trial]) -> dict[str, Any]:
+def _figures(found: Sequence[GuardTrial]) -> dict[str, Any]:
     kinds = {"set-up": SetUp, "load": Load, "memory": Memory}
     rows = {
         kind: [asdict(trial) for trial in found if isinstance(trial, made)] for kind, made in kinds.items()
