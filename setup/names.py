@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-HELD = ("rserpool/", "daemon-kit/", "registrar-config/", "pdns-config/", "ppe-agent/")
+HELD = ("rserpool/", "daemon-kit/", "registrar-config/", "pdns-config/", "ppe-agent/", "sctp-userland/bench/")
 """Their classes and types have names of their own."""
 HELD_TO_NOUNS = (
     *HELD,
@@ -24,6 +24,7 @@ HELD_TO_NOUNS = (
     "sctp-userland/",
     "setup/",
     "tests/daemon_kit/",
+    "tests/labs/",
     "tests/labs/",
     "tests/packaging/",
     "tests/pdns_config/",
@@ -36,7 +37,7 @@ HELD_TO_NOUNS = (
 STAND_IN = re.compile(r"(?!.*to_one)(?:\w*_)?ones?")
 PARTICIPLE = re.compile(r"_*(?:told|found|heard)")
 
-FileLine = tuple[Path, int]
+SourceLine = tuple[Path, int]
 """A file, and the number of a line in it."""
 
 
@@ -76,7 +77,7 @@ def main(names: list[str]) -> int:
         listed = subprocess.run(["git", "ls-files", "*.py"], check=True, capture_output=True, text=True)
         files = [name for name in listed.stdout.splitlines() if name.startswith(HELD_TO_NOUNS)]
     problems: list[tuple[Path, int, str]] = []
-    meanings: dict[str, dict[str, FileLine]] = defaultdict(dict)
+    meanings: dict[str, dict[str, SourceLine]] = defaultdict(dict)
     for path in map(Path, files):
         tree = ast.parse(path.read_text("utf-8"))
         problems += [(path, line, f"{name}: name the noun") for line, name in stand_ins(tree)]

@@ -20,7 +20,7 @@ from bench_sctp.report import (
     page_of,
     read_measured,
 )
-from bench_sctp.run import QUICK, Extent, run_sctp_bench
+from bench_sctp.run import QUICK, Repetitions, run_sctp_bench
 
 
 @click.command()
@@ -33,7 +33,7 @@ def bench_sctp(quick: bool, soak: int | None, only: Sequence[str], report: Repor
 
     Exit status: 0 every aim reached, 1 one missed, 2 it can't run here.
     """
-    extent = QUICK if quick else Extent()
+    extent = QUICK if quick else Repetitions()
     extent = extent if soak is None else replace(extent, soak=soak)
     options = {"quick": quick, "soak": extent.soak}
 

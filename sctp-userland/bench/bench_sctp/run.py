@@ -33,7 +33,7 @@ _PERCENT: Final = 100.0
 
 
 @dataclass(frozen=True)
-class Extent:
+class Repetitions:
     """How much is measured."""
 
     round_trips: int = 2000
@@ -45,12 +45,12 @@ class Extent:
     soak: int = 100_000
 
 
-QUICK: Final = Extent(200, 2000, 100, 100, 3.0, 20, 10_000)
+QUICK: Final = Repetitions(200, 2000, 100, 100, 3.0, 20, 10_000)
 
 
 def run_sctp_bench(
     prefix: str,
-    extent: Extent,
+    extent: Repetitions,
     measurements: Collection[str],
     say: Callable[[str], None],
 ) -> Iterator[Sequence[Measured]]:
@@ -63,7 +63,7 @@ def run_sctp_bench(
 class _Bench:
     """Two hosts: sctpd has the options it is shipped with, and on the second heartbeats each second."""
 
-    def __init__(self, shipped: Host, beating: Host, extent: Extent, say: Callable[[str], None]) -> None:
+    def __init__(self, shipped: Host, beating: Host, extent: Repetitions, say: Callable[[str], None]) -> None:
         self._shipped, self._beating = shipped, beating
         self._extent = extent
         self._say = say
