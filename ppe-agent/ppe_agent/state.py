@@ -27,6 +27,7 @@ from rserpool import fresh_identifier
 _VERSION = 1
 _FINISH_S = 1.0
 _MAX_BYTES = 64 * 1024
+_AFTER_REMOVAL = "{} then has a new identifier, and is not drained"
 ResultT = TypeVar("ResultT")
 
 
@@ -134,12 +135,12 @@ class StateDirectory:
         except OSError as error:
             raise FatalError(
                 f"state file {file} can't be read ({error.strerror or error}), and may say that {name} is "
-                f"drained: make it readable for this user, or remove it: {name} then begins anew, not drained"
+                f"drained: make it readable for this user, or remove it: {_AFTER_REMOVAL.format(name)}"
             ) from None
         except (ValueError, RecursionError) as error:
             raise FatalError(
                 f"state file {file} is damaged ({error}), and may have said that {name} is drained: "
-                f"remove it: {name} then begins anew, not drained"
+                f"remove it: {_AFTER_REMOVAL.format(name)}"
             ) from None
 
     def save(self, name: str, state: KeptServer) -> None:

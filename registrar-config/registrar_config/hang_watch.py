@@ -8,10 +8,10 @@ other is how long its event loop stood still: its main thread did not once go to
 at least twice a second, also when nobody speaks to it.
 
 what a look sees                                              what follows
-the last look was long ago: we, or the machine, stood still   both are counted anew
-a debugger holds it                                           both are counted anew
-it was heard                                                  both are counted anew
-its loop turned                                               how long it stood still is counted anew
+the last look was long ago: we, or the machine, stood still   both are reset
+a debugger holds it                                           both are reset
+it was heard                                                  both are reset
+its loop turned                                               how long it stood still is reset
 silent and still for `limit_s`                                Hung
 the same, but it waits for a processor or for a disk          nothing: it is slow
 silent for `limit_s`, but not still                           Unreachable, told once: it is not the registrar
@@ -121,7 +121,7 @@ class HangWatch:
         """Take in that it was started (again)."""
         self._limit_s = _STARTING_TIMES * self._base_limit_s
         self._last, self._heard_at_s = None, now
-        self._begin_anew(now)
+        self._reset(now)
 
     def look(self, now: float, vitals: Vitals | None, heard_at_s: float | None) -> RegistrarFault | None:
         """Take in how its process is, None when that is not known, and when it was heard last."""
@@ -130,9 +130,9 @@ class HangWatch:
         if heard_at_s is not None and heard_at_s > self._heard_at_s:
             self._heard_at_s = heard_at_s
             self._limit_s = self._base_limit_s
-            self._begin_anew(now)
+            self._reset(now)
         if vitals is None or before is None or vitals.is_traced or paused_s > _LONGEST_PAUSE_S:
-            self._begin_anew(now)
+            self._reset(now)
             return None
         if vitals.waits != before.waits:
             self._still_since_s, self._cpu_before_s = now, vitals.cpu_s
@@ -154,11 +154,11 @@ class HangWatch:
         if vitals.state not in "RST" or is_starved or now < self._not_before_s:
             return None
         self._not_before_s = now + BACKOFF_S
-        self._begin_anew(now)
+        self._reset(now)
         how = _HOW.get(vitals.state, "it waits for something that does not come")
         return Hung(f"{how}: for {duration(still_s)} it did nothing and answered nobody")
 
-    def _begin_anew(self, now: float) -> None:
+    def _reset(self, now: float) -> None:
         self._silent_since_s = self._still_since_s = now
         self._cpu_before_s = self._last.cpu_s if self._last else 0.0
         self._is_told = False

@@ -347,7 +347,7 @@ class Silence:
             return None
         return self._last_sign_s + STEPS * self._step_s + MARGIN_S
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Take in that another registrar is in charge."""
         self._last_sign_s = self._step_s = None
 
@@ -664,7 +664,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
     def _use(self, association: int) -> None:
         if association != self._associations.current:
             self.home_registrar = None
-            self.silence.begin_anew()
+            self.silence.reset()
         self._associations.current = association
         self._associations.keep(association)
 

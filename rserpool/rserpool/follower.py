@@ -332,7 +332,7 @@ class Audit:
         self._asked = 0
         self._not_before_s = float("-inf")
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget what did not fit: the registrar is joined, or a checksum fits."""
         self._mismatches = self._asked = 0
 
@@ -343,7 +343,7 @@ class Audit:
     def asks(self, fits: bool, now: float) -> bool:
         """Take a checksum; return whether a handle table is to be asked for now."""
         if fits:
-            self.begin_anew()
+            self.reset()
             return False
         self._mismatches += 1
         if self._mismatches < MISMATCHES or now < self._not_before_s:
@@ -541,7 +541,7 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
         self._move(FollowerInput.ASSOCIATED)
         self.sender = None
         self._heard_s, self._asked_whether_alive = now, False
-        self._audit.begin_anew()
+        self._audit.reset()
         self._send_presence(now)
         self._ask(own_children_only=False, now=now)
         self._actions.append(Joined())

@@ -53,7 +53,7 @@ def test_a_damaged_file_is_refused_and_left_as_it_is(tmp_path: Path, text: str) 
     """It may have said that the server is drained."""
     file = tmp_path / "sip-1.json"
     file.write_text(text)
-    words = r"^state file .*/sip-1.json is damaged \(.*remove it: sip-1 then begins anew, not drained$"
+    words = r"^state file .*/sip-1.json is damaged \(.*then has a new identifier, and is not drained$"
     with pytest.raises(FatalError, match=words):
         StateDirectory(tmp_path).load("sip-1")
     assert file.read_text() == text
