@@ -38,7 +38,7 @@ def main() -> None:
 def run(config: Path, log_level: str, log_json: bool) -> None:
     """Run the agent until SIGTERM, which removes its rules. SIGHUP reads the configuration again."""
     logs.configure(log_level, json=log_json)
-    from ppu_agent.agent import PpuAgent
+    from ppu_agent.service import PpuService
     from rserpool import SctpUnavailable, check_available
 
     loaded = load_configuration(config)
@@ -46,7 +46,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     async def serve(stop: asyncio.Event) -> None:
         check_available()
         sys.setswitchinterval(THREADS_TURN_S)
-        await PpuAgent(loaded, config).run(stop)
+        await PpuService(loaded, config).run(stop)
 
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
@@ -69,7 +69,7 @@ def check(config: Path, as_json: bool, offline: bool) -> None:
 
 def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
     from ppu_agent.explanation import described
-    from ppu_agent.rehearsal import ask, gateway_told, rehearse, told
+    from ppu_agent.rehearsal import ask, gateway_lines, lines, rehearse
     from rserpool import SctpUnavailable
 
     try:
@@ -79,16 +79,16 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
     if as_json:
         cases = [
             {
-                "dies": str(one.destination),
-                "treated": [described(treatment) for treatment in one.steering.treatments],
-                "nftables": one.commands,
+                "dies": str(rehearsal.destination),
+                "treated": [described(treatment) for treatment in rehearsal.plan.treatments],
+                "nftables": rehearsal.commands,
             }
-            for one in rehearse(loaded, views)
+            for rehearsal in rehearse(loaded, views)
         ]
-        gateway = list(gateway_told(loaded, views))
+        gateway = list(gateway_lines(loaded, views))
         click.echo(json.dumps({"rehearsals": cases, "gateway": gateway}, indent=2))
         return
-    for line in told(loaded, views):
+    for line in lines(loaded, views):
         click.echo(line)
 
 
@@ -156,8 +156,7 @@ def resume(config: Path) -> None:
 
 
 def _status(config: Path) -> PpuStatus:
-    told: Any = _ask(config, "status")
-    return cast(PpuStatus, told)
+    return cast(PpuStatus, _ask(config, "status"))
 
 
 def _ask(config: Path, command: str, **arguments: Any) -> dict[str, Any]:

@@ -28,15 +28,14 @@ from pydantic import BeforeValidator, Field
 
 from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
+from ppu_agent.plan import Action, PoolPolicy
 from ppu_agent.relay import RelayLimits
-from ppu_agent.ruleset import PROBE_MARK
-from ppu_agent.steering import Action, PoolPolicy
+from ppu_agent.rules import PROBE_MARK
 from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
 
 DEFAULT_PATH = Path("/etc/ppu-agent/ppu-agent.toml")
 TransportName = Literal["udp", "tcp", "sctp"]
 PROTOCOLS: Mapping[str, Protocol] = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
-_FOR_ONE: Mapping[str, str] = {"answer-503": "udp", "repeat": "tcp"}
 PROBE_TIMEOUT_MS = 300
 VERIFY_EVERY_S = 0.1
 SYN_EVERY_MS = 500
@@ -46,7 +45,7 @@ GIVE_UP_MS = 2000
 class OnDeadConfig(StrictModel):
     """`on_dead` as a table: what is done by the transport of the packet."""
 
-    udp: Literal["redirect", "refuse", "answer-503"] = "redirect"
+    udp: Literal["redirect", "refuse"] = "redirect"
     """For UDP."""
     tcp: Literal["redirect", "refuse", "repeat"] = "refuse"
     """For TCP. "repeat": the agent relays connections, and repeats SIP requests that a dead server left
@@ -64,11 +63,11 @@ def _on_dead(value: object) -> object:
     """A text stands for all transports that can have it."""
     if not isinstance(value, str):
         return value
-    if value in _FOR_ONE:
-        return {_FOR_ONE[value]: value}
+    if value == "repeat":
+        return {"tcp": value}
     if value not in ("redirect", "refuse"):
         raise ValueError(
-            'must be "redirect", "refuse", "answer-503" (UDP only), "repeat" (TCP only), '
+            'must be "redirect", "refuse", "repeat" (TCP only), '
             'or one for each transport: { udp = "redirect", tcp = "refuse" }'
         )
     return {"udp": value, "tcp": value, "sctp": value}
@@ -84,7 +83,7 @@ def _pace(value: object) -> object:
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 
 
-class PoolConfig(StrictModel):
+class PpuPoolConfig(StrictModel):
     """`[[pool]]`: one pool whose members this host's programs send to."""
 
     OTHER_NAMES: ClassVar[Mapping[str, str]] = {
@@ -138,7 +137,7 @@ class PoolConfig(StrictModel):
     @property
     def policy(self) -> PoolPolicy:
         """The treatment of packets when a member died."""
-        also = tuple(PROTOCOLS[one] for one in self.also)
+        also = tuple(PROTOCOLS[transport] for transport in self.also)
         pace = Pacing(SYN_EVERY_MS, GIVE_UP_MS, learns=self.pace == "rtt") if self.pace else None
         front = None if self.steer is None else ListenAddress.parse(self.steer)
         endpoint = None if front is None else (front.address, front.port)
@@ -152,6 +151,7 @@ class PoolConfig(StrictModel):
             via_port=self.via_port if self.via is not None else None,
             clients=self.clients,
             is_sip=self.sip,
+            networks=self.accept,
         )
 
     @property
@@ -167,7 +167,7 @@ class ControlConfig(StrictModel):
     """The unix socket."""
 
 
-class StateConfig(StrictModel):
+class PpuStateConfig(StrictModel):
     """`[state]`: what the agent knows when it is started again."""
 
     path: FilePath = Path("/var/lib/ppu-agent")
@@ -231,11 +231,11 @@ class PpuConfig(StrictModel):
     """How registrars are followed: by asking alone, 20 times a second, or as a peer that they push to. A host
     that speaks ENRP can change what all registrars say: "enrp" is for hosts trusted like registrars."""
     control: ControlConfig = ControlConfig()
-    state: StateConfig = StateConfig()
+    state: PpuStateConfig = PpuStateConfig()
     metrics: MetricsConfig | None = None
     gateway: GatewayConfig | None = None
     relay: RelayConfig = RelayConfig()
-    pools: Annotated[tuple[PoolConfig, ...], Field(alias="pool", min_length=1)]
+    pools: Annotated[tuple[PpuPoolConfig, ...], Field(alias="pool", min_length=1)]
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[Location, str]]:

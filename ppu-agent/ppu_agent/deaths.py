@@ -51,7 +51,7 @@ REMEMBERED_S = 900.0
 A dead one that this agent heard while it was a member stays for longer: see `Departed.stays`.
 """
 MOST_REMEMBERED = 1000
-"""Places that left, of all pools; the others are forgotten, and left alone: see `Deaths._least_needed()`."""
+"""Places that left, of all pools; the others are forgotten, and left alone: see `_least_needed()`."""
 MOST_DEAD_BEFORE_OTHERS = MOST_REMEMBERED // 2
 """The number of dead ones that are kept before those that may live: the memory has room for the next that
 dies."""
@@ -139,7 +139,7 @@ class Departed:
         return _at(self.member, self.destination)
 
 
-class Deaths:
+class DepartedServers:
     """Follows the members of all pools. Tell it of `views`, ask what is `due`, tell what was `heard`.
 
     `was_heard` says whether a destination that left had answered the probe's question as a member.

@@ -8,10 +8,10 @@ from typing import Any
 from daemon_kit.addresses import ListenAddress
 from pool_user import PoolView
 
-from ppu_agent.deaths import Deaths, Departed, State
+from ppu_agent.deaths import Departed, DepartedServers, State
 from ppu_agent.destinations import Address, destinations_of
+from ppu_agent.plan import Front, Plan, PoolPolicy, Treatment
 from ppu_agent.status_model import TreatedStatus
-from ppu_agent.steering import PoolPolicy, Steered, Steering, Treatment
 from rserpool import Protocol
 
 _STATE_WORDS: Mapping[State, str] = {
@@ -31,37 +31,36 @@ def explain(
     address: Address,
     port: int,
     views: Mapping[str, PoolView],
-    deaths: Deaths,
-    steering: Steering,
-    *,
-    suspended: bool,
-    is_own: bool = False,
+    deaths: DepartedServers,
+    plan: Plan,
     policies: Sequence[PoolPolicy] = (),
+    *,
+    is_own: bool = False,
 ) -> dict[str, Any]:
     """The treatment of a packet to `address` and `port`: a line for each transport at which a member is or
     was there, its treatment, and the pools that list it. `is_own`: the address is this host's, which no
     rule touches. `policies` say at which transports members are beside the one that they registered."""
-    also = {one.handle: one.also for one in policies}
+    also = {policy.handle: policy.also for policy in policies}
     listed: dict[Protocol, dict[str, None]] = {}
     for handle, view in views.items():
         for member in view.members:
-            for one in destinations_of(member, also.get(handle, ())):
-                if one.endpoint == (address, port):
-                    listed.setdefault(one.protocol, {})[handle] = None
+            for destination in destinations_of(member, also.get(handle, ())):
+                if destination.endpoint == (address, port):
+                    listed.setdefault(destination.protocol, {})[handle] = None
     treatments = {
-        one.destination.protocol: one
-        for one in steering.treatments
-        if one.destination.endpoint == (address, port)
+        treatment.destination.protocol: treatment
+        for treatment in plan.treatments
+        if treatment.destination.endpoint == (address, port)
     }
-    departed = [one for one in deaths.departed if one.destination.endpoint == (address, port)]
+    departed = [server for server in deaths.departed if server.destination.endpoint == (address, port)]
     left: dict[Protocol, Departed] = {}
     for gone in departed:
         for protocol in (
             gone.destination.protocol,
-            *(one for pool in gone.pools for one in also.get(pool, ())),
+            *(protocol for pool in gone.pools for protocol in also.get(pool, ())),
         ):
             left.setdefault(protocol, gone)
-    words = [_steered(one) for one in steering.fronts if one.front.endpoint == (address, port)]
+    words = [_steered(front) for front in plan.fronts if front.destination.endpoint == (address, port)]
     if not words and is_own:
         words = ["passes: an address of this host is never touched; a sidecar here must see its server die"]
     if not words:
@@ -71,12 +70,12 @@ def explain(
             elif protocol in listed:
                 words.append(f"{_name(protocol)}: passes: a member of {', '.join(listed[protocol])}, alive")
             else:
-                why = _why_spared(left[protocol], deaths, suspended=suspended)
+                why = _why_spared(left[protocol], deaths, is_suspended=plan.is_suspended)
                 words.append(f"{_name(protocol)}: passes: {why}")
     return {
         "endpoint": str(ListenAddress(address, port)),
         "listed_by": list(dict.fromkeys(handle for handles in listed.values() for handle in handles)),
-        "treated": [] if is_own else [described(one) for one in treatments.values()],
+        "treated": [] if is_own else [described(treatment) for treatment in treatments.values()],
         "words": words or ["passes: no pool of this configuration has or had a member there"],
     }
 
@@ -91,55 +90,52 @@ def described(treatment: Treatment) -> TreatedStatus:
         "why": treatment.why,
         "to": [
             {
-                "endpoint": one.destination.where,
-                "weight": one.weight,
+                "endpoint": target.destination.where,
+                "weight": target.weight,
             }
-            for one in treatment.targets
+            for target in treatment.targets
         ],
     }
 
 
-def _steered(one: Steered) -> str:
-    targets = ", ".join(f"{target.destination.where} (weight {target.weight})" for target in one.targets)
-    how = "by the client's address" if one.by_source else "by weight"
-    whose = "" if one.clients is None else f" of this host and {', '.join(map(str, one.clients))}"
-    return (
-        f"{one.front.protocol.name.lower()}: stands for {one.handle}: new flows{whose} go {how} to {targets}"
-    )
+def _steered(front: Front) -> str:
+    targets = ", ".join(f"{target.destination.where} (weight {target.weight})" for target in front.targets)
+    policy, name = front.policy, _name(front.destination.protocol)
+    how = "by the client's address" if policy.by_source else "by weight"
+    whose = "" if policy.clients is None else f" of this host and {', '.join(map(str, policy.clients))}"
+    return f"{name}: stands for {policy.handle}: new flows{whose} go {how} to {targets}"
 
 
 def _name(protocol: Protocol) -> str:
     return protocol.name.lower()
 
 
-def _treated(one: Treatment) -> str:
-    name = one.destination.protocol.name.lower()
-    match one.action:
+def _treated(treatment: Treatment) -> str:
+    name = treatment.destination.protocol.name.lower()
+    match treatment.action:
         case "redirect":
             targets = ", ".join(
-                f"{target.destination.where} (weight {target.weight})" for target in one.targets
+                f"{target.destination.where} (weight {target.weight})" for target in treatment.targets
             )
-            return f"{name}: redirected to {targets}: {one.why}"
+            return f"{name}: redirected to {targets}: {treatment.why}"
         case "repeat":
-            targets = ", ".join(target.destination.where for target in one.targets)
-            return f"{name}: relayed to {targets}, requests without an answer are repeated: {one.why}"
-        case "answer-503":
-            return f"{name}: answered with 503 by this agent: {one.why}"
+            targets = ", ".join(target.destination.where for target in treatment.targets)
+            return f"{name}: relayed to {targets}, requests without an answer are repeated: {treatment.why}"
         case "refuse":
             how = "refused (SIP requests: answered with 503)" if name == "udp" else "refused"
-            return f"{name}: {how}: {one.why}"
+            return f"{name}: {how}: {treatment.why}"
 
 
-def _why_spared(one: Departed, deaths: Deaths, *, suspended: bool) -> str:
-    if one.state is State.OUT and one.words:
-        return f"left its pool; the agent's own probe tells nothing: {one.words}"
-    if one.state is not State.DEAD:
-        return _STATE_WORDS[one.state]
-    if suspended:
-        return f"{_STATE_WORDS[one.state]}; but the agent is suspended (ppu-agent resume)"
-    if deaths.is_listed(one.destination):
-        return f"{_STATE_WORDS[one.state]}; but another pool lists its address and port as alive"
-    if not any(deaths.can_lose(handle) for handle in one.pools):
-        pools = ", ".join(one.pools)
-        return f"{_STATE_WORDS[one.state]}; but {pools} has no living member, or no settled registrar"
-    return _STATE_WORDS[one.state]
+def _why_spared(departed: Departed, deaths: DepartedServers, *, is_suspended: bool) -> str:
+    if departed.state is State.OUT and departed.words:
+        return f"left its pool; the agent's own probe tells nothing: {departed.words}"
+    if departed.state is not State.DEAD:
+        return _STATE_WORDS[departed.state]
+    if is_suspended:
+        return f"{_STATE_WORDS[departed.state]}; but the agent is suspended (ppu-agent resume)"
+    if deaths.is_listed(departed.destination):
+        return f"{_STATE_WORDS[departed.state]}; but another pool lists its address and port as alive"
+    if not any(deaths.can_lose(handle) for handle in departed.pools):
+        pools = ", ".join(departed.pools)
+        return f"{_STATE_WORDS[departed.state]}; but {pools} has no living member, or no settled registrar"
+    return _STATE_WORDS[departed.state]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import subprocess
@@ -20,12 +19,10 @@ from typing import Any, Final
 
 from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
-from pool_user import PoolView
 from pyroute2 import IPRoute
 
-from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.steering import PoolPolicy, Steered
+from ppu_agent.plan import Plan, Way
 from rserpool import Protocol
 
 PROGRAM: Final = Path(__file__).parent / "kernel" / "ppu-guard"
@@ -56,23 +53,14 @@ COUNTERS: Final[Mapping[str, str]] = {
 _TRANSPORTS: Final = {Protocol.TCP: "tcp", Protocol.SCTP: "sctp"}
 
 
-def guarded(
-    policies: Sequence[PoolPolicy],
-    views: Mapping[str, PoolView],
-    fronts: Iterable[Steered],
-    departed: Iterable[Departed],
-) -> frozenset[Destination]:
+def guarded(plan: Plan) -> frozenset[Destination]:
     """Return the destinations whose connection set-up is guarded: members, fronts, and members that left.
 
     Members that left are guarded while they are remembered: it may not be known yet that they are dead.
     """
-    left = list(departed)
-    found = {steered.front for steered in fronts}
-    for policy in policies:
-        members = views.get(policy.handle, PoolView(policy.handle)).members
-        gone = [one.at_destination for one in left if policy.handle in one.pools]
-        found.update(itertools.chain.from_iterable(map(policy.destinations, (*members, *gone))))
-    return frozenset(one for one in found if one.protocol in _TRANSPORTS)
+    found = {place.destination for place in plan.places_by(Way.GUARD)}
+    found.update(front.destination for front in plan.fronts)
+    return frozenset(destination for destination in found if destination.protocol in _TRANSPORTS)
 
 
 def links_here() -> dict[str, str | None]:
@@ -191,7 +179,7 @@ class Gateway:
                 for name in self.interfaces
             ],
             "repeat": "rtt" if self._learns else "fixed",
-            "guarded": sorted(str(one) for one in self._guarded),
+            "guarded": sorted(str(destination) for destination in self._guarded),
             "pending": int(self._told.get("pending", 0)),
             "max_pending": self._max_pending,
             "memory_bytes": int(self._told.get("bytes", 0)),
@@ -201,7 +189,11 @@ class Gateway:
 
     def explained(self, explanation: Mapping[str, Any], address: Address, port: int) -> dict[str, Any]:
         """An explanation, with what happens here to connection set-up to that address and port."""
-        names = sorted(_TRANSPORTS[one.protocol] for one in self._guarded if one.endpoint == (address, port))
+        names = sorted(
+            _TRANSPORTS[destination.protocol]
+            for destination in self._guarded
+            if destination.endpoint == (address, port)
+        )
         when = "repeated after 500, 1000 and 1500 ms, refused after 2000 ms"
         if self._learns:
             when = "repeated every 1.5 round trips, three times, then refused (unknown: every 500 ms)"
@@ -255,10 +247,11 @@ class Gateway:
 
     def _tell_members(self) -> None:
         pace = "rtt" if self._learns else "fixed"
-        lines = [
-            f"member {one.address} {one.port} {_TRANSPORTS[one.protocol]} {pace}\n" for one in self._guarded
+        members = [
+            f"member {member.address} {member.port} {_TRANSPORTS[member.protocol]} {pace}\n"
+            for member in self._guarded
         ]
-        self._write("".join([*lines, "commit\n"]))
+        self._write("".join([*members, "commit\n"]))
 
     def _write(self, text: str) -> None:
         process = self._process
@@ -295,8 +288,8 @@ class Gateway:
 
 def rendered(gateway: Mapping[str, Any]) -> Iterator[str]:
     """Lines of `status`."""
-    for one in gateway["interfaces"]:
-        yield f"gateway {one['name']}: {one['problem'] or 'guarded'}"
+    for interface in gateway["interfaces"]:
+        yield f"gateway {interface['name']}: {interface['problem'] or 'guarded'}"
     counts = ", ".join(
         f"{name.replace('_', ' ')} {gateway[f'{name}_count']}"
         for name in COUNTERS
@@ -320,7 +313,7 @@ def _is_on(setting: Path) -> bool:
         return False
 
 
-def told(interfaces: Sequence[str], destinations: Collection[Destination]) -> Iterator[str]:
+def lines(interfaces: Sequence[str], destinations: Collection[Destination]) -> Iterator[str]:
     """The gateway's lines of `check`; loads ppu-guard's program for a moment."""
     where = ", ".join(interfaces)
     yield f"gateway: set-up through {where} to {len(destinations)} destinations would be guarded now"

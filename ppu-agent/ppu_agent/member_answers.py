@@ -34,13 +34,13 @@ MOST_KEPT = 1000
 JITTER = 0.1
 """Intervals differ by up to this part, so that many clients' agents don't ask at the same moment."""
 
-Asked = tuple[Destination, ProbePlan]
+AskedQuestion = tuple[Destination, ProbePlan]
 """A destination, and the question that its pool asks."""
 
 
 @dataclass(slots=True, eq=False)
-class _Record:
-    asked: Asked
+class _MemberRecord:
+    asked: AskedQuestion
     handle: str
     member: Member
     since_s: float
@@ -53,8 +53,8 @@ class MemberAnswers:
     """Says which members are to be asked now, and keeps when they answered."""
 
     def __init__(self, draw: random.Random | None = None) -> None:
-        self._records: dict[Asked, _Record] = {}
-        self._queue: list[tuple[float, int, _Record]] = []
+        self._records: dict[AskedQuestion, _MemberRecord] = {}
+        self._queue: list[tuple[float, int, _MemberRecord]] = []
         self._count = 0
         self._allowed_at_s = float("-inf")
         self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
@@ -75,19 +75,19 @@ class MemberAnswers:
             record = self._records.get(asked)
             if record is None or not record.is_member:
                 answered_s = record.answered_s if record is not None else float("-inf")
-                record = self._records[asked] = _Record(asked, handle, member, now, answered_s)
+                record = self._records[asked] = _MemberRecord(asked, handle, member, now, answered_s)
                 self._wait(record, now)
         for asked in self._records.keys() - listed.keys():
             self._records[asked].is_member = False
         self._forget()
 
-    def remember(self, asked: Asked, handle: str, member: Member, now: float) -> None:
+    def remember(self, asked: AskedQuestion, handle: str, member: Member, now: float) -> None:
         """Take an answer that an agent before heard within the last minutes."""
-        self._records[asked] = _Record(asked, handle, member, now, now, is_member=False)
+        self._records[asked] = _MemberRecord(asked, handle, member, now, now, is_member=False)
 
-    def due(self, now: float, most: int) -> list[tuple[str, Member, Asked]]:
+    def due(self, now: float, most: int) -> list[tuple[str, Member, AskedQuestion]]:
         """Return the members to ask now, each with its pool handle; `heard()` must follow for each."""
-        found: list[tuple[str, Member, Asked]] = []
+        found: list[tuple[str, Member, AskedQuestion]] = []
         while self._queue and self.next_due_s <= now and len(found) < most:
             _, _, record = heapq.heappop(self._queue)
             if record.is_member and self._records.get(record.asked) is record:
@@ -101,7 +101,7 @@ class MemberAnswers:
         """When `due()` may have a member; infinity for never."""
         return max(self._allowed_at_s, self._queue[0][0]) if self._queue else float("inf")
 
-    def heard(self, asked: Asked, now: float, *, is_answer: bool) -> None:
+    def heard(self, asked: AskedQuestion, now: float, *, is_answer: bool) -> None:
         """Take the outcome of a question."""
         record = self._records.get(asked)
         if record is None or not record.is_under_way:
@@ -115,22 +115,24 @@ class MemberAnswers:
             pause_s = min(ASK_EVERY_S, max(ASK_AGAIN_AFTER_S, silent_for_s))
         self._wait(record, now + pause_s * self._draw.uniform(1 - JITTER, 1 + JITTER))
 
-    def was_heard(self, asked: Asked, left_at_s: float) -> bool:
+    def was_heard(self, asked: AskedQuestion, left_at_s: float) -> bool:
         """Whether a member that left then had answered this question in the minutes before."""
         record = self._records.get(asked)
         return record is not None and record.answered_s >= left_at_s - HOLDS_S
 
     # Within
 
-    def _wait(self, record: _Record, due_s: float) -> None:
+    def _wait(self, record: _MemberRecord, due_s: float) -> None:
         self._count += 1
         heapq.heappush(self._queue, (due_s, self._count, record))
 
     def _forget(self) -> None:
         """Drop members that left: those that never answered, and of the others the oldest answers."""
-        left = [one for one in self._records.values() if not one.is_member and not one.is_under_way]
-        answered = [one for one in left if one.answered_s > float("-inf")]
+        left = [
+            record for record in self._records.values() if not record.is_member and not record.is_under_way
+        ]
+        answered = [record for record in left if record.answered_s > float("-inf")]
         if len(answered) < len(left) or len(answered) > MOST_KEPT:
-            latest = heapq.nlargest(MOST_KEPT, answered, key=lambda one: one.answered_s)
+            latest = heapq.nlargest(MOST_KEPT, answered, key=lambda record: record.answered_s)
             for record in set(left) - set(latest):
                 del self._records[record.asked]

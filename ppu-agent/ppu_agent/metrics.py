@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from ppu_agent.gateway import COUNTERS as GATEWAY_COUNTERS
 from ppu_agent.status_model import PpuStatus
 
-ACTIONS: Final = ("redirect", "refuse", "answer-503", "repeat")
+ACTIONS: Final = ("redirect", "refuse", "repeat")
 STATES: Final = ("out", "spared", "dead")
 _CounterKey = Literal[
     "died_count",
@@ -67,7 +67,9 @@ class PpuCollector(Collector):
             members.add_metric([handle], len(pool["members"]))
             stale.add_metric([handle], float(pool["stale_s"] is not None))
             for action in ACTIONS:
-                count = sum(one["handle"] == handle and one["on_dead"] == action for one in status["treated"])
+                count = sum(
+                    server["handle"] == handle and server["on_dead"] == action for server in status["treated"]
+                )
                 treated.add_metric([handle, action], count)
         yield from (treated, members, stale)
         departed = GaugeMetricFamily(
@@ -76,7 +78,7 @@ class PpuCollector(Collector):
             labels=["state"],
         )
         for state in STATES:
-            departed.add_metric([state], sum(one["state"] == state for one in status["departed"]))
+            departed.add_metric([state], sum(server["state"] == state for server in status["departed"]))
         yield departed
         up = GaugeMetricFamily(
             "ppu_agent_registrar_settled", "1 while the registrar is believed.", labels=["registrar"]
@@ -111,8 +113,8 @@ def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
         "1 while connection set-up through the interface is guarded.",
         labels=["interface"],
     )
-    for one in gateway["interfaces"]:
-        up.add_metric([one["name"]], float(one["problem"] is None))
+    for interface in gateway["interfaces"]:
+        up.add_metric([interface["name"]], float(interface["problem"] is None))
     yield up
     yield GaugeMetricFamily(
         "ppu_agent_gateway_pending", "Set-ups that wait for an answer now.", value=gateway["pending"]

@@ -23,7 +23,7 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from ppu_agent.destinations import Endpoint
-from ppu_agent.unanswered import Conversation, Message, MessageStream
+from ppu_agent.unanswered import Conversation, MessageStream, SipMessage
 
 _TCP: Final = 6
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
@@ -108,7 +108,7 @@ class _Direction:
         """The number after the last byte that was seen."""
         self._stream = MessageStream()
 
-    def feed(self, segment: Segment) -> list[Message]:
+    def feed(self, segment: Segment) -> list[SipMessage]:
         """Take what is new in a segment, return the messages that are whole now."""
         if self.next is None or segment.flags & _SYN:
             self.next = (segment.sequence + bool(segment.flags & _SYN)) % _NUMBERS
@@ -139,7 +139,7 @@ class _Direction:
             self._stream = MessageStream()
 
 
-class _Connection:
+class _OverheardConnection:
     """One connection of a client to a server."""
 
     def __init__(self) -> None:
@@ -189,9 +189,13 @@ class _Connection:
         sequence, acknowledged = self.of_server.next, self.of_client.next
         if sequence is None or acknowledged is None:
             return None
-        is_within_one = self.of_server.is_within_response  # what is said next would be taken for its rest
+        is_within_response = (
+            self.of_server.is_within_response
+        )  # what is said next would be taken for its rest
         data = (
-            b"" if is_within_one else self.conversation.refuse((str(client[0]), client[1]), all_of_them=True)
+            b""
+            if is_within_response
+            else self.conversation.refuse((str(client[0]), client[1]), all_of_them=True)
         )
         if not data and acknowledged == self._acknowledged:
             return None
@@ -206,7 +210,7 @@ class Overheard:
 
     def __init__(self, servers: Collection[Endpoint]) -> None:
         self._servers = {(address.packed, port) for address, port in servers}
-        self._connections: dict[tuple[tuple[bytes, int], tuple[bytes, int]], _Connection] = {}
+        self._connections: dict[tuple[tuple[bytes, int], tuple[bytes, int]], _OverheardConnection] = {}
 
     def feed(self, packets: Iterable[bytes]) -> None:
         """Take copies of packets, in the order in which they came."""
@@ -232,7 +236,7 @@ class Overheard:
             if key not in self._connections:
                 if len(self._connections) >= _MOST_CONNECTIONS:
                     continue
-                self._connections[key] = _Connection()
+                self._connections[key] = _OverheardConnection()
             if is_of_client:
                 self._connections[key].from_client(segment)
             else:

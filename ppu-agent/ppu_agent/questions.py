@@ -1,7 +1,7 @@
 """Probes of servers: those that left their pools, and members, whose answers make later silence count.
 
-`ServerQuestions` has the probes under way, and keeps their findings in `Deaths` and `MemberAnswers`. It knows
-nothing of what is done about the dead.
+`ServerQuestions` has the probes under way, and keeps their findings in `DepartedServers` and `MemberAnswers`.
+It knows nothing of what is done about the dead.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 from daemon_kit.finding import Finding, Life
 from pool_user import Member, PoolView, ProbePlan, listen_for_life
 
-from ppu_agent.deaths import Deaths, Departed
+from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.destinations import Destination, Endpoint, destinations_of
-from ppu_agent.member_answers import Asked, MemberAnswers
+from ppu_agent.member_answers import AskedQuestion, MemberAnswers
 
 MOST_ASKED_BESIDE: Final = 3
 """Living members of the pool that one left: do they answer such a question at all?"""
@@ -45,7 +45,7 @@ class ServerQuestions:
 
     def __init__(self, on_news: Callable[[float], None]) -> None:
         self.answers = MemberAnswers()
-        self.deaths = Deaths(self._was_heard)
+        self.deaths = DepartedServers(self._was_heard)
         self.by_pool: Mapping[str, ProbePlan] = {}
         """The question that servers of each pool are asked, by handle."""
         self._on_news = on_news
@@ -77,11 +77,15 @@ class ServerQuestions:
         stale_since_s: float,
         now: float,
     ) -> None:
-        """Take over what an agent before knew of a pool, as `Deaths.remembered()` gave it."""
+        """Take over what an agent before knew of a pool, as `DepartedServers.remembered()` gave it."""
         self.deaths.remember(handle, members, recent, stale_since_s, now)
         for member in recent if handle in self.by_pool else ():
             for destination in destinations_of(member):
                 self.answers.remember((destination, self.by_pool[handle]), handle, member, now)
+
+    def remembered(self, now: float) -> dict[str, PoolView]:
+        """The knowledge of each pool for the next agent, as `remember()` takes it."""
+        return self.deaths.remembered(lambda handle, destination: self.has_answered(handle, destination, now))
 
     async def run(self) -> None:
         """Probe the servers that left, again and again, and conclude from all that was heard at once.
@@ -127,7 +131,7 @@ class ServerQuestions:
                 self._has_heard = True
             self._woken.set()
 
-    async def _ask_member(self, handle: str, member: Member, asked: Asked) -> None:
+    async def _ask_member(self, handle: str, member: Member, asked: AskedQuestion) -> None:
         destination, question = asked
         finding = Finding(Life.UNKNOWN)
         try:
@@ -150,7 +154,9 @@ class ServerQuestions:
         The first of those that it left whose question it had answered, else the first of all.
         """
         asking = [handle for handle in departed.pools if handle in self.by_pool]
-        heard = (one for one in asking if self.has_answered(one, departed.destination, departed.left_at_s))
+        heard = (
+            handle for handle in asking if self.has_answered(handle, departed.destination, departed.left_at_s)
+        )
         return next(heard, next(iter(asking), None))
 
     def _was_heard(self, departed: Departed) -> bool:

@@ -18,9 +18,13 @@ from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.gateway import guarded
-from ppu_agent.gateway import told as told_gateway
-from ppu_agent.ruleset import Command, ruleset
-from ppu_agent.steering import Steering, plan, steer
+from ppu_agent.gateway import lines as lines_of_gateway
+from ppu_agent.mechanisms.answer import answer_rules
+from ppu_agent.mechanisms.base import ZONES
+from ppu_agent.mechanisms.redirect import redirect_rules
+from ppu_agent.mechanisms.refuse import refuse_rules
+from ppu_agent.plan import Plan, plan
+from ppu_agent.rules import NftCommand, replacing
 from rserpool import Protocol
 
 ASK_FOR_S = 3.0
@@ -33,15 +37,17 @@ _EXAMPLE_RESPONDER_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """The steering should the member at `destination` die; `commands` is the nftables transaction of that."""
+    """The plan should the member at `destination` die; `commands` is the nftables transaction of that."""
 
     destination: Destination
-    steering: Steering
+    plan: Plan
 
     @property
-    def commands(self) -> list[Command]:
+    def commands(self) -> list[NftCommand]:
         """The nftables transaction."""
-        return ruleset(self.steering, responder_port=_EXAMPLE_RESPONDER_PORT)
+        zone = ZONES[0]
+        rules = redirect_rules(self.plan, zone) + refuse_rules(self.plan, zone)
+        return replacing(rules + answer_rules(self.plan, zone, _EXAMPLE_RESPONDER_PORT))
 
 
 def rehearse(
@@ -58,7 +64,7 @@ def rehearse(
     shares = {name: _shares(view) for name, view in whole.items()}
     for handle, view in whole.items():
         for member in view.members:
-            rest = replace(view, members=tuple(one for one in view.members if one is not member))
+            rest = replace(view, members=tuple(other for other in view.members if other is not member))
             left, shares_left = {**whole, handle: rest}, {**shares, handle: _shares(rest)}
             for address in member.addresses:
                 destination = Destination(address, member.protocol, member.port)
@@ -72,13 +78,12 @@ def rehearse(
                     was_heard=True,
                     is_certain=True,
                 )
-                dead = {destination: left_dead}
-                treated = plan(policies, left, shares_left, {} if is_own(address) else dead)
-                yield Rehearsal(destination, treated)
+                now = plan(policies, left, shares_left, {destination: left_dead}, is_own=is_own)
+                yield Rehearsal(destination, replace(now, fronts=()))
 
 
 def _shares(view: PoolView) -> Mapping[int, Weighted]:
-    return weights.weigh({one.identifier: one for one in view.members}, {}, 0.0)
+    return weights.weigh({member.identifier: member for member in view.members}, {}, 0.0)
 
 
 async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
@@ -110,7 +115,7 @@ async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
         await pool_user.close()
 
 
-def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
+def lines(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
     """The rehearsal as lines."""
     rehearsals = list(rehearse(config, views))
     for handle, view in views.items():
@@ -118,22 +123,22 @@ def told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
             yield f"{handle}: no registrar told within {ASK_FOR_S:g} s who is in this pool"
         elif not view.members:
             yield f"{handle}: nobody is in this pool now"
-    for one in rehearsals:
-        if not one.steering.treatments:
+    for rehearsal in rehearsals:
+        if not rehearsal.plan.treatments:
             why = "the last of its pool, or in another"
-            if is_on_this_host(one.destination.address):
+            if is_on_this_host(rehearsal.destination.address):
                 why = "an address of this host is never touched"
-            yield f"should {one.destination} die: nothing is done: {why}"
-        for treatment in one.steering.treatments:
+            yield f"should {rehearsal.destination} die: nothing is done: {why}"
+        for treatment in rehearsal.plan.treatments:
             named = [
                 f"{target.destination.where} (weight {target.weight})" for target in treatment.targets[:NAMED]
             ]
             more = f" and {rest} more" if (rest := len(treatment.targets) - NAMED) > 0 else ""
             to = f" to {', '.join(named)}{more}" if named else ""
             what = f"{treatment.action} {treatment.destination}{to}"
-            yield f"should {one.destination} die: {what}"
+            yield f"should {rehearsal.destination} die: {what}"
     yield from _repeats_for_others(config, views)
-    yield from gateway_told(config, views)
+    yield from gateway_lines(config, views)
 
 
 def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
@@ -143,7 +148,9 @@ def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Ite
         members = views.get(pool.handle, PoolView(pool.handle)).members
         over_tcp = itertools.chain.from_iterable(map(policy.destinations, members))
         others = [
-            one.where for one in over_tcp if one.protocol is Protocol.TCP and not policy.speaks_sip(one.port)
+            server.where
+            for server in over_tcp
+            if server.protocol is Protocol.TCP and not policy.speaks_sip(server.port)
         ]
         if others and policy.on_dead[Protocol.TCP] == "repeat":
             yield (
@@ -153,9 +160,8 @@ def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Ite
             )
 
 
-def gateway_told(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
+def gateway_lines(config: PpuConfig, views: Mapping[str, PoolView]) -> Iterator[str]:
     """The set-ups that would be guarded, and the lacks of this host for that; nothing without `[gateway]`."""
     if config.gateway is not None:
         policies = [pool.policy for pool in config.pools]
-        fronts = steer(policies, views, {}, ())
-        yield from told_gateway(config.gateway.interfaces, guarded(policies, views, fronts, ()))
+        yield from lines_of_gateway(config.gateway.interfaces, guarded(plan(policies, views, {}, {})))

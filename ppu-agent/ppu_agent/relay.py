@@ -1,7 +1,7 @@
 """Stands between clients and a pool's TCP servers: for `on_dead = { tcp = "repeat" }`, and `via = "sctp"`.
 
-nftables sends the connections here (`relaying()` in ppu_agent.ruleset); conntrack knows where they were to
-go. Each has a connection of its own to that server. When the server dies, the client's connection stays: the
+nftables sends the connections here (`ppu_agent.mechanisms.repeat`); conntrack knows where they were to go.
+Each has a connection of its own to that server. When the server dies, the client's connection stays: the
 requests without an answer go to a living server. `ppu_agent.unanswered` decides what is repeated, the agent
 where to.
 """
@@ -23,7 +23,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.ruleset import PROBE_MARK
+from ppu_agent.rules import PROBE_MARK
 from ppu_agent.unanswered import DOUBT_S, Conversation, Passed
 from rserpool import Protocol
 
@@ -32,8 +32,8 @@ Choose = Callable[[Destination, Address, Collection[Destination]], Destination |
 
 Told are the client's address, and the destinations that were tried."""
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Dial = Callable[[Destination, Destination], Awaitable[Streams]]
+StreamPair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Dial = Callable[[Destination, Destination], Awaitable[StreamPair]]
 """Connect, for a connection to the first destination, to the second one. Raises OSError."""
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of messages, for all connections together."""
@@ -63,7 +63,7 @@ class RelayLimits:
         return most if is_on_this_host(address) else max(1, int(most * self.share))
 
 
-class Relay:
+class TcpRelay:
     """Listens at a free port of this host, and admits what was redirected to it. Needs CAP_NET_ADMIN.
 
     `repeats` says whether unanswered SIP requests of connections to a destination may go to another server.
@@ -81,7 +81,7 @@ class Relay:
         self.counts = {"repeated": 0, "moved": 0, "relayed": 0, "refused": 0}
         self._by_client: Counter[Address] = Counter()
         self._roomy_for = 1
-        self.connections: set[_Connection] = set()
+        self.connections: set[_RelayedConnection] = set()
         self._choose = choose
         self._dial = dial or (lambda asked, server: connect(server))
         self._repeats = repeats
@@ -105,7 +105,7 @@ class Relay:
     async def leave(self) -> None:
         """Give servers 1 s to answer what they were asked, then end every connection in order."""
         end_s = _now() + _LEAVE_S
-        while any(one.is_waiting for one in self.connections) and _now() < end_s:  # noqa: ASYNC110
+        while any(connection.is_waiting for connection in self.connections) and _now() < end_s:  # noqa: ASYNC110
             await asyncio.sleep(_LEAVE_S / 20)
         for connection in self.connections:
             connection.is_leaving = True
@@ -136,7 +136,7 @@ class Relay:
             return
         self._tasks.add(task)
         writer.transport.set_write_buffer_limits(_AT_ONCE_BYTES)
-        connection = _Connection(
+        connection = _RelayedConnection(
             asked, client, reader, writer, self._choose, self._dial, self._conversation(asked), self.counts
         )
         self.connections.add(connection)
@@ -173,7 +173,7 @@ class Relay:
         )
 
 
-class _Connection:
+class _RelayedConnection:
     """One client's connection, and the one to its server of now."""
 
     def __init__(
@@ -202,7 +202,7 @@ class _Connection:
         self._doubt_ends_s: float | None = None
         """When bytes that may be SIP are taken for something else; None: there are none."""
         self._to_server: asyncio.StreamWriter | None = None
-        self._reaching: asyncio.Future[Streams] | None = None
+        self._reaching: asyncio.Future[StreamPair] | None = None
         self._is_up = asyncio.Event()
         self._wants = asyncio.Event()
         """Set while the client waits for a server."""
@@ -376,7 +376,7 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def connect(server: Destination) -> Streams:
+async def connect(server: Destination) -> StreamPair:
     """A connection that the agent's own rules let through. Raises OSError."""
     family = socket.AF_INET if server.address.version == 4 else socket.AF_INET6
     made = socket.socket(family, socket.SOCK_STREAM)

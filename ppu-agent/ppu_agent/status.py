@@ -11,8 +11,8 @@ from pool_user import PoolView, RegistrarView
 from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
 from ppu_agent.gateway import rendered
-from ppu_agent.status_model import BelievedStatus, DepartedStatus, FrontStatus, PoolStatus, PpuStatus
-from ppu_agent.steering import Steered, Steering
+from ppu_agent.plan import Front, Plan
+from ppu_agent.status_model import BelievedStatus, DepartedStatus, FrontStatus, PpuPoolStatus, PpuStatus
 
 
 def describe(
@@ -20,7 +20,7 @@ def describe(
     registrars: Iterable[RegistrarView],
     views: Mapping[str, PoolView],
     departed: Iterable[Departed],
-    steering: Steering,
+    plan: Plan,
 ) -> BelievedStatus:
     """The belief and the treatments of the agent, with the names of the configuration; `now` is monotonic
     seconds."""
@@ -30,13 +30,13 @@ def describe(
             for state in registrars
         ],
         "pool": [_pool(handle, view, now) for handle, view in views.items()],
-        "departed": [_departed(one, now) for one in departed],
-        "treated": [described(one) for one in steering.treatments],
-        "steer": [_front(one) for one in steering.fronts],
+        "departed": [_departed(server, now) for server in departed],
+        "treated": [described(treatment) for treatment in plan.treatments],
+        "steer": [_front(front) for front in plan.fronts],
     }
 
 
-def _pool(handle: str, view: PoolView, now: float) -> PoolStatus:
+def _pool(handle: str, view: PoolView, now: float) -> PpuPoolStatus:
     return {
         "handle": handle,
         "known": view.known,
@@ -45,33 +45,34 @@ def _pool(handle: str, view: PoolView, now: float) -> PoolStatus:
             {
                 "identifier": f"{member.identifier:08x}",
                 "transport": member.protocol.name.lower(),
-                "endpoints": [str(ListenAddress(one, member.port)) for one in member.addresses],
+                "endpoints": [str(ListenAddress(address, member.port)) for address in member.addresses],
             }
             for member in view.members
         ],
     }
 
 
-def _front(one: Steered) -> FrontStatus:
+def _front(front: Front) -> FrontStatus:
+    policy = front.policy
     return {
-        "transport": one.front.protocol.name.lower(),
-        "endpoint": one.front.where,
-        "handle": one.handle,
-        "affinity": "source" if one.by_source else None,
-        "clients": None if one.clients is None else [str(network) for network in one.clients],
-        "to": [{"endpoint": target.destination.where, "weight": target.weight} for target in one.targets],
+        "transport": front.destination.protocol.name.lower(),
+        "endpoint": front.destination.where,
+        "handle": policy.handle,
+        "affinity": "source" if policy.by_source else None,
+        "clients": None if policy.clients is None else [str(network) for network in policy.clients],
+        "to": [{"endpoint": target.destination.where, "weight": target.weight} for target in front.targets],
     }
 
 
-def _departed(one: Departed, now: float) -> DepartedStatus:
+def _departed(departed: Departed, now: float) -> DepartedStatus:
     return {
-        "transport": one.destination.protocol.name.lower(),
-        "endpoint": one.destination.where,
-        "pools": list(one.pools),
-        "state": one.state.value,
-        "for_s": round(now - one.state_since_s, 3),
-        "said": one.words,
-        "found": one.finding.life,
+        "transport": departed.destination.protocol.name.lower(),
+        "endpoint": departed.destination.where,
+        "pools": list(departed.pools),
+        "state": departed.state.value,
+        "for_s": round(now - departed.state_since_s, 3),
+        "said": departed.words,
+        "found": departed.finding.life,
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 from daemon_kit.finding import Life
 
 
-class RegistrarStatus(TypedDict):
+class PpuRegistrarStatus(TypedDict):
     """One registrar."""
 
     address: str
@@ -21,7 +21,7 @@ class RegistrarStatus(TypedDict):
     """enrp: it pushes changes; poll: it is asked."""
 
 
-class MemberStatus(TypedDict):
+class PpuMemberStatus(TypedDict):
     """A living member of a pool."""
 
     identifier: str
@@ -30,7 +30,7 @@ class MemberStatus(TypedDict):
     endpoints: list[str]
 
 
-class PoolStatus(TypedDict):
+class PpuPoolStatus(TypedDict):
     """One pool of the configuration."""
 
     handle: str
@@ -38,7 +38,7 @@ class PoolStatus(TypedDict):
     """Whether a registrar has told of it."""
     stale_s: float | None
     """How long no registrar can be believed about it; null while at least one can."""
-    members: list[MemberStatus]
+    members: list[PpuMemberStatus]
 
 
 class DepartedStatus(TypedDict):
@@ -70,7 +70,7 @@ class TreatedStatus(TypedDict):
     transport: str
     endpoint: str
     on_dead: str
-    """The treatment: redirect, refuse, answer-503 or repeat."""
+    """The treatment: redirect, refuse or repeat."""
     handle: str
     why: str
     to: list[TargetStatus]
@@ -124,8 +124,8 @@ class KernelStatus(TypedDict):
 class BelievedStatus(TypedDict):
     """The agent's belief, and its treatments."""
 
-    registrars: list[RegistrarStatus]
-    pool: list[PoolStatus]
+    registrars: list[PpuRegistrarStatus]
+    pool: list[PpuPoolStatus]
     departed: list[DepartedStatus]
     treated: list[TreatedStatus]
     steer: list[FrontStatus]

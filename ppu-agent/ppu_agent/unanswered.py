@@ -79,7 +79,7 @@ _SHORT: Final = {b"v": b"via", b"l": b"content-length"}
 _LEAST_HEAD_BYTES: Final = 50
 """With the header fields that each message has (section 8.1.1), in their shortest form."""
 
-Key = tuple[bytes, bytes, bytes]
+RequestKey = tuple[bytes, bytes, bytes]
 """Branch, CSeq number and method."""
 
 
@@ -88,7 +88,7 @@ class _NotSipError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class SipMessage:
     """A whole message, or the line ends between two (a keep-alive, RFC 5626), which have no `key`.
 
     `method` is empty for a response, `status` 0 for a request.
@@ -97,7 +97,7 @@ class Message:
     raw: bytes
     method: bytes = b""
     status: int = 0
-    key: Key | None = None
+    key: RequestKey | None = None
 
 
 class MessageStream:
@@ -123,10 +123,10 @@ class MessageStream:
         """The message that is not whole yet."""
         return bytes(self._buffer)
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[SipMessage]:
         """Take what was received, return what is whole now."""
         self._buffer += data
-        found: list[Message] = []
+        found: list[SipMessage] = []
         try:
             while self._buffer and (message := self._line_ends() or self._message()) is not None:
                 found.append(message)
@@ -134,11 +134,11 @@ class MessageStream:
             self.is_garbage = True
         return found
 
-    def _line_ends(self) -> Message | None:
+    def _line_ends(self) -> SipMessage | None:
         found = None if self._head else _LINE_ENDS.match(self._buffer)
-        return Message(self._taken(found.end())) if found else None
+        return SipMessage(self._taken(found.end())) if found else None
 
-    def _message(self) -> Message | None:
+    def _message(self) -> SipMessage | None:
         if self._head is None:
             end = self._buffer.find(b"\r\n\r\n", max(0, self._seen - 3), MAX_HEAD_BYTES + 4)
             if end < 0:
@@ -155,7 +155,7 @@ class MessageStream:
         if len(self._buffer) < self._whole:
             return None
         head = self._head
-        return Message(self._taken(self._whole), head.method, head.status, head.key)
+        return SipMessage(self._taken(self._whole), head.method, head.status, head.key)
 
     def _check_begin(self) -> None:
         line, end, _ = self._buffer[: MAX_LINE_BYTES + 2].partition(b"\r\n")
@@ -178,7 +178,7 @@ class _Head(NamedTuple):
 
     method: bytes
     status: int
-    key: Key | None
+    key: RequestKey | None
     length: int
 
 
@@ -233,7 +233,7 @@ class Conversation:
         self.is_sip = is_sip
         """False once one of the two streams turned out to be something else: all passes as it comes."""
         self._of_client, self._of_server = MessageStream(), MessageStream()
-        self._kept: dict[Key, _Kept] = {}
+        self._kept: dict[RequestKey, _Kept] = {}
         self._kept_bytes = 0
 
     def from_client(self, data: bytes, now: float) -> Passed:
@@ -267,7 +267,7 @@ class Conversation:
         is_wanted = self._of_server.is_in_doubt if is_server_done else self.is_in_doubt
         return self._given_up() if self.is_sip and is_wanted else Passed()
 
-    def asked(self, message: Message, now: float) -> None:
+    def asked(self, message: SipMessage, now: float) -> None:
         """Keep what the client sent, if it is a request that will have a final response."""
         if message.key is None or not message.method or message.method == b"ACK":
             return
@@ -277,7 +277,7 @@ class Conversation:
         self._kept_bytes += len(message.raw)
         self.make_room()
 
-    def answered(self, message: Message) -> None:
+    def answered(self, message: SipMessage) -> None:
         """Forget the request of which this is the final response, if the server sent such."""
         if message.status >= 200 and message.key is not None:
             self._forget(message.key)
@@ -289,7 +289,7 @@ class Conversation:
 
     def is_waiting(self, now: float) -> bool:
         """Whether a request is without its final response."""
-        for key in [key for key, one in self._kept.items() if one.until_s <= now]:
+        for key in [key for key, kept in self._kept.items() if kept.until_s <= now]:
             self._forget(key)
         return bool(self._kept)
 
@@ -297,20 +297,22 @@ class Conversation:
         """The requests without a final response, oldest first, on their way to another server."""
         if not self.is_waiting(now):
             return []
-        for one in self._kept.values():
-            one.servers += 1
-        return [one.raw for one in self._kept.values()]
+        for kept in self._kept.values():
+            kept.servers += 1
+        return [kept.raw for kept in self._kept.values()]
 
     def refuse(self, client: tuple[str, int], *, all_of_them: bool) -> bytes:
         """Give requests up: those that were sent to 3 servers, or all. Return what the client is told: 503.
 
         `client` is its address and port.
         """
-        given_up = {key: one for key, one in self._kept.items() if all_of_them or one.servers >= MOST_SERVERS}
+        given_up = {
+            key: kept for key, kept in self._kept.items() if all_of_them or kept.servers >= MOST_SERVERS
+        }
         for key in given_up:
             self._forget(key)
         tag = secrets.token_hex(4)
-        return b"".join(refusal(one.raw, client, tag) or b"" for one in given_up.values())
+        return b"".join(refusal(kept.raw, client, tag) or b"" for kept in given_up.values())
 
     def next_server(self) -> None:
         """Another server speaks from now on: half a message of the former one is dropped."""
@@ -325,10 +327,10 @@ class Conversation:
     def _most_kept_bytes(self) -> int:
         return max(LEAST_KEPT_BYTES, min(MAX_KEPT_BYTES, self._room()))
 
-    def _forget(self, key: Key) -> None:
-        one = self._kept.pop(key, None)
-        if one is not None:
-            self._kept_bytes -= len(one.raw)
+    def _forget(self, key: RequestKey) -> None:
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._kept_bytes -= len(kept.raw)
 
     def _given_up(self) -> Passed:
         """This is no SIP, or no more: both streams go on as they are."""

@@ -19,7 +19,7 @@ from typing import Final
 
 from ppu_agent.destinations import Address, Destination
 from ppu_agent.kernel.datagrams import Ancillary, RedirectedDatagrams, Source
-from ppu_agent.relay import RelayLimits
+from ppu_agent.relay import RelayLimits, StreamPair
 from ppu_agent.status_model import ChannelStatus
 from rserpool import (
     MAX_DATAGRAM_BYTES,
@@ -33,7 +33,6 @@ from rserpool import (
     check_available,
 )
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 _Key = tuple[Address, int]
 """Address and SCTP port of a ppe-agent."""
 
@@ -148,7 +147,7 @@ class Channels:
             for (address, port), channel in self._channels.items()
         ]
 
-    async def open(self, server: Destination, port: int) -> Streams:
+    async def open(self, server: Destination, port: int) -> StreamPair:
         """A TCP connection to a server through its ppe-agent at this SCTP port. Raises OSError."""
         channel = self._reached((server.address, port))
         await channel.settled.wait()
@@ -207,7 +206,7 @@ class _Client:
     address: Address
     server: Destination
     flow: int
-    told: Ancillary
+    ancillary: Ancillary
     used_at_s: float = 0.0
 
 
@@ -250,7 +249,9 @@ class DatagramFront:
 
     def died(self, server: Destination) -> None:
         """A server died, by whatever transport it was registered: its clients' datagrams go elsewhere."""
-        for client in [one for one in self._clients.values() if one.server.endpoint == server.endpoint]:
+        for client in [
+            client for client in self._clients.values() if client.server.endpoint == server.endpoint
+        ]:
             self._forget(client)
 
     def answer(self, address: Address, flow: int, data: bytes) -> None:
@@ -258,7 +259,7 @@ class DatagramFront:
         client = self._by_flow.get(flow)
         if client is not None and client.server.address == address:
             client.used_at_s = _now()
-            self._datagrams.answer(data, client.told, client.source)
+            self._datagrams.answer(data, client.ancillary, client.source)
 
     def tidy(self) -> None:
         """Forget the clients that are idle."""
@@ -266,12 +267,12 @@ class DatagramFront:
             if _now() - client.used_at_s > CLIENT_IDLE_S:
                 self._forget(client)
 
-    def _take(self, data: bytes, told: Ancillary, source: Source) -> None:
+    def _take(self, data: bytes, ancillary: Ancillary, source: Source) -> None:
         client = self._clients.get(source) or self._begun(source)
         if client is not None:
             self._clients.move_to_end(source)
             self._of_address[client.address].move_to_end(source)
-            client.told, client.used_at_s = told, _now()
+            client.ancillary, client.used_at_s = ancillary, _now()
             self._send(self.front, client.server, client.flow, data)
 
     def _begun(self, source: Source) -> _Client | None:

@@ -2,13 +2,17 @@
 
 import errno
 from ipaddress import ip_address
+from pathlib import Path
 
 from daemon_kit.finding import Finding, Life
+from daemon_kit.run import Parts
 from pool_user import Member, PoolView
 from ppu_agent.agent import PpuAgent
-from ppu_agent.deaths import Deaths, Departed
+from ppu_agent.configuration import load_configuration
+from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.destinations import Destination
-from ppu_agent.steering import Action, PoolPolicy
+from ppu_agent.mechanisms import EndingMechanism
+from ppu_agent.plan import Action, PoolPolicy
 
 from rserpool import Protocol, RoundRobin
 
@@ -62,12 +66,23 @@ def all_heard(departed: Departed) -> bool:
     return True
 
 
+def make_agent(path: Path) -> PpuAgent:
+    """An agent with this configuration; nothing of it runs."""
+    return PpuAgent(load_configuration(path), Parts())
+
+
+def ending_of(agent: PpuAgent) -> EndingMechanism:
+    """The mechanism that ends what was up with the dead."""
+    (found,) = (mechanism for mechanism in agent.mechanisms if isinstance(mechanism, EndingMechanism))
+    return found
+
+
 def let_all_be_heard(agent: PpuAgent) -> None:
     """As if every member of the agent's pools had answered before."""
     agent.questions.answers.was_heard = lambda asked, left_at_s: True  # type: ignore[method-assign]
 
 
-def ask(deaths: Deaths, finding: Finding, now: float) -> None:
+def ask(deaths: DepartedServers, finding: Finding, now: float) -> None:
     """Every probe that is due has this outcome."""
     for one in deaths.due(now):
         deaths.heard(one.destination, finding, now)

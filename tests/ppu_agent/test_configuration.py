@@ -38,7 +38,8 @@ def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
         return {protocol.name.lower(): action for protocol, action in policy.on_dead.items()}
 
     assert on_dead('"redirect"') == {"udp": "redirect", "tcp": "redirect", "sctp": "redirect"}
-    assert on_dead('"answer-503"') == {"udp": "answer-503", "tcp": "refuse", "sctp": "refuse"}
+    with pytest.raises(ConfigurationErrors, match="must be"):
+        on_dead('"answer-503"')
     assert on_dead('"repeat"') == {"udp": "redirect", "tcp": "repeat", "sctp": "refuse"}
     assert on_dead('{ udp = "refuse", tcp = "redirect" }') == {
         "udp": "refuse",

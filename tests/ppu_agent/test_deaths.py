@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 import time
@@ -15,8 +16,6 @@ from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import refusal
 from pool_user import Member, PoolView
 from ppu_agent import questions
-from ppu_agent.agent import PpuAgent
-from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
     MOST_ASKED_PER_S,
@@ -25,13 +24,13 @@ from ppu_agent.deaths import (
     REMEMBERED_S,
     SILENCE_S,
     TRANSITIONS,
-    Deaths,
     Departed,
+    DepartedServers,
     Input,
     State,
 )
-from ppu_agent.destinations import Destination
-from ppu_agent.steering import Steering
+from ppu_agent.destinations import Destination, Endpoint
+from ppu_agent.rules import TableCommands
 
 from rserpool import Protocol
 from tests.ppu_agent.making import (
@@ -44,7 +43,9 @@ from tests.ppu_agent.making import (
     all_heard,
     ask,
     destination,
+    ending_of,
     let_all_be_heard,
+    make_agent,
     member,
     view,
 )
@@ -52,9 +53,9 @@ from tests.ppu_agent.making import (
 PATIENCE_S = 30.0
 
 
-def deaths_after_departure(*left: int, of: int = 3) -> Deaths:
+def deaths_after_departure(*left: int, of: int = 3) -> DepartedServers:
     """From members 1 to `of`, those that are not in `left` are out since the second 1."""
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
     deaths.views({POOL: view(*left)}, 1.0)
     return deaths
@@ -115,7 +116,7 @@ def test_one_answer_makes_a_silence_begin_anew() -> None:
 
 
 def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainly() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
     (one,) = deaths.dead().values()
@@ -124,9 +125,9 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainl
     assert one.is_certain
 
 
-def never_heard(*left: int, of: int = 3) -> Deaths:
+def never_heard(*left: int, of: int = 3) -> DepartedServers:
     """The same, and no member ever answered the agent's question."""
-    deaths = Deaths(lambda departed: False)
+    deaths = DepartedServers(lambda departed: False)
     deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
     deaths.views({POOL: view(*left)}, 1.0)
     return deaths
@@ -205,7 +206,7 @@ def test_last_member_of_a_pool_is_never_dead() -> None:
 
 
 def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     tcp = PoolView("sip-tcp", (member(3, Protocol.TCP), member(1, Protocol.TCP)), known=True)
     deaths.views({POOL: view(1, 2, 3), "sip-tcp": tcp}, 0.0)
     deaths.views({POOL: view(1, 2), "sip-tcp": tcp}, 1.0)
@@ -229,14 +230,14 @@ def test_no_server_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
 
 
 def test_pool_that_is_not_known_yet_loses_nobody() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2)}, 0.0)
     deaths.views({POOL: view(known=False)}, 1.0)
     assert deaths.due(1.0) == []
 
 
 def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_probe() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     assert deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
     assert set(deaths.dead()) == {destination(3)}
@@ -266,7 +267,7 @@ def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_th
 ) -> None:
     """Also where all of them had answered, as places of one stranger's host may."""
     strangers = [destination(1, port=10000 + number) for number in range(2 * MOST_REMEMBERED)]
-    deaths = Deaths(lambda departed: are_heard or departed.destination not in strangers)
+    deaths = DepartedServers(lambda departed: are_heard or departed.destination not in strangers)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -278,7 +279,7 @@ def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_th
 
 
 def test_server_that_left_is_asked_also_when_a_stranger_filled_the_memory_with_dead_places() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     crowd = tuple(member(1, port=10000 + number) for number in range(MOST_REMEMBERED))
     deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2), member(3)), known=True)}, 0.0)
     deaths.views({POOL: view(1, 2, 3)}, 1.0)
@@ -293,7 +294,7 @@ def test_server_that_left_is_asked_also_when_a_stranger_filled_the_memory_with_d
 def test_answer_of_a_member_counts_while_it_is_dead_also_when_it_is_kept_no_more() -> None:
     """A stranger's places that answered drive it out of the answers that are kept."""
     kept = {destination(3)}
-    deaths = Deaths(lambda departed: departed.destination in kept)
+    deaths = DepartedServers(lambda departed: departed.destination in kept)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, SILENT, 1.0)
@@ -306,7 +307,7 @@ def test_answer_of_a_member_counts_while_it_is_dead_also_when_it_is_kept_no_more
 
 
 def test_of_many_that_left_each_is_asked_less_often() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     crowd = tuple(member(1, port=1000 + number) for number in range(MOST_REMEMBERED))
     deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 0.0)
     deaths.views({POOL: view(2)}, 1.0)
@@ -328,7 +329,7 @@ def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
 
 
 def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -346,7 +347,7 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
     before = deaths_after_departure(2, 3)
     ask(before, REFUSED, 1.0)
     kept = before.remembered(lambda handle, destination: True)
-    after = Deaths(all_heard)
+    after = DepartedServers(all_heard)
     for handle, known in kept.items():
         after.remember(handle, known.members, known.recent, 0.0, 0.0)
     after.restrict({POOL: [ip_network("10.0.0.0/8")], "other": [ip_network("10.0.0.0/8")]})
@@ -358,7 +359,7 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
     assert set(after.dead()) == {destination(1), destination(2)}
 
 
-def ask_again(deaths: Deaths) -> None:
+def ask_again(deaths: DepartedServers) -> None:
     """Those that are being asked do not answer."""
     for one in list(deaths.departed):
         deaths.heard(one.destination, REFUSED, 3.0)
@@ -380,7 +381,7 @@ class UdpServers:
             f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["127.0.0.0/8"]\n'
             f'[state]\npath = "{folder}"\n'
         )
-        self.agent = PpuAgent(load_configuration(path))
+        self.agent = make_agent(path)
         self.sockets = [
             cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(number)
         ]
@@ -394,7 +395,7 @@ class UdpServers:
     def see(self, *numbers: int) -> None:
         """The registrars list these members."""
         members = tuple(self.members[number - 1] for number in numbers)
-        self.agent._views_changed({POOL: PoolView(POOL, members, known=True)})
+        self.agent.views_changed({POOL: PoolView(POOL, members, known=True)})
 
     def answer(self, number: int, *, answers: bool = True) -> None:
         """A server answers OPTIONS from now on, or no more."""
@@ -471,11 +472,11 @@ async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answ
         for handle, probe in (("first", "connect"), ("second", "sip-options"))
     ]
     path.write_text(f'registrars = ["127.0.0.1"]\n{"".join(pools)}[state]\npath = "{tmp_path}"\n')
-    agent = PpuAgent(load_configuration(path))
+    agent = make_agent(path)
     one = member(1, Protocol.TCP)
     left = Departed(destination(1, Protocol.TCP), one, {"first": None, "second": None}, time.monotonic())
     assert agent.questions._asking_pool(left) == "first"
-    agent.remember("second", (), (one,), 0.0, time.monotonic())
+    agent.questions.remember("second", (), (one,), 0.0, time.monotonic())
     assert agent.questions._asking_pool(left) == "second"
     assert agent.questions._was_heard(left)
 
@@ -513,15 +514,15 @@ def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_
         writer.close()
 
     async def scenario() -> None:
-        agent = PpuAgent(load_configuration(path))
+        agent = make_agent(path)
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             closed, living = port_of_nobody(), server.sockets[0].getsockname()[1]
             members = [
                 replace(member(number, Protocol.TCP, port), addresses=(ip_address("127.0.0.1"),))
                 for number, port in enumerate((closed, living), start=1)
             ]
-            agent._views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
-            agent._views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
+            agent.views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
+            agent.views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
             (left,) = agent.deaths.departed
             assert (await agent.questions._listen_to(left)).words == "connection refused"
             async with asyncio.timeout(PATIENCE_S):
@@ -556,22 +557,23 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         return 6000, 0
 
     async def scenario() -> tuple[int, int]:
-        agent = PpuAgent(load_configuration(path))
-        agent.writer.move_flows = move  # type: ignore[method-assign, assignment]
-        moving = asyncio.create_task(agent._end_what_was_up())
+        agent = make_agent(path)
+        ending = ending_of(agent)
+        ending.move_flows = move  # type: ignore[method-assign, assignment]
+        moving = asyncio.create_task(ending.run())
         for numbers in ((1, 2, 3), (1,)):
-            agent._views_changed({POOL: view(*numbers)})
+            agent.views_changed({POOL: view(*numbers)})
         for one in agent.deaths.due(time.monotonic()):
             agent.deaths.heard(one.destination, REFUSED, time.monotonic())
-        agent._conclude(time.monotonic())
+        agent.conclude(time.monotonic())
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.to_thread(is_moving.wait, PATIENCE_S)
-            while_moving = agent.counts["flows_moved"]
+            while_moving = ending.flows_moved
             is_moved.set()
-            while not agent.counts["flows_moved"]:  # noqa: ASYNC110 - none tells
+            while not ending.flows_moved:  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.01)
         moving.cancel()
-        return while_moving, agent.counts["flows_moved"]
+        return while_moving, ending.flows_moved
 
     assert asyncio.run(scenario()) == (0, 6000)
     assert asked == [(["udp 10.9.9.9:5060"], ["udp 10.0.0.2:5060", "udp 10.0.0.3:5060"])]
@@ -587,17 +589,19 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
         f'[state]\npath = "{tmp_path}"\n'
     )
     done: list[str] = []
+    passing: list[list[str]] = []
 
     async def scenario() -> None:
-        agent = PpuAgent(load_configuration(path))
+        agent = make_agent(path)
         let_all_be_heard(agent)
+        mechanism = ending_of(agent)
         loop = asyncio.get_running_loop()
 
         def die(left: PoolView) -> None:
-            agent._views_changed({POOL: left})
+            agent.views_changed({POOL: left})
             for one in agent.deaths.due(time.monotonic()):
                 agent.deaths.heard(one.destination, REFUSED, time.monotonic())
-            agent._conclude(time.monotonic())
+            agent.conclude(time.monotonic())
 
         def end_connections(servers: Collection[Destination]) -> int:
             done.extend(str(one) for one in servers)
@@ -608,18 +612,26 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
         async def another_dies() -> None:
             die(view(1))
 
-        agent.writer.end_connections = end_connections  # type: ignore[method-assign]
-        agent.writer.stop_passing = lambda: done.append("no more")  # type: ignore[method-assign]
-        agent._views_changed({POOL: view(1, 2, 3)})
-        ending = asyncio.create_task(agent._end_what_was_up())
+        def copying(wanted: object, servers: Collection[Endpoint], now: float) -> TableCommands:
+            passing.append(sorted(str(address) for address, _ in servers))
+            return TableCommands()
+
+        mechanism.end_connections = end_connections  # type: ignore[method-assign]
+        mechanism.copying = copying  # type: ignore[method-assign, assignment]
+        agent.views_changed({POOL: view(1, 2, 3)})
+        ending = asyncio.create_task(mechanism.run())
         die(view(1, 2))
         async with asyncio.timeout(PATIENCE_S):
-            while "no more" not in done:  # noqa: ASYNC110 - none tells
+            while len(done) < 2 or passing[-1]:
                 await asyncio.sleep(0.01)
+                agent.conclude(time.monotonic())
         ending.cancel()
 
     asyncio.run(scenario())
-    assert done == ["tcp 10.0.0.3:5060", "tcp 10.0.0.2:5060", "no more"]
+    assert done == ["tcp 10.0.0.3:5060", "tcp 10.0.0.2:5060"]
+    changes = [servers for servers, _ in itertools.groupby(passing)]
+    assert changes[:3] == [[], ["10.0.0.3"], ["10.0.0.2", "10.0.0.3"]]
+    assert changes[-1] == []
 
 
 def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
@@ -637,15 +649,15 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
     monkeypatch.setattr(questions, "listen_for_life", refused)
 
     async def scenario() -> int:
-        agent = PpuAgent(load_configuration(path))
+        agent = make_agent(path)
         let_all_be_heard(agent)
-        agent._views_changed({POOL: view(*range(1, 1001))})
-        agent._views_changed({POOL: view(*range(501, 1001))})
-        written: list[Steering] = []
-        monkeypatch.setattr(agent.writer, "write", lambda steering, port: written.append(steering))
+        agent.views_changed({POOL: view(*range(1, 1001))})
+        agent.views_changed({POOL: view(*range(501, 1001))})
+        written: list[object] = []
+        monkeypatch.setattr(agent.writer, "write", lambda parts, is_idle: written.append(parts))
         asking = asyncio.create_task(agent.questions.run())
         async with asyncio.timeout(PATIENCE_S):
-            while len(agent.steering.treatments) < 1000:  # noqa: ASYNC110
+            while len(agent.plan.treatments) < 1000:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         asking.cancel()
         return len(written)

@@ -7,17 +7,22 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
+from ppu_agent.drawing import Target
 from ppu_agent.gateway import PROGRAM, Gateway, guarded, links_here, problems_of, rendered
 from ppu_agent.kernel import Nftables
+from ppu_agent.mechanisms.base import ZONES
+from ppu_agent.mechanisms.redirect import redirect_rules
+from ppu_agent.mechanisms.refuse import refuse_rules
 from ppu_agent.metrics import gateway_metrics
-from ppu_agent.ruleset import ruleset
-from ppu_agent.steering import Steered, Steering, Target, Treatment
+from ppu_agent.plan import Front, Plan, Treatment, plan
+from ppu_agent.rules import replacing
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, departed, destination, policy, view
@@ -49,9 +54,9 @@ def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, ver
         Treatment(dead[1], "redirect", POOL, "dead", (Target(server[1], 1),)),
     )
 
-    def steer(steering: Steering) -> None:
+    def steer(now: Plan) -> None:
         nftables = Nftables()
-        nftables.commit(ruleset(steering))
+        nftables.commit(replacing([*redirect_rules(now, ZONES[0]), *refuse_rules(now, ZONES[0])]))
         nftables.close()
 
     def bound() -> socket.socket:
@@ -60,7 +65,7 @@ def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, ver
         return one
 
     def is_answered() -> bool:
-        inside(network.gate, lambda: steer(Steering(treatments)))
+        inside(network.gate, lambda: steer(Plan(treatments)))
         with inside(network.client, lambda: socket.socket(family, socket.SOCK_DGRAM)) as client:
             client.settimeout(0.2)
             with contextlib.suppress(TimeoutError):
@@ -75,7 +80,7 @@ def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, ver
                 serving.sendto(*serving.recvfrom(100))
 
     try:
-        inside(network.gate, lambda: steer(Steering(treatments)))
+        inside(network.gate, lambda: steer(Plan(treatments)))
         error, took_s = network.connect(SILENT[version])
         assert error == errno.ECONNREFUSED
         assert took_s < 1.5
@@ -90,7 +95,7 @@ def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, ver
                 is_over.set()
                 echoing.join()
     finally:
-        inside(network.gate, lambda: steer(Steering()))
+        inside(network.gate, lambda: steer(Plan()))
 
 
 @pytest.mark.integration
@@ -153,16 +158,16 @@ def test_kernel_takes_the_program_with_the_rights_of_the_unit() -> None:
 
 def test_members_fronts_and_those_that_left_are_guarded_by_tcp_and_sctp() -> None:
     tcp = policy(also=(Protocol.TCP,))
-    front = Steered(destination(99, Protocol.SCTP), POOL, by_source=False, targets=())
-    found = guarded([tcp], {POOL: view(1, 2)}, [front], [departed(3)])
-    assert found == {destination(number, Protocol.TCP) for number in (1, 2, 3)} | {front.front}
-    assert guarded([policy()], {}, [], [departed(3)]) == frozenset()
+    front = Front(destination(99, Protocol.SCTP), tcp, ())
+    found = guarded(replace(plan([tcp], {POOL: view(1, 2)}, {}, {}, [departed(3)]), fronts=(front,)))
+    assert found == {destination(number, Protocol.TCP) for number in (1, 2, 3)} | {front.destination}
+    assert guarded(plan([policy()], {}, {}, {}, [departed(3)])) == frozenset()
 
 
 def test_member_that_left_is_guarded_by_the_transports_of_its_own_pools_only() -> None:
     others = policy("other", also=(Protocol.TCP, Protocol.SCTP))
-    assert guarded([policy(), others], {}, [], [departed(3)]) == frozenset()
-    found = guarded([policy(also=(Protocol.SCTP,)), others], {}, [], [departed(3)])
+    assert guarded(plan([policy(), others], {}, {}, {}, [departed(3)])) == frozenset()
+    found = guarded(plan([policy(also=(Protocol.SCTP,)), others], {}, {}, {}, [departed(3)]))
     assert found == {destination(3, Protocol.SCTP)}
 
 

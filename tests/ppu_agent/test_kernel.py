@@ -19,16 +19,19 @@ from typing import Any, TypeVar
 
 import pytest
 from daemon_kit.errors import FatalError
+from ppu_agent.configuration import PpuConfig
 from ppu_agent.destinations import Destination, Endpoint
+from ppu_agent.drawing import Target, drawn_by_source
 from ppu_agent.kernel import PacketCopies
 from ppu_agent.kernel.flows import MOST_ONE_BY_ONE
-from ppu_agent.responder import Responder
-from ppu_agent.ruleset import LEASE_S, PROBE_MARK
-from ppu_agent.steering import Action, Copied, Steered, Steering, Target, Treatment, drawn_by_source
-from ppu_agent.writer import COPY_AGAIN_AFTER_S, Writer
+from ppu_agent.mechanisms.ending import COPY_AGAIN_AFTER_S, Copied
+from ppu_agent.plan import Action, Front, Plan, Treatment
+from ppu_agent.rules import LEASE_S, PROBE_MARK
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
+from tests.ppu_agent.kernel_side import KernelSide
+from tests.ppu_agent.making import policy
 from tests.ppu_agent.sip_messages import request, response
 from tests.support.namespaces import Namespace
 from tests.support.waiting import until
@@ -42,11 +45,11 @@ Found = TypeVar("Found")
 
 @dataclass
 class Stage:
-    """Two hosts: the client's with a writer in it, and one with the addresses of all servers."""
+    """Two hosts: the client's with the agent's rules, and one with the addresses of all servers."""
 
     namespace: Namespace
     servers: Namespace
-    writer: Writer
+    kernel: KernelSide
     cleanup: contextlib.ExitStack
     version: int = 4
     sockets: list[socket.socket] = field(default_factory=list)
@@ -93,8 +96,8 @@ class Stage:
         """Packets to DEAD are treated so; redirected ones go to ALIVE."""
         targets = (Target(self.destination(ALIVE, protocol), 1),) if action == "redirect" else ()
         treatment = Treatment(self.destination(DEAD, protocol), action, "p", "test", targets, is_certain)
-        self.inside(lambda: self.writer.write(Steering((treatment,)), responder))
-        assert self.writer.problem is None
+        self.inside(lambda: self.kernel.write(Plan((treatment,)), responder))
+        assert self.kernel.writer.problem is None
 
     def ruleset(self) -> str:
         return self.namespace.run("nft", "list", "ruleset").stdout
@@ -116,9 +119,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
             host.ip("link", "set", "eth0", "up")
         namespace.ip("route", "add", "default", "dev", "eth0")
         namespace.ip("-6", "route", "add", "default", "dev", "eth0")
-        stage = Stage(namespace, servers, Writer(), cleanup, version=request.param)
-        stage.inside(stage.writer.open)
-        cleanup.callback(lambda: stage.inside(stage.writer.close))
+        stage = Stage(namespace, servers, KernelSide(), cleanup, version=request.param)
+        stage.inside(stage.kernel.open)
+        cleanup.callback(lambda: stage.inside(stage.kernel.close))
         yield stage
 
 
@@ -166,8 +169,8 @@ def test_flow_that_the_dead_server_began_is_treated_alike(stage: Stage, action: 
         server.sendto(words, (stage.at(CLIENT), PORT))
         assert client.recvfrom(100)[0] == words
     stage.treat(action)
-    stage.inside(lambda: stage.writer.forget_begun_by([stage.destination(DEAD)]))
-    assert stage.writer.problem is None
+    stage.inside(lambda: stage.kernel.ending.forget_begun_by([stage.destination(DEAD)]))
+    assert stage.kernel.writer.problem is None
     if action == "refuse":
         with pytest.raises(PermissionError):
             client.sendto(b"question", (stage.at(DEAD), PORT))
@@ -181,7 +184,7 @@ def test_flow_that_was_redirected_goes_to_the_first_server_again_when_it_is_back
     stage.treat("redirect")
     exchange(stage, client, DEAD, alive, b"for the dead")
     back = stage.open(socket.SOCK_DGRAM, DEAD)
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
     assert exchange(stage, client, DEAD, back, b"back") == (b"back", stage.at(DEAD))
     assert "ppu_agent" not in stage.ruleset(), "while all live there is no table"
 
@@ -297,16 +300,16 @@ def test_sctp_association_that_is_set_up_while_a_death_is_in_doubt_stays_with_it
     if not is_certain:
         assert arrives_at(heartbeat, PORT) == DEAD, "of an association that was up before"
     stage.treat("redirect", Protocol.SCTP)
-    stage.inside(lambda: stage.writer.forget_begun_by([stage.destination(DEAD, Protocol.SCTP)]))
+    stage.inside(lambda: stage.kernel.ending.forget_begun_by([stage.destination(DEAD, Protocol.SCTP)]))
     assert arrives_at(data) == ALIVE, "it was redirected, and its server lives"
     assert arrives_at(heartbeat, PORT) == ALIVE, "which aborts it (RFC 9260, 8.4)"
-    stage.inside(lambda: stage.writer.write(Steering()))
-    stage.inside(stage.writer.find_connections)
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
+    stage.inside(stage.kernel.redirect.find_connections)
+    stage.inside(lambda: stage.kernel.write(Plan()))
     assert arrives_at(data) == ALIVE, "it stays when the first server is back"
     assert arrives_at(init, PORT + 2) == DEAD, "and new ones go to the first server"
     first, own_server = (stage.destination(one, Protocol.SCTP) for one in (DEAD, ALIVE))
-    assert stage.inside(lambda: stage.writer.move_flows([first], [own_server])) == (2, 0)
+    assert stage.inside(lambda: stage.kernel.ending.move_flows([first], [own_server])) == (2, 0)
     assert arrives_at(init) == DEAD, "when its own server dies, it may be set up anew"
 
 
@@ -366,12 +369,12 @@ def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None
         accepted, _ = listener.accept()
         stage.cleanup.callback(accepted.close)
     destination = stage.destination(DEAD, Protocol.TCP)
-    assert stage.inside(lambda: stage.writer.end_connections([destination])) == 1
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([destination])) == 1
     with pytest.raises(OSError) as ended:
         clients[DEAD].recv(1)
     assert ended.value.errno in (errno.ECONNABORTED, errno.ECONNRESET)
     clients[ALIVE].sendall(b"still there")
-    assert stage.inside(lambda: stage.writer.end_connections([destination])) == 0
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([destination])) == 0
 
 
 @pytest.mark.parametrize("stage", [4], indirect=True)
@@ -382,8 +385,8 @@ def test_connections_of_programs_with_one_socket_for_both_versions_are_ended(sta
     with stage.inside(lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as client:
         client.settimeout(10.0)
         client.connect((f"::ffff:{DEAD}", PORT))
-        assert stage.inside(lambda: stage.writer.end_connections([alive])) == 0
-        assert stage.inside(lambda: stage.writer.end_connections([alive, dead])) == 1
+        assert stage.inside(lambda: stage.kernel.ending.end_connections([alive])) == 0
+        assert stage.inside(lambda: stage.kernel.ending.end_connections([alive, dead])) == 1
         with pytest.raises(ConnectionAbortedError):
             client.recv(1)
 
@@ -392,8 +395,8 @@ def test_packets_to_this_host_itself_pass(stage: Stage) -> None:
     here = stage.open(socket.SOCK_STREAM, CLIENT)
     here.listen()
     destination = stage.destination(CLIENT, Protocol.TCP)
-    stage.inside(lambda: stage.writer.write(Steering((Treatment(destination, "refuse", "p", "test"),))))
-    assert stage.writer.problem is None
+    stage.inside(lambda: stage.kernel.write(Plan((Treatment(destination, "refuse", "p", "test"),))))
+    assert stage.kernel.writer.problem is None
     stage.open(socket.SOCK_STREAM).connect((stage.at(CLIENT), PORT))
 
 
@@ -408,7 +411,7 @@ def test_table_that_somebody_else_removes_is_put_again(stage: Stage) -> None:
 
 def test_rules_of_an_agent_that_was_killed_go_when_the_next_one_starts(stage: Stage) -> None:
     stage.treat("refuse")
-    stage.inside(Writer().open)
+    stage.inside(KernelSide().open)
     assert "ppu_agent" not in stage.ruleset()
 
 
@@ -420,9 +423,7 @@ def test_program_with_a_port_that_a_probe_had_is_redirected_alike(stage: Stage) 
     silent = {4: "10.99.7.5", 6: "fd99::5"}[stage.version]
     target = Target(stage.destination(ALIVE, Protocol.TCP), 1)
     asked = Destination(ip_address(silent), Protocol.TCP, PORT)
-    stage.inside(
-        lambda: stage.writer.write(Steering((Treatment(asked, "redirect", "p", "test", (target,)),)))
-    )
+    stage.inside(lambda: stage.kernel.write(Plan((Treatment(asked, "redirect", "p", "test", (target,)),))))
     neighbour = ("neigh", "replace", silent, "lladdr", "02:00:00:00:00:09", "dev", "eth0")
     stage.namespace.ip(*neighbour)
     probe = stage.open(socket.SOCK_STREAM)
@@ -468,14 +469,14 @@ def assert_up(client: socket.socket, server: socket.socket) -> None:
 
 def test_redirected_connection_goes_on_when_the_first_server_is_back(stage: Stage) -> None:
     client, server = redirected(stage)
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
     assert_up(client, server)
     assert "@refused" not in stage.ruleset()
     stage.open(socket.SOCK_STREAM).connect((stage.at(DEAD), PORT))
     assert_up(client, server)
     stage.treat("redirect", Protocol.TCP)
     dead = stage.destination(DEAD, Protocol.TCP)
-    assert stage.inside(lambda: stage.writer.end_connections([dead])) == 1, (
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([dead])) == 1, (
         "the new one; the other has a server"
     )
     assert_up(client, server)
@@ -486,12 +487,12 @@ def test_redirected_connection_goes_on_when_another_server_dies_and_ends_with_it
     asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
     targets = (Target(asked[1], 1),)
     treatments = tuple(Treatment(one, "redirect", "p", "test", targets) for one in (asked[0], asked[2]))
-    stage.inside(lambda: stage.writer.write(Steering(treatments)))
-    assert stage.inside(lambda: stage.writer.move_flows(asked, [asked[2]])) == (0, 0)
+    stage.inside(lambda: stage.kernel.write(Plan(treatments)))
+    assert stage.inside(lambda: stage.kernel.ending.move_flows(asked, [asked[2]])) == (0, 0)
     assert_up(client, server)
     treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
-    stage.inside(lambda: stage.writer.write(Steering(treatments)))
-    moved, _ = stage.inside(lambda: stage.writer.move_flows(asked, [asked[1]]))
+    stage.inside(lambda: stage.kernel.write(Plan(treatments)))
+    moved, _ = stage.inside(lambda: stage.kernel.ending.move_flows(asked, [asked[1]]))
     assert moved == 1
     with pytest.raises((ConnectionAbortedError, ConnectionResetError)):  # reset, if a late ACK was sooner
         client.recv(1)
@@ -499,16 +500,16 @@ def test_redirected_connection_goes_on_when_another_server_dies_and_ends_with_it
 
 def test_redirected_connection_survives_a_flush_of_all_rules(stage: Stage) -> None:
     """Debian's `systemctl reload nftables` begins with that. The rules may come back a second later."""
-    stage.inside(stage.writer.close)
-    stage.writer = Writer()
-    stage.inside(lambda: stage.writer.open(is_alone=True))
+    stage.inside(stage.kernel.close)
+    stage.kernel = KernelSide()
+    stage.inside(lambda: stage.kernel.open(is_alone=True))
     client, server = redirected(stage)
     for _ in range(2):
         subprocess.run(stage.namespace.command("nft", "flush", "ruleset"), check=True)
         assert_up(client, server)
         stage.treat("redirect", Protocol.TCP)
         assert_up(client, server)
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
     subprocess.run(stage.namespace.command("nft", "flush", "ruleset"), check=True)
     assert_up(client, server)
 
@@ -519,10 +520,10 @@ def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
 ) -> None:
     client, server = redirected(stage)
     if not is_killed:
-        stage.inside(stage.writer.close)
+        stage.inside(stage.kernel.close)
         assert_up(client, server)
         assert "@refused" not in stage.ruleset()
-    following = Writer()
+    following = KernelSide()
     stage.inside(following.open)
     assert_up(client, server)
     assert "@refused" not in stage.ruleset()
@@ -534,14 +535,14 @@ def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
 
 
 def test_second_agent_on_a_host_is_told_and_touches_no_rule(stage: Stage) -> None:
-    first = Writer()
+    first = KernelSide()
     stage.inside(lambda: first.open(is_alone=True))
     stage.treat("refuse")
     with pytest.raises(FatalError, match="another ppu-agent runs on this host"):
-        stage.inside(lambda: Writer().open(is_alone=True))
+        stage.inside(lambda: KernelSide().open(is_alone=True))
     assert "@refused" in stage.ruleset()
     stage.inside(first.close)
-    third = Writer()
+    third = KernelSide()
     stage.inside(lambda: third.open(is_alone=True))
     stage.inside(third.close)
 
@@ -576,7 +577,7 @@ def test_packets_of_hosts_behind_this_one_are_redirected_and_refused(stage: Stag
     stage.treat("refuse", Protocol.TCP)
     with pytest.raises(ConnectionRefusedError):
         stage.open(socket.SOCK_STREAM, host=behind).connect((stage.at(DEAD), PORT))
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
     stage.open(socket.SOCK_STREAM, host=behind).connect((stage.at(DEAD), PORT))
 
 
@@ -595,34 +596,36 @@ def test_connections_of_hosts_behind_this_one_are_kept_and_reset_alike(
     with pytest.raises(ConnectionResetError):
         before.recv(100)
     assert_up(client, server)
-    stage.inside(lambda: stage.writer.write(Steering()))
+    stage.inside(lambda: stage.kernel.write(Plan()))
     assert_up(client, server)
 
 
 def test_clients_behind_this_host_reach_a_server_by_the_front(stage: Stage, behind: Namespace) -> None:
     alive = stage.open(socket.SOCK_DGRAM, ALIVE)
     client = stage.open(socket.SOCK_DGRAM, host=behind)
-    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=True)))
+    stage.inside(lambda: stage.kernel.write(front(stage, ALIVE, by_source=True)))
     assert exchange(stage, client, FRONT, alive, b"here") == (b"here", stage.at(FRONT))
 
 
-def front(stage: Stage, *servers: str, by_source: bool, protocol: Protocol = Protocol.UDP) -> Steering:
+def front(stage: Stage, *servers: str, by_source: bool, protocol: Protocol = Protocol.UDP) -> Plan:
     """The address FRONT stands for these servers."""
     targets = tuple(Target(stage.destination(server, protocol), 1) for server in servers)
-    return Steering(fronts=(Steered(stage.destination(FRONT, protocol), "p", by_source, targets),))
+    return Plan(
+        fronts=(Front(stage.destination(FRONT, protocol), replace(policy(), by_source=by_source), targets),)
+    )
 
 
 @pytest.mark.parametrize("by_source", [False, True])
 def test_flows_to_a_front_stay_at_their_server_until_it_dies(stage: Stage, by_source: bool) -> None:
     servers = {server: stage.open(socket.SOCK_DGRAM, server) for server in (ALIVE, DEAD)}
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
-    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=by_source)))
+    stage.inside(lambda: stage.kernel.write(front(stage, DEAD, by_source=by_source)))
     assert exchange(stage, client, FRONT, servers[DEAD], b"one") == (b"one", stage.at(FRONT))
-    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=by_source)))
+    stage.inside(lambda: stage.kernel.write(front(stage, ALIVE, by_source=by_source)))
     assert exchange(stage, client, FRONT, servers[DEAD], b"two") == (b"two", stage.at(FRONT))
     moving = ([stage.destination(FRONT)], [stage.destination(DEAD)])
-    assert stage.inside(lambda: stage.writer.move_flows(*moving)) == (1, 0)
-    assert stage.writer.problem is None
+    assert stage.inside(lambda: stage.kernel.ending.move_flows(*moving)) == (1, 0)
+    assert stage.kernel.writer.problem is None
     assert exchange(stage, client, FRONT, servers[ALIVE], b"three") == (b"three", stage.at(FRONT))
 
 
@@ -630,7 +633,7 @@ def test_kernel_and_agent_choose_the_same_server_for_a_clients_address(stage: St
     """The agent relays part of the flows to a front, and the kernel sends on the others."""
     servers = {server: stage.open(socket.SOCK_DGRAM, server) for server in (ALIVE, DEAD)}
     fronting = front(stage, *servers, by_source=True)
-    stage.inside(lambda: stage.writer.write(fronting))
+    stage.inside(lambda: stage.kernel.write(fronting))
     chosen = []
     for number in range(16):
         own = ip_address(stage.at(CLIENT)) + 100 + number
@@ -652,35 +655,32 @@ def test_connections_by_a_front_reach_a_server_and_are_reset_when_it_dies(stage:
         listener = stage.open(socket.SOCK_STREAM, server)
         listener.listen()
         accepted[server] = listener
-    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=False, protocol=Protocol.TCP)))
+    stage.inside(lambda: stage.kernel.write(front(stage, DEAD, by_source=False, protocol=Protocol.TCP)))
     client = stage.open(socket.SOCK_STREAM)
     client.connect((stage.at(FRONT), PORT))
     connection, _ = accepted[DEAD].accept()
     with connection:
         client.sendall(b"question")
         assert connection.recv(100) == b"question"
-        stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=False, protocol=Protocol.TCP)))
+        stage.inside(lambda: stage.kernel.write(front(stage, ALIVE, by_source=False, protocol=Protocol.TCP)))
         moving = ([stage.destination(FRONT, Protocol.TCP)], [stage.destination(DEAD, Protocol.TCP)])
-        assert stage.inside(lambda: stage.writer.move_flows(*moving)) == (1, 1)
+        assert stage.inside(lambda: stage.kernel.ending.move_flows(*moving)) == (1, 1)
         with pytest.raises(ConnectionAbortedError):
             client.recv(100)
 
 
 def test_front_outlives_an_agent_that_was_killed_and_is_kept_by_the_next_one(stage: Stage) -> None:
     server, client = stage.open(socket.SOCK_DGRAM, ALIVE), stage.open(socket.SOCK_DGRAM, CLIENT)
-    stage.inside(lambda: stage.writer.write(front(stage, ALIVE, by_source=True)))
-    following = Writer()
+    stage.inside(lambda: stage.kernel.write(front(stage, ALIVE, by_source=True)))
+    following = KernelSide()
     stage.inside(lambda: following.open(is_kept=True))
-    stage.inside(lambda: following.write(Steering()))
+    stage.inside(lambda: following.write(Plan()))
     assert exchange(stage, client, FRONT, server, b"still") == (b"still", stage.at(FRONT))
     stage.inside(following.close)
     assert "ppu_agent" not in stage.ruleset()
 
 
-@pytest.mark.parametrize("action", ["answer-503", "refuse"])
-def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(
-    stage: Stage, action: Action
-) -> None:
+def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stage: Stage) -> None:
     """A call under way would end if its retransmission could not be sent: SIP is never refused that way."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
     client.setblocking(False)
@@ -690,23 +690,21 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(
     )
 
     async def scenario() -> tuple[list[tuple[bytes, Any]], list[int]]:
-        responder = Responder()
-        responder.start()
+        responder = stage.kernel.answer
+        await responder.configure(PpuConfig.model_construct(registrars=(), pools=()))
         loop = asyncio.get_running_loop()
         to_responder = (stage.at(CLIENT), responder.port)
         client.sendto(request, to_responder)
         await asyncio.sleep(0.1)
         answered = [responder.answered]
-        treatment = Treatment(stage.destination(DEAD), action, "p", "test")
-        stage.writer.write(Steering((treatment,)), responder.port)
-        assert stage.writer.problem is None
-        responder.is_guarded = True
+        treatment = Treatment(stage.destination(DEAD), "refuse", "p", "test")
+        stage.kernel.write(Plan((treatment,)))
+        assert stage.kernel.writer.problem is None
         got = []
         for _ in range(2):
-            if action == "refuse":
-                with pytest.raises(PermissionError):
-                    stage.open(socket.SOCK_DGRAM).sendto(b"no SIP", (stage.at(DEAD), PORT))
-            stage.writer.write(Steering((treatment,)), responder.port)
+            with pytest.raises(PermissionError):
+                stage.open(socket.SOCK_DGRAM).sendto(b"no SIP", (stage.at(DEAD), PORT))
+            stage.kernel.write(Plan((treatment,)))
             client.sendto(request, (stage.at(DEAD), PORT))
             async with asyncio.timeout(10):
                 got.append(await loop.sock_recvfrom(client, 4096))
@@ -714,7 +712,7 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(
         client.sendto(request, to_responder)
         await asyncio.sleep(0.1)
         answered.append(responder.answered)
-        responder.close()
+        await responder.close()
         return got, answered
 
     got, answered = stage.inside(lambda: asyncio.run(scenario()))
@@ -727,7 +725,7 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
     """A SIP proxy sends all from one socket: calls to the front, what follows to the server's own address."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
     dead, alive = (stage.open(socket.SOCK_DGRAM, one) for one in (DEAD, ALIVE))
-    stage.inside(lambda: stage.writer.write(front(stage, DEAD, by_source=False)))
+    stage.inside(lambda: stage.kernel.write(front(stage, DEAD, by_source=False)))
     assert exchange(stage, client, FRONT, dead, b"by the front") == (b"by the front", stage.at(FRONT))
     assert exchange(stage, client, DEAD, dead, b"directly") == (b"directly", stage.at(DEAD))
     target = Target(stage.destination(ALIVE), 1)
@@ -735,8 +733,8 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
     steering = replace(front(stage, ALIVE, by_source=False), treatments=(treated,))
 
     async def in_the_loop() -> tuple[int, int]:
-        stage.writer.write(steering)
-        return stage.writer.move_flows([stage.destination(FRONT)], [stage.destination(DEAD)])
+        stage.kernel.write(steering)
+        return stage.kernel.ending.move_flows([stage.destination(FRONT)], [stage.destination(DEAD)])
 
     assert stage.inside(lambda: asyncio.run(in_the_loop())) == (1, 0)
     for number, to in enumerate((DEAD, FRONT, ALIVE) * 2):
@@ -747,17 +745,17 @@ def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(st
 def test_started_again_the_agent_moves_flows_that_the_one_before_had_moved(stage: Stage) -> None:
     """A proxy's one flow is always busy: conntrack would go on sending it where the agent before did."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
-    treatment = Treatment(stage.destination(DEAD), "answer-503", "p", "test")
+    treatment = Treatment(stage.destination(DEAD), "refuse", "p", "test")
     for words in (b"INVITE first", b"INVITE second"):
         responder = stage.open(socket.SOCK_DGRAM)
         responder.bind(("", 0))
         port = responder.getsockname()[1]
-        stage.inside(functools.partial(stage.writer.write, Steering((treatment,)), port))
+        stage.inside(functools.partial(stage.kernel.write, Plan((treatment,)), port))
         client.sendto(words, (stage.at(DEAD), PORT))
         assert responder.recv(99) == words
-        stage.inside(stage.writer.close)
-        stage.writer = Writer()
-        stage.inside(stage.writer.open)
+        stage.inside(stage.kernel.close)
+        stage.kernel = KernelSide()
+        stage.inside(stage.kernel.open)
 
 
 @pytest.mark.parametrize("number", [1, MOST_ONE_BY_ONE + 20])
@@ -768,11 +766,10 @@ def test_connections_that_the_relay_has_not_accepted_yet_stay(stage: Stage, numb
     relay.listen(number)
     dead = stage.destination(DEAD, Protocol.TCP)
     clients = [stage.open(socket.SOCK_STREAM) for _ in range(number)]
-    stage.inside(stage.writer.open_relay)
-    stage.inside(lambda: stage.writer.relay([dead], relay.getsockname()[1]))
+    stage.inside(lambda: stage.kernel.relay([dead], relay.getsockname()[1]))
     for client in clients:
         client.connect((stage.at(DEAD), PORT))
-    assert stage.inside(lambda: stage.writer.end_connections([dead])) == 0
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([dead])) == 0
     ports = {client.getsockname()[1]: client for client in clients}
     for _ in clients:
         connection, address = relay.accept()
@@ -787,14 +784,13 @@ def test_connections_that_have_ended_cost_nothing_when_their_server_dies(stage: 
     relay.bind(("", 0))
     relay.listen()
     dead = stage.destination(DEAD, Protocol.TCP)
-    stage.inside(stage.writer.open_relay)
-    stage.inside(lambda: stage.writer.relay([dead], relay.getsockname()[1]))
+    stage.inside(lambda: stage.kernel.relay([dead], relay.getsockname()[1]))
     client = stage.open(socket.SOCK_STREAM)
     client.connect((stage.at(DEAD), PORT))
 
     def spent_s() -> float:
         began_s = time.process_time()
-        assert stage.inside(lambda: stage.writer.end_connections([dead])) == 0
+        assert stage.inside(lambda: stage.kernel.ending.end_connections([dead])) == 0
         return time.process_time() - began_s
 
     before_s = min(spent_s() for _ in range(3))
@@ -812,7 +808,7 @@ def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
     connection, _ = listener.accept()
 
     async def in_the_loop() -> int:
-        return stage.writer.end_connections([stage.destination(DEAD, Protocol.TCP)])
+        return stage.kernel.ending.end_connections([stage.destination(DEAD, Protocol.TCP)])
 
     with connection:
         assert stage.inside(lambda: asyncio.run(in_the_loop())) == 1
@@ -826,8 +822,8 @@ NETWORKS = {4: "10.99.0.0/16", 6: "fd98::/15"}
 def overhear(stage: Stage, left_alone: frozenset[Endpoint] = frozenset()) -> None:
     """Requests over TCP are known."""
     wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}), left_alone)
-    stage.inside(lambda: stage.writer.copy(wanted, time.monotonic()))
-    assert stage.writer.copies.problem is None
+    stage.inside(lambda: stage.kernel.copy(wanted, time.monotonic()))
+    assert stage.kernel.ending.copies.problem is None
 
 
 def connected(
@@ -863,15 +859,15 @@ def test_requests_that_a_dead_server_left_are_answered_before_their_connection_e
     client.sendall(request("two", body="v=0") + request("three")[:40])
     client.sendall(request("three")[40:] + request("four", "OPTIONS") + request("half")[:60])
     dead = [stage.destination(DEAD, Protocol.TCP)]
-    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.kernel.passing = dead
     stage.treat("refuse", Protocol.TCP)
-    assert stage.inside(lambda: stage.writer.end_connections(dead)) == 1
+    assert stage.inside(lambda: stage.kernel.ending.end_connections(dead)) == 1
     heard = heard_by(client)
     assert heard.count(b"SIP/2.0 503 Service Unavailable\r\n") == 3
     assert [branch in heard for branch in (b"one", b"two", b"three", b"four", b"half")] == [
         *(False, True, True, True, False)
     ]
-    assert stage.writer.refused_requests == 3
+    assert stage.kernel.ending.refused_requests == 3
 
 
 def test_nothing_is_said_for_a_server_that_speaks_no_sip(stage: Stage) -> None:
@@ -880,9 +876,9 @@ def test_nothing_is_said_for_a_server_that_speaks_no_sip(stage: Stage) -> None:
     client, server = connected(stage, DEAD, DEAD)
     client.sendall(request("one"))
     assert server.recv(4096) == request("one")
-    assert stage.inside(lambda: stage.writer.end_connections([dead])) == 1
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([dead])) == 1
     assert heard_by(client) == b""
-    assert stage.writer.refused_requests == 0
+    assert stage.kernel.ending.refused_requests == 0
 
 
 def test_what_the_kernel_refuses_to_copy_is_asked_for_again_later(stage: Stage) -> None:
@@ -890,14 +886,14 @@ def test_what_the_kernel_refuses_to_copy_is_asked_for_again_later(stage: Stage) 
     other = PacketCopies()
     stage.cleanup.callback(other.close)
     stage.inside(other.open)
-    stage.inside(lambda: stage.writer.copy(wanted, 0.0))
-    assert "another program takes the packets" in str(stage.writer.copies.problem)
+    stage.inside(lambda: stage.kernel.copy(wanted, 0.0))
+    assert "another program takes the packets" in str(stage.kernel.ending.copies.problem)
     other.close()
-    stage.inside(lambda: stage.writer.copy(wanted, COPY_AGAIN_AFTER_S - 1.0))
-    assert not stage.writer.copies.is_open
-    stage.inside(lambda: stage.writer.copy(wanted, COPY_AGAIN_AFTER_S))
-    assert stage.writer.copies.is_open
-    assert stage.writer.copies.problem is None
+    stage.inside(lambda: stage.kernel.copy(wanted, COPY_AGAIN_AFTER_S - 1.0))
+    assert not stage.kernel.ending.copies.is_open
+    stage.inside(lambda: stage.kernel.copy(wanted, COPY_AGAIN_AFTER_S))
+    assert stage.kernel.ending.copies.is_open
+    assert stage.kernel.ending.copies.problem is None
 
 
 def test_connections_without_a_request_that_waits_end_as_ever(stage: Stage) -> None:
@@ -906,7 +902,10 @@ def test_connections_without_a_request_that_waits_end_as_ever(stage: Stage) -> N
     client.sendall(request("one"))
     server.sendall(response(200, "one"))
     assert client.recv(4096) == response(200, "one")
-    assert stage.inside(lambda: stage.writer.end_connections([stage.destination(DEAD, Protocol.TCP)])) == 1
+    assert (
+        stage.inside(lambda: stage.kernel.ending.end_connections([stage.destination(DEAD, Protocol.TCP)]))
+        == 1
+    )
     assert heard_by(client) == b""
 
 
@@ -933,11 +932,11 @@ def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing
         client.sendall(request(branch))
         time.sleep(0.1)  # TCP repeats the first, and holds back most of the others
     dead = [stage.destination(DEAD, Protocol.TCP)]
-    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.kernel.passing = dead
     stage.treat("refuse", Protocol.TCP)
     time.sleep(0.3)
-    stage.inside(lambda: stage.writer.end_connections(dead))
-    stage.inside(stage.writer.stop_passing)
+    stage.inside(lambda: stage.kernel.ending.end_connections(dead))
+    stage.kernel.passing = ()
     heard = heard_by(client)
     assert [heard.count(f"=z9hG4bK{branch};".encode()) for branch in branches] == [1] * number
 
@@ -949,10 +948,10 @@ def test_request_in_a_redirected_connection_is_answered_when_its_server_dies(sta
     assert server.recv(4096) == request("one")
     asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
     treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
-    stage.inside(lambda: stage.writer.let_pass([asked[1]]))
-    stage.inside(lambda: stage.writer.write(Steering(treatments)))
-    assert stage.inside(lambda: stage.writer.end_connections([asked[1]])) == 0
-    moved, _ = stage.inside(lambda: stage.writer.move_flows(asked, [asked[1]]))
+    stage.kernel.passing = [asked[1]]
+    stage.inside(lambda: stage.kernel.write(Plan(treatments)))
+    assert stage.inside(lambda: stage.kernel.ending.end_connections([asked[1]])) == 0
+    moved, _ = stage.inside(lambda: stage.kernel.ending.move_flows(asked, [asked[1]]))
     assert moved == 1
     assert heard_by(client).startswith(b"SIP/2.0 503 Service Unavailable\r\n")
 
@@ -964,9 +963,9 @@ def test_many_requests_of_many_connections_are_all_answered(stage: Stage) -> Non
         for each in range(50):
             client.sendall(request(f"c{number}-{each}", body="v=0\r\n" * 100))
     dead = [stage.destination(DEAD, Protocol.TCP)]
-    stage.inside(lambda: stage.writer.let_pass(dead))
+    stage.kernel.passing = dead
     stage.treat("refuse", Protocol.TCP)
-    assert stage.inside(lambda: stage.writer.end_connections(dead)) == 20
+    assert stage.inside(lambda: stage.kernel.ending.end_connections(dead)) == 20
     for number, (client, _) in enumerate(pairs):
         heard = heard_by(client)
         assert [f"=z9hG4bKc{number}-{each};".encode() in heard for each in range(50)] == [True] * 50

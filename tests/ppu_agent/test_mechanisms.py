@@ -1,27 +1,29 @@
-"""The mechanisms of the agent: a configuration that one of them refuses changes none of the others."""
+"""The mechanisms of the agent together: one transaction for a death, and reloads that one of them refuses."""
 
 import itertools
+import time
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.kernel import PaceError, Pacing
-from ppu_agent.mechanisms.base import Situation
+from ppu_agent.kernel import NftablesError, NftCommand, PaceError, Pacing
 from ppu_agent.mechanisms.pace import PaceMechanism
 from ppu_agent.mechanisms.repeat import RepeatMechanism
 from ppu_agent.mechanisms.via import ViaMechanism
-from ppu_agent.relay import Relay
-from ppu_agent.responder import Responder
-from ppu_agent.steering import PoolPolicy
+from ppu_agent.plan import PoolPolicy, plan
+from ppu_agent.relay import TcpRelay
+from ppu_agent.rules import TableCommands
+from ppu_agent.service import PpuService
 from ppu_agent.via import Channels, DatagramFront
+from ppu_agent.writer import Writer
 from structlog.testing import capture_logs
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, destination, policy, view
+from tests.ppu_agent.making import POOL, REFUSED, destination, let_all_be_heard, make_agent, policy, view
 
 FILE = """registrars = ["10.0.0.1"]
 [control]
@@ -48,32 +50,113 @@ class Refusing(PaceMechanism):
         raise FatalError("no room")
 
 
-async def test_refused_reload_changes_no_limit(tmp_path: Path) -> None:
+async def test_refused_reload_changes_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "ppu-agent.toml"
     write(path, 60, "10.0.0.0/8")
-    agent = PpuAgent(load_configuration(path), path)
-    agent.responder = Responder()
-    _, _, via, repeat = mechanisms = agent._mechanisms
+    service = PpuService(load_configuration(path), path)
+    agent = service.agent
+    *_, via, repeat = agent.mechanisms
     assert isinstance(via, ViaMechanism)
     assert isinstance(repeat, RepeatMechanism)
-    limits = agent.config.relay.limits
+    limits = load_configuration(path).relay.limits
     front = DatagramFront(FRONT, lambda *_: None, lambda *_: None, itertools.count(), limits)
-    channels, relay = Channels(lambda *_: None, ipv6=False), Relay(lambda *_: None, limits=limits)
+    channels, relay = Channels(lambda *_: None, ipv6=False), TcpRelay(lambda *_: None, limits=limits)
     via._fronts, via._channels, repeat._relay = {FRONT: front}, channels, relay
 
     def used() -> list[object]:
         return [via._idle_s, front.limits.idle_s, relay.limits.idle_s, channels.has_v6]
 
     write(path, 90, "fd00::/8")
-    agent._mechanisms = (*mechanisms, Refusing())
+    monkeypatch.setattr(agent, "mechanisms", (via, repeat, Refusing()))
     with pytest.raises(FatalError, match="no room"):
-        await agent._reload()
+        await service._reload()
     assert used() == [60, 60, 60, False]
-    agent._mechanisms = mechanisms
-    config = load_configuration(path)
-    await agent._start_parts(config)
-    agent._take(config)
+    monkeypatch.setattr(agent, "mechanisms", (via, repeat))
+    await service._reload()
     assert used() == [90, 90, 90, True]
+
+
+class PlayedNftables:
+    """Stands in for a kernel, which refuses transactions with these words in them."""
+
+    def __init__(self, refused: str = "nothing") -> None:
+        self.transactions: list[str] = []
+        self.refused = refused
+
+    def commit(self, commands: Sequence[NftCommand]) -> str:
+        words = str(list(commands))
+        if self.refused in words:
+            raise NftablesError(self.refused)
+        self.transactions.append(words)
+        return ""
+
+
+def written(nftables: PlayedNftables) -> Writer:
+    """A writer to this kernel."""
+    made = Writer()
+    made._nftables = nftables  # type: ignore[assignment]
+    return made
+
+
+async def test_death_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the dead server's connections are copied and end, and where it had a front."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\nalso = ["tcp"]\n'
+        f'on_dead = "redirect"\nsteer = "10.9.9.9:5060"\n[state]\npath = "{tmp_path}"\n'
+    )
+    agent = make_agent(path)
+    let_all_be_heard(agent)
+    nftables = PlayedNftables()
+    monkeypatch.setattr(agent.writer, "_nftables", nftables)
+    monkeypatch.setattr(agent.writer, "is_claimed", True)
+    copying = agent.mechanisms[4]
+    monkeypatch.setattr(type(copying.copies), "is_open", True)  # type: ignore[attr-defined]
+    agent.views_changed({POOL: view(1, 2, 3)})
+    agent.views_changed({POOL: view(1, 2)})
+    (left,) = agent.deaths.due(time.monotonic())
+    agent.deaths.heard(left.destination, REFUSED, time.monotonic())
+    nftables.transactions.clear()
+    agent.conclude(time.monotonic())
+    (transaction,) = nftables.transactions
+    for words in (
+        "10.0.0.3",
+        "'ppu_agent_copy'",
+        "'ppu_agent_claim'",
+        "'passing4'",
+        "'established'",
+        "steer",
+    ):
+        assert words in transaction
+
+
+def test_part_that_the_kernel_refuses_keeps_no_other_from_it() -> None:
+    nftables = PlayedNftables("bad")
+    writer = written(nftables)
+    parts = [TableCommands([{"add": "good"}], [{"add": "own"}]), TableCommands(own=[{"add": "bad"}])]
+    writer.write(parts, is_idle=False)
+    assert [("good" in words, "own" in words) for words in nftables.transactions] == [
+        (True, False),
+        (False, True),
+    ]
+    assert writer.has_rules
+    assert writer.problem == "nftables refused the rules: bad"
+    nftables.refused = "nothing"
+    writer.write(parts, is_idle=False)
+    assert len(nftables.transactions) == 3
+    assert writer.problem is None
+
+
+def test_table_of_an_agent_before_stays_until_there_is_news() -> None:
+    nftables = PlayedNftables()
+    writer = written(nftables)
+    writer.is_kept = True
+    writer.write([TableCommands([{"add": "keeping"}])], is_idle=True)
+    assert nftables.transactions == []
+    writer.write([TableCommands([{"add": "front"}])], is_idle=False)
+    writer.write([], is_idle=True)
+    writer.write([], is_idle=True)
+    assert len(nftables.transactions) == 2, "an empty table is not written again"
 
 
 class PlayedPacer:
@@ -101,7 +184,7 @@ def test_pacing_that_the_kernel_refused_is_tried_again_and_logged_once_for_each_
     with capture_logs() as lines:
         for problem, number in (("", 1), ("full", 2), ("full", 2), ("no right", 2), ("", 1), ("full", 3)):
             pacer.problem = problem
-            mechanism.commands(Situation(pools, {POOL: view(number)}))
+            mechanism.commands(plan(pools, {POOL: view(number)}, {}, {}))
             endpoints = [] if problem else [(destination(number).address, 5060)]
             assert list(pacer.members) == endpoints
             assert [each["endpoint"] for each in mechanism.status()["pace"]] == ["10.0.0.1:5060"]

@@ -11,7 +11,7 @@ from ppu_agent.member_answers import (
     JITTER,
     MOST_ASKED_PER_S,
     MOST_KEPT,
-    Asked,
+    AskedQuestion,
     MemberAnswers,
 )
 
@@ -27,7 +27,7 @@ def following(*numbers: int) -> MemberAnswers:
     return answers
 
 
-def asked(number: int, question: ProbePlan = QUESTION) -> Asked:
+def asked(number: int, question: ProbePlan = QUESTION) -> AskedQuestion:
     return destination(number), question
 
 

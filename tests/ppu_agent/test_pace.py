@@ -12,7 +12,8 @@ from typing import TypeVar
 import pytest
 from pool_user import PoolView
 from ppu_agent.kernel import Pacer, Pacing
-from ppu_agent.steering import PoolPolicy, paced
+from ppu_agent.mechanisms.pace import paced
+from ppu_agent.plan import PoolPolicy, plan
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
@@ -161,8 +162,8 @@ def test_living_tcp_members_are_paced_as_the_first_pool_says() -> None:
         PoolPolicy("sip-tcp", actions, (), learned),
         PoolPolicy("unknown", actions, (), learned),
     ]
-    assert paced(policies, views) == {
+    assert paced(plan(policies, views, {}, {})) == {
         (ip_address("10.0.0.1"), 5060): FIXED,
         (ip_address("10.0.0.3"), 5060): learned,
     }
-    assert paced([policy(also=(Protocol.TCP,))], views) == {}
+    assert paced(plan([policy(also=(Protocol.TCP,))], views, {}, {})) == {}

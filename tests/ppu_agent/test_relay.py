@@ -10,19 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.relay import Relay, RelayLimits
-from ppu_agent.ruleset import RELAY_TABLE
+from ppu_agent.mechanisms.repeat import RELAY_TABLE
+from ppu_agent.plan import Front
+from ppu_agent.relay import RelayLimits, TcpRelay
 from ppu_agent.via import DatagramFront
-from ppu_agent.writer import Writer
 from rspdns_lab.net.network import call_in
 
 from rserpool import Protocol
+from tests.ppu_agent.kernel_side import KernelSide
+from tests.ppu_agent.making import policy
 from tests.ppu_agent.sip_messages import request, response
 from tests.support.namespaces import Namespace, own_namespace
 from tests.support.waiting import until
@@ -73,8 +76,8 @@ class Scene:
         self.members = [Destination(ip_address(one), Protocol.TCP, PORT) for one in self.addresses[1:]]
         self.servers = [Server(), Server()]
         self.dead: set[Destination] = set()
-        self.relay = Relay(self.choose)
-        self.writer = Writer()
+        self.relay = TcpRelay(self.choose)
+        self.kernel = KernelSide()
         self._there = self.strangers = servers
         self._elsewhere: list[socket.socket] = []
         self.client = client
@@ -96,14 +99,13 @@ class Scene:
                 )
                 running = await asyncio.start_server(server.serve, sock=listening)
                 cleanup.callback(running.close)
-            self.writer.open()
-            cleanup.callback(self.writer.close)
-            self.writer.open_relay()
+            self.kernel.open()
+            cleanup.callback(self.kernel.close)
             await self.relay.start()
             cleanup.push_async_callback(self.relay.close)
             cleanup.callback(self._close_elsewhere)
-            self.writer.relay(self.members, self.relay.port)
-            assert self.writer.problem is None
+            self.kernel.relay(self.members, self.relay.port)
+            assert self.kernel.writer.problem is None
             yield
 
     def from_elsewhere(self, address: str, kind: socket.SocketKind) -> socket.socket:
@@ -320,8 +322,9 @@ def test_front_is_for_its_clients_and_each_has_its_share(version: int) -> None:
         here, stranger, client = scene.addresses
         front = Destination(ip_address(here) + 100, Protocol.TCP, PORT)
         scene.strangers.ip("route", "add", str(front.address), "via", here)
-        scene.writer.relay([], scene.relay.port, {front: scene.relay.port}, {front: [ip_network(client)]})
-        assert scene.writer.problem is None
+        admitting = replace(policy(), clients=(ip_network(client),))
+        scene.kernel.relay([], scene.relay.port, [Front(front, admitting, ())])
+        assert scene.kernel.writer.problem is None
         scene.relay.limits = RelayLimits(connections=6, share=0.5)
         refused = scene.from_elsewhere(stranger, socket.SOCK_STREAM)
         with pytest.raises((TimeoutError, OSError)):
@@ -394,15 +397,16 @@ def test_connection_not_redirected_to_the_relay_is_refused() -> None:
 def test_the_kernel_removes_the_table_with_its_process() -> None:
     code = (
         "import time; from ppu_agent.writer import Writer; writer = Writer(); writer.open();"
-        "writer.open_relay(); print('ready', flush=True); time.sleep(600)"
+        "from ppu_agent.mechanisms.repeat import open_relay; open_relay(writer);"
+        "print('ready', flush=True); time.sleep(600)"
     )
     with own_namespace() as host:
         agent = host.start(sys.executable, "-c", code)
         assert agent.stdout is not None
         assert agent.stdout.readline() == "ready\n"
-        assert RELAY_TABLE in host.run("nft", "list", "tables").stdout
+        assert RELAY_TABLE.name in host.run("nft", "list", "tables").stdout
         os.killpg(agent.pid, signal.SIGKILL)
-        until(lambda: RELAY_TABLE not in host.run("nft", "list", "tables").stdout)
+        until(lambda: RELAY_TABLE.name not in host.run("nft", "list", "tables").stdout)
         agent.wait()
 
 

@@ -12,14 +12,13 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.metrics import exposition, registry
 from pool_user import PoolView
 from ppu_agent import rehearsal
-from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import load_configuration
-from ppu_agent.deaths import Deaths
+from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.explanation import explain
 from ppu_agent.metrics import PpuCollector
+from ppu_agent.plan import Plan, PoolPolicy, plan
 from ppu_agent.status import describe, problems, render
 from ppu_agent.status_model import BelievedStatus, PpuStatus
-from ppu_agent.steering import PoolPolicy, Steering, plan
 
 from rserpool import Protocol
 from tests.ppu_agent.making import (
@@ -29,24 +28,23 @@ from tests.ppu_agent.making import (
     all_heard,
     ask,
     destination,
+    ending_of,
     let_all_be_heard,
+    make_agent,
     member,
     policy,
     view,
 )
 
 
-def told(deaths: Deaths, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Steering]:
-    """The explanation of member 3, and the steering."""
-    dead = {} if suspended else deaths.dead()
-    steering = plan([policy()], {POOL: last}, {}, dead)
-    return explain(
-        ip_address("10.0.0.3"), 5060, {POOL: last}, deaths, steering, suspended=suspended
-    ), steering
+def told(deaths: DepartedServers, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Plan]:
+    """The explanation of member 3, and the plan."""
+    now = plan([policy()], {POOL: last}, {}, deaths.dead(), is_suspended=suspended)
+    return explain(ip_address("10.0.0.3"), 5060, {POOL: last}, deaths, now), now
 
 
 def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     for last, heard, words in (
         (view(1, 2), None, "passes: no pool of this configuration has or had a member there"),
         (view(1, 2, 3), None, "udp: passes: a member of sip-udp, alive"),
@@ -79,7 +77,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     all_of_them = {POOL: view(1, 2, 3), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp), known=True)}
     left = {POOL: view(1, 2), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp[:2]), known=True)}
     policies = [policy(), replace(policy(), handle="sip-tcp")]
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views(all_of_them, 0.0)
     deaths.views(left, 1.0)
     for one in deaths.due(1.0):
@@ -89,7 +87,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     address = ip_address("10.0.0.3")
 
     def said(policies: list[PoolPolicy]) -> list[str]:
-        told = explain(address, 5060, left, deaths, steering, suspended=False, policies=policies)
+        told = explain(address, 5060, left, deaths, steering, policies)
         return list(told["words"])
 
     of_tcp, of_udp = said(policies)
@@ -97,7 +95,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     assert of_udp.startswith("udp: redirected to 10.0.0.1:5060")
     of_sctp, *_ = said([replace(one, also=(Protocol.SCTP,)) for one in policies])
     assert of_sctp.startswith("sctp: passes: left its pool")
-    alive = explain(address, 5060, all_of_them, Deaths(all_heard), Steering(), suspended=False)
+    alive = explain(address, 5060, all_of_them, DepartedServers(all_heard), Plan())
     assert alive["words"] == [
         "tcp: passes: a member of sip-tcp, alive",
         "udp: passes: a member of sip-udp, alive",
@@ -106,14 +104,14 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
 
 
 def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     said, steering = told(deaths, view(1, 2))
     assert said["treated"]
     address = ip_address("10.0.0.3")
-    own = explain(address, 5060, {POOL: view(1, 2)}, deaths, steering, suspended=False, is_own=True)
+    own = explain(address, 5060, {POOL: view(1, 2)}, deaths, steering, is_own=True)
     assert own["treated"] == []
     assert own["words"][0].startswith("passes: an address of this host")
 
@@ -140,7 +138,7 @@ def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
 
 
 def test_status_and_metrics_tell_what_is_done() -> None:
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
@@ -166,20 +164,20 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
     )
 
     async def scenario() -> list[str]:
-        agent = PpuAgent(load_configuration(path))
+        agent = make_agent(path)
         let_all_be_heard(agent)
         here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
         all_of_them = view(1, 2)
-        agent._views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
-        agent._views_changed({POOL: view(1)})
+        agent.views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
+        agent.views_changed({POOL: view(1)})
         for one in agent.deaths.due(time.monotonic()):
             agent.deaths.heard(one.destination, REFUSED, time.monotonic())
-        agent._conclude(time.monotonic())
+        agent.conclude(time.monotonic())
         assert {one.destination.where for one in agent.deaths.dead().values()} == {
             "10.0.0.2:5060",
             "127.0.0.1:5060",
         }
-        return [one["endpoint"] for one in agent._describe()["treated"]]
+        return [one["endpoint"] for one in agent.status()["treated"]]
 
     assert asyncio.run(scenario()) == ["10.0.0.2:5060"] * 2
 
@@ -189,17 +187,17 @@ def test_what_died_while_the_agent_was_suspended_is_ended_when_it_is_resumed(tmp
     path.write_text(f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n')
 
     async def scenario() -> list[str]:
-        agent = PpuAgent(load_configuration(path))
-        agent._views_changed({POOL: view(1, 2)})
-        agent._set_suspended(True)
-        agent._views_changed({POOL: view(1)})
+        agent = make_agent(path)
+        agent.views_changed({POOL: view(1, 2)})
+        agent.set_suspended(True)
+        agent.views_changed({POOL: view(1)})
         for one in agent.deaths.due(time.monotonic()):
             agent.deaths.heard(one.destination, REFUSED, time.monotonic())
-        agent._conclude(time.monotonic())
-        agent._died.clear()  # taken while nothing was to be done
-        agent._set_suspended(False)
-        assert agent._has_died.is_set()
-        return [one.where for one in agent._died]
+        agent.conclude(time.monotonic())
+        ended: list[Departed] = []
+        ending_of(agent).died = ended.append  # type: ignore[assignment, method-assign]
+        agent.set_suspended(False)
+        return [server.destination.where for server in ended]
 
     assert asyncio.run(scenario()) == ["10.0.0.2:5060"]
 
@@ -211,7 +209,7 @@ def test_check_tells_that_an_address_of_this_host_is_never_touched(tmp_path: Pat
     )
     here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
     views = {POOL: replace(view(1), members=(*view(1).members, here))}
-    assert list(rehearsal.told(load_configuration(path), views)) == [
+    assert list(rehearsal.lines(load_configuration(path), views)) == [
         "should udp 10.0.0.1:5060 die: redirect udp 10.0.0.1:5060 to 127.0.0.1:5060 (weight 1000)",
         "should udp 127.0.0.1:5060 die: nothing is done: an address of this host is never touched",
     ]
@@ -227,7 +225,7 @@ def test_check_tells_that_repeat_is_for_sip_where_servers_may_not_speak_it(tmp_p
         )
         servers = [replace(one, protocol=Protocol.TCP, port=port) for one in view(1, 2).members]
         views = {POOL: replace(view(1, 2), members=tuple(servers))}
-        return [one for one in rehearsal.told(load_configuration(path), views) if "should" not in one]
+        return [one for one in rehearsal.lines(load_configuration(path), views) if "should" not in one]
 
     (words,) = said("", 6379)
     assert words.startswith(
@@ -243,16 +241,16 @@ def test_check_names_a_few_of_many_servers_that_would_take_over(tmp_path: Path) 
     path = tmp_path / "ppu-agent.toml"
     path.write_text(f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n')
     config = load_configuration(path)
-    of_nine, *_ = rehearsal.told(config, {POOL: view(*range(1, 10))})
+    of_nine, *_ = rehearsal.lines(config, {POOL: view(*range(1, 10))})
     assert of_nine.endswith("10.0.0.9:5060 (weight 1000)")
-    of_fifty, *_ = rehearsal.told(config, {POOL: view(*range(1, 51))})
+    of_fifty, *_ = rehearsal.lines(config, {POOL: view(*range(1, 51))})
     assert of_fifty.count("weight") == rehearsal.NAMED
     assert of_fifty.endswith(" and 41 more")
 
 
 def test_check_of_status_tells_what_keeps_the_agent_from_its_work() -> None:
     def found(view_of_pool: PoolView, problem: str | None) -> list[str]:
-        believed = describe(9.0, [], {POOL: view_of_pool}, [], Steering())
+        believed = describe(9.0, [], {POOL: view_of_pool}, [], Plan())
         return list(problems(whole(believed, problem)))
 
     assert found(view(1), None) == []

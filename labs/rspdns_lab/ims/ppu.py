@@ -82,7 +82,6 @@ WAYS: Final = (
     Way(WITHOUT, "udp"),
     Way("redirect", "udp"),
     Way("refuse", "udp"),
-    Way("answer-503", "udp"),
     Way(WITHOUT, "tcp"),
     Way("refuse", "tcp"),
     Way("redirect", "tcp"),

@@ -6,9 +6,9 @@ from ppu_agent.kernel.copies import PacketCopies as PacketCopies
 from ppu_agent.kernel.dead_man import DeadManTimer as DeadManTimer
 from ppu_agent.kernel.flows import Flow as Flow
 from ppu_agent.kernel.flows import Flows as Flows
-from ppu_agent.kernel.nftables import Command as Command
 from ppu_agent.kernel.nftables import Nftables as Nftables
 from ppu_agent.kernel.nftables import NftablesError as NftablesError
+from ppu_agent.kernel.nftables import NftCommand as NftCommand
 from ppu_agent.kernel.pace import PaceError as PaceError
 from ppu_agent.kernel.pace import Pacer as Pacer
 from ppu_agent.kernel.pace import Pacing as Pacing

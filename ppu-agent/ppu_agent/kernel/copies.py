@@ -81,7 +81,7 @@ class PacketCopies:
             made.setblocking(False)
         except OSError as problem:
             made.close()
-            self.problem = _told(problem)
+            self.problem = _words_of(problem)
             return
         self._socket, self.problem = made, None
 
@@ -199,7 +199,7 @@ def _configure(netlink: socket.socket, kind: int, value: bytes) -> None:
             return
 
 
-def _told(problem: OSError) -> str:
+def _words_of(problem: OSError) -> str:
     if problem.errno in (errno.EBUSY, errno.EPERM):
         return f"another program takes the packets of nftables' log group {COPIES_GROUP}"
     if problem.errno in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOENT):

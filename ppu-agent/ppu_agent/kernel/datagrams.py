@@ -51,13 +51,14 @@ class RedirectedDatagrams:
             self._socket.close()
             self._socket = None
 
-    def answer(self, data: bytes, told: Ancillary, source: Source) -> bool:
+    def answer(self, data: bytes, ancillary: Ancillary, source: Source) -> bool:
         """Send to where a datagram came from, from the address that it was sent to: conntrack knows the
-        answer by that address alone. `told` came with the datagram. Return whether the kernel took it."""
+        answer by that address alone. `ancillary` came with the datagram. Return whether the kernel took
+        it."""
         if self._socket is None:
             return False
         try:
-            self._socket.sendmsg([data], [_from_there(*one) for one in told], 0, source)
+            self._socket.sendmsg([data], [_from_there(*item) for item in ancillary], 0, source)
         except OSError:  # the client is gone, or its queue is full
             return False
         return True
@@ -65,10 +66,10 @@ class RedirectedDatagrams:
     def _read(self, listener: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
-                data, told, _flags, source = listener.recvmsg(self._most_bytes, _ROOM)
+                data, ancillary, _flags, source = listener.recvmsg(self._most_bytes, _ROOM)
             except OSError:  # nothing more, or an ICMP error about an answer
                 return
-            self._take(data, told, source)
+            self._take(data, ancillary, source)
 
 
 def _from_there(level: int, kind: int, data: bytes) -> tuple[int, int, bytes]:

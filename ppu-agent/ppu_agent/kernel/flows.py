@@ -78,7 +78,7 @@ class Flows:
         Also the SCTP associations with them that were not redirected: their next set-up would go to the same
         server.
         """
-        over_sctp = [one for one in servers if one.protocol is Protocol.SCTP]
+        over_sctp = [server for server in servers if server.protocol is Protocol.SCTP]
 
         def find() -> list[Flow]:
             with_them = (flow for flow in self._flows(over_sctp) if not flow.is_moved)
@@ -140,7 +140,7 @@ class Flows:
     def _of_connections(self, connections: Collection[tuple[Endpoint, Endpoint]]) -> Iterator[Flow]:
         """The flows of these TCP connections, as far as conntrack has them."""
         for version, family in _FAMILIES.items():
-            of_version = [one for one in connections if one[1][0].version == version]
+            of_version = [connection for connection in connections if connection[1][0].version == version]
             if not of_version:
                 continue
             try:
@@ -161,7 +161,7 @@ class Flows:
         for (version, protocol, port), group in itertools.groupby(sorted(wanted, key=_group), _group):
             family = _FAMILIES[version]
             number = _NUMBERS[Protocol[protocol]]
-            addresses = [str(one.address) for one in group]
+            addresses = [str(destination.address) for destination in group]
             try:
                 with NFCTSocket(nfgen_family=family) as conntrack:
                     this_end: dict[str, Any] = {"sport" if are_sources else "dport": port}
@@ -196,8 +196,8 @@ class Flows:
         return False
 
 
-def _group(one: Destination) -> tuple[int, str, int]:
-    return one.address.version, one.protocol.name, one.port
+def _group(destination: Destination) -> tuple[int, str, int]:
+    return destination.address.version, destination.protocol.name, destination.port
 
 
 def _state(entry: Any) -> int | None:

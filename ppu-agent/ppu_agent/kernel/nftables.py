@@ -12,7 +12,7 @@ from typing import Any
 
 from daemon_kit.errors import FatalError
 
-Command = Mapping[str, Any]
+NftCommand = Mapping[str, Any]
 
 LIBRARY = "libnftables.so.1"
 _OUTPUT_JSON = 1 << 4
@@ -49,14 +49,14 @@ class Nftables:
             buffer.argtypes = [ctypes.c_void_p]
             buffer(self._context)
 
-    def commit(self, commands: Sequence[Command]) -> str:
+    def commit(self, commands: Sequence[NftCommand]) -> str:
         """Do all of these in one transaction, or nothing; return what is said. Raises NftablesError."""
         return self._do(json.dumps({"nftables": list(commands)}))
 
     def _do(self, text: str) -> str:
         if self._run(self._context, text.encode()) != 0:
             words = (self._errors(self._context) or b"").decode(errors="replace")
-            raise NftablesError(told(words))
+            raise NftablesError(first_complaint(words))
         return (self._output(self._context) or b"").decode(errors="replace")
 
     def own(self, family: str, table: str) -> None:
@@ -77,7 +77,7 @@ class Nftables:
             self._context = None
 
 
-def told(words: str) -> str:
+def first_complaint(words: str) -> str:
     """The first complaint, without the JSON it repeats."""
     found = [line.strip() for line in words.splitlines() if "Error" in line or "error" in line]
     return (found or words.splitlines() or ["no reason given"])[0][:300]

@@ -21,7 +21,7 @@ from ppu_agent.destinations import Endpoint
 IsMeant = Callable[[Endpoint, Endpoint], bool]
 FindMeant = Callable[[Collection[tuple[Endpoint, Endpoint]]], IsMeant]
 """Told connections, each its own address and port and the server's: which are meant."""
-Found = TypeVar("Found")
+NetlinkResult = TypeVar("NetlinkResult")
 
 _NETLINK_SOCK_DIAG: Final = 4
 _SOCK_DESTROY: Final = 21
@@ -32,17 +32,17 @@ _GONE: Final = {errno.ENOENT, errno.ESTALE, errno.EINVAL}
 _ANSWER_TIMEOUT_S: Final = 0.5
 
 
-def beside_the_loop(function: Callable[[], Found]) -> Found:
+def beside_the_loop(function: Callable[[], NetlinkResult]) -> NetlinkResult:
     """Call this in a thread of its own, and wait: pyroute2's sockets don't work where an event loop runs."""
     with ThreadPoolExecutor(1, "netlink") as thread:
         return thread.submit(function).result()
 
 
-def _end(one: dict[str, object], address: str, port: str) -> Endpoint:
+def _end(stats: dict[str, object], address: str, port: str) -> Endpoint:
     """Address and port of one end as others name them: IPv4, also where an IPv6 socket has it."""
-    found = ip_address(str(one[f"idiag_{address}"]))
+    found = ip_address(str(stats[f"idiag_{address}"]))
     plain = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
-    return plain, int(str(one[f"idiag_{port}"]))
+    return plain, int(str(stats[f"idiag_{port}"]))
 
 
 def _listings(servers: Collection[Endpoint]) -> set[tuple[int, int]]:
@@ -93,38 +93,38 @@ class LocalSockets:
             with DiagSocket() as diag:
                 diag.bind()
                 found = [
-                    (family, one)
+                    (family, stats)
                     for family, port in sorted(_listings(servers))
-                    for one in diag.get_sock_stats(
+                    for stats in diag.get_sock_stats(
                         family=family, states=_STATES, protocol=socket.IPPROTO_TCP, dport=port
                     )
-                    if _end(one, "dst", "dport") in servers
+                    if _end(stats, "dst", "dport") in servers
                 ]
             if not found:
                 return 0
-            ends = [(_end(one, "src", "sport"), _end(one, "dst", "dport")) for _, one in found]
+            ends = [(_end(stats, "src", "sport"), _end(stats, "dst", "dport")) for _, stats in found]
             is_meant = find_meant(ends)
             ended = 0
-            for (family, one), (source, server) in zip(found, ends, strict=True):
+            for (family, stats), (source, server) in zip(found, ends, strict=True):
                 if is_meant(source, server) and not self._is_over():
                     before(source, server)
-                    ended += self._destroy(family, one)
+                    ended += self._destroy(family, stats)
             return ended
         except (OSError, NetlinkError) as problem:
             self._on_problem(f"connections to servers that died could not be ended: {problem}")
             return 0
 
-    def _destroy(self, family: int, one: dict[str, object]) -> bool:
+    def _destroy(self, family: int, stats: dict[str, object]) -> bool:
         """Send SOCK_DESTROY for one socket: pyroute2 has the look-up only."""
         source, target = (
-            ip_address(str(one[key])).packed.ljust(16, b"\0") for key in ("idiag_src", "idiag_dst")
+            ip_address(str(stats[key])).packed.ljust(16, b"\0") for key in ("idiag_src", "idiag_dst")
         )
         request = (
             struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _STATES)
-            + struct.pack(">HH", one["idiag_sport"], one["idiag_dport"])
+            + struct.pack(">HH", stats["idiag_sport"], stats["idiag_dport"])
             + source
             + target
-            + struct.pack("=IQ", one["idiag_if"], one["idiag_cookie"])
+            + struct.pack("=IQ", stats["idiag_if"], stats["idiag_cookie"])
         )
         header = struct.pack("=IHHII", 16 + len(request), _SOCK_DESTROY, _NLM_F_REQUEST | _NLM_F_ACK, 1, 0)
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:

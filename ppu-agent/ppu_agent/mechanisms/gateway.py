@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ppu_agent.configuration import PpuConfig
-from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address
 from ppu_agent.gateway import Gateway, guarded
-from ppu_agent.mechanisms.base import NOTHING, Redirections, Situation
+from ppu_agent.mechanisms.base import Mechanism, StartPart, ended
+from ppu_agent.plan import Plan
+from ppu_agent.rules import NOTHING, TableCommands
 
-Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 
-
-class GatewayMechanism:
+class GatewayMechanism(Mechanism):
     """Runs ppu-guard. `spawn` starts a task whose failure ends the agent."""
 
-    def __init__(self, spawn: Spawn) -> None:
+    def __init__(self, spawn: StartPart) -> None:
         self._spawn = spawn
         self._gateway: Gateway | None = None
         self._running: asyncio.Task[None] | None = None
@@ -31,20 +29,11 @@ class GatewayMechanism:
             self._running = self._spawn(gateway.run())
             self._gateway = gateway
 
-    def take(self, config: PpuConfig) -> None:
-        """The gateway's keys can't change while the agent runs."""
-
-    def commands(self, situation: Situation) -> Redirections:
+    def commands(self, plan: Plan) -> TableCommands:
         """Guard set-up to members, fronts, and members that left."""
         if self._gateway is not None:
-            found = guarded(
-                situation.policies, situation.views, situation.steering.fronts, situation.departed
-            )
-            self._gateway.set(frozenset() if situation.suspended else found)
+            self._gateway.set(frozenset() if plan.is_suspended else guarded(plan))
         return NOTHING
-
-    def died(self, server: Departed) -> None:
-        """A server that died is guarded while it is remembered."""
 
     def explained(self, explanation: dict[str, Any], address: Address, port: int) -> dict[str, Any]:
         """An explanation, with what happens here to connection set-up to that address and port."""
@@ -56,7 +45,5 @@ class GatewayMechanism:
 
     async def close(self) -> None:
         """End ppu-guard."""
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-            self._running = None
+        await ended(self._running)
+        self._running = None

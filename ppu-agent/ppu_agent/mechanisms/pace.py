@@ -9,15 +9,15 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.configuration import PpuConfig
-from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Endpoint
 from ppu_agent.kernel import PaceError, Pacer, Pacing
-from ppu_agent.mechanisms.base import NOTHING, Redirections, Situation
+from ppu_agent.mechanisms.base import Mechanism
+from ppu_agent.plan import Plan, Way
+from ppu_agent.rules import NOTHING, TableCommands
 from ppu_agent.status_model import PaceStatus
-from ppu_agent.steering import paced
 
 
-class PaceMechanism:
+class PaceMechanism(Mechanism):
     """Paces connection set-up from this host."""
 
     def __init__(self) -> None:
@@ -34,13 +34,12 @@ class PaceMechanism:
             except PaceError as problem:
                 raise FatalError(f"pace: {problem}") from None
 
-    def take(self, config: PpuConfig) -> None:
-        """The policies of each situation say what to pace."""
-
-    def commands(self, situation: Situation) -> Redirections:
+    def commands(self, plan: Plan) -> TableCommands:
         """Pace set-up to those that live. If the kernel refuses that, it is tried again the next time."""
-        now = paced(situation.policies, situation.views)
-        if self._pacer is not None and (self._problem or now != self._paced):
+        if self._pacer is None:
+            return NOTHING
+        now = paced(plan)
+        if self._problem or now != self._paced:
             try:
                 self._pacer.set(now)
             except PaceError as problem:
@@ -50,9 +49,6 @@ class PaceMechanism:
             else:
                 self._paced, self._problem = now, ""
         return NOTHING
-
-    def died(self, server: Departed) -> None:
-        """A server that died is in no view, hence not paced."""
 
     def status(self) -> dict[str, Any]:
         """The servers to which set-up is paced, and the round trips learned."""
@@ -73,3 +69,12 @@ class PaceMechanism:
         if self._pacer is not None:
             self._pacer.close()
             self._pacer = None
+
+
+def paced(plan: Plan) -> dict[Endpoint, Pacing]:
+    """How set-up to each living member is paced; the first pool of the configuration decides."""
+    found: dict[Endpoint, Pacing] = {}
+    for place in plan.places_by(Way.PACE):
+        if place.policy.pace is not None:
+            found.setdefault(place.destination.endpoint, place.policy.pace)
+    return found

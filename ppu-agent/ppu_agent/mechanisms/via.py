@@ -1,9 +1,15 @@
-"""`via = "sctp"`: what is sent to a pool's front reaches the servers embedded in SCTP, by `ppu_agent.via`."""
+"""`via = "sctp"`: what is sent to a pool's front reaches the servers embedded in SCTP, by `ppu_agent.via`.
+
+nftables leads the datagrams here by the table `ppu_agent_via`, which ends with the process. They have a
+conntrack zone: so what conntrack remembers of a flow that is busy ends with the table, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import random
+from collections.abc import Mapping
 from typing import Any, Final
 
 from daemon_kit.errors import FatalError
@@ -11,25 +17,51 @@ from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.mechanisms.base import NOTHING, Redirections, Situation
-from ppu_agent.relay import Streams, connect
-from ppu_agent.steering import PoolPolicy
+from ppu_agent.kernel import NftablesError
+from ppu_agent.mechanisms.base import Mechanism
+from ppu_agent.plan import Front, Plan, Way
+from ppu_agent.relay import StreamPair, connect
+from ppu_agent.rules import (
+    NOTHING,
+    OWN_INTO_ZONE,
+    NftCommand,
+    NftTable,
+    TableCommands,
+    admitting_moved,
+    in_conntrack_zone,
+    to_front,
+)
 from ppu_agent.via import Channels, DatagramFront
+from ppu_agent.writer import Writer
 from rserpool import Protocol, SctpUnavailable
 
 TIDY_EVERY_S: Final = 1.0
+VIA_TABLE: Final = NftTable("ppu_agent_via")
+_ZONES: Final = range(0xB200, 0xF200)
+"""Conntrack zones of datagrams to fronts; each agent takes another, so that none finds old ports."""
+_CHAINS: Final = {
+    "via_output": ("nat", "output", -103),
+    "via_prerouting": ("nat", "prerouting", -103),
+    "zone_output": ("filter", "output", -300),
+    "zone_prerouting": ("filter", "prerouting", -300),
+    "guard": ("filter", "input", 0),
+}
 
 
-class ViaMechanism:
+class ViaMechanism(Mechanism):
     """Takes the datagrams to fronts, and connects the relay of TCP to servers."""
 
-    def __init__(self) -> None:
-        self._situation = Situation()
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._plan = Plan()
+        self._embedded: dict[Destination, Front] = {}
+        self._zone = random.choice(_ZONES)  # noqa: S311 - chance, not a secret
         self._channels: Channels | None = None
         self._fronts: dict[Destination, DatagramFront] = {}
         self._flow_numbers = itertools.count(1)
         self._idle_s = 0.0
         self._tidied_at_s = 0.0
+        self._died: list[Departed] = []
 
     async def configure(self, config: PpuConfig) -> None:
         """Open a socket for each front. Raises FatalError."""
@@ -39,8 +71,10 @@ class ViaMechanism:
             channels = Channels(self._came, ipv6=_has_v6(config))
             try:
                 channels.start()
-            except SctpUnavailable as problem:
-                raise FatalError(str(problem)) from None
+                chains = [VIA_TABLE.base(name, *base) for name, base in _CHAINS.items()]
+                self._writer.own(VIA_TABLE.name, chains)
+            except (SctpUnavailable, NftablesError) as problem:
+                raise FatalError(f"via: {problem}") from None
             self._channels = channels
         for policy in (pool.policy for pool in config.pools):
             if policy.front is not None and policy.via_port is not None:
@@ -60,39 +94,38 @@ class ViaMechanism:
         if self._channels is not None and any(pool.via for pool in config.pools):
             self._channels.has_v6 = _has_v6(config)
 
-    def commands(self, situation: Situation) -> Redirections:
+    def commands(self, plan: Plan) -> TableCommands:
         """Redirect the datagrams to fronts that are steered."""
-        self._situation = situation
+        self._plan = plan
+        embedded = plan.fronts_by(Way.EMBED, Protocol.UDP, Protocol.TCP)
+        self._embedded = {front.destination: front for front in embedded}
         if self._channels is None:
             return NOTHING
+        self._leave_hosts_without_server()
         self._tidy()
-        steered = {one.front for one in situation.steering.fronts}
-        ports = {
-            front: made.port
-            for front, made in self._fronts.items()
-            if front in steered and self._policy(front) is not None
-        }
-        return Redirections(fronts=ports)
+        ports = {destination: taken.port for destination, taken in self._fronts.items()}
+        return TableCommands(own=via_rules(plan, ports, self._zone))
 
     def died(self, server: Departed) -> None:
         """Its clients' datagrams go elsewhere. An association with a host without any server ends."""
         for front in self._fronts.values():
             front.died(server.destination)
-        members = (member for view in self._situation.views.values() for member in view.members)
-        is_alone = not any(server.destination.address in member.addresses for member in members)
-        if self._channels is not None and server.is_certain and is_alone:
-            self._channels.died(server.destination)
+        if server.is_certain:
+            self._died.append(server)
 
-    def takes(self, front: Destination) -> bool:
-        """Whether connections to this front go by SCTP."""
-        return self._policy(front) is not None
+    def _leave_hosts_without_server(self) -> None:
+        living = {place.destination.address for place in self._plan.places if place.left is None}
+        for server in self._died:
+            if self._channels is not None and server.destination.address not in living:
+                self._channels.died(server.destination)
+        self._died = []
 
-    async def dial(self, asked: Destination, server: Destination) -> Streams:
+    async def dial(self, asked: Destination, server: Destination) -> StreamPair:
         """Connect to a server: over SCTP when the connection was to a front with `via`. Raises OSError."""
-        policy = self._policy(asked)
-        if policy is None or policy.via_port is None or self._channels is None:
+        port = self._port_of(asked)
+        if port is None or self._channels is None:
             return await connect(server)
-        return await self._channels.open(server, policy.via_port)
+        return await self._channels.open(server, port)
 
     def status(self) -> dict[str, Any]:
         """The associations."""
@@ -107,18 +140,18 @@ class ViaMechanism:
             await self._channels.close()
             self._channels = None
 
-    def _policy(self, front: Destination) -> PoolPolicy | None:
-        policies = self._situation.policies
-        return next((one for one in policies if one.via_port and one.front == front.endpoint), None)
+    def _port_of(self, destination: Destination) -> int | None:
+        front = self._embedded.get(destination)
+        return None if front is None else front.policy.via_port
 
-    def _choose(self, front: Destination, client: Address) -> Destination | None:
-        policy = self._policy(front)
-        return None if policy is None else self._situation.draw(front, policy, client)
+    def _choose(self, destination: Destination, client: Address) -> Destination | None:
+        front = self._embedded.get(destination)
+        return None if front is None else self._plan.draw(destination, front.policy, client)
 
-    def _send(self, front: Destination, server: Destination, flow: int, data: bytes) -> None:
-        policy = self._policy(front)
-        if policy is not None and policy.via_port is not None and self._channels is not None:
-            self._channels.send(server, policy.via_port, flow, data)
+    def _send(self, destination: Destination, server: Destination, flow: int, data: bytes) -> None:
+        port = self._port_of(destination)
+        if port is not None and self._channels is not None:
+            self._channels.send(server, port, flow, data)
 
     def _came(self, address: Address, flow: int, data: bytes) -> None:
         for front in self._fronts.values():
@@ -131,6 +164,19 @@ class ViaMechanism:
             self._channels.tidy(self._idle_s)
             for front in self._fronts.values():
                 front.tidy()
+
+
+def via_rules(plan: Plan, ports: Mapping[Destination, int], zone: int) -> list[NftCommand]:
+    """Have datagrams to each of these fronts go to its port of this host."""
+    commands = [VIA_TABLE.flushed(chain) for chain in _CHAINS]
+    commands.append(VIA_TABLE.rule("zone_output", OWN_INTO_ZONE))
+    for front in plan.fronts_by(Way.EMBED, Protocol.UDP):
+        port = ports.get(front.destination)
+        if port is not None:
+            commands += to_front(VIA_TABLE, "via", front, {"redirect": {"port": port}})
+            commands += to_front(VIA_TABLE, "zone", front, in_conntrack_zone(zone))
+            commands += [VIA_TABLE.rule("guard", rule) for rule in admitting_moved(port)]
+    return commands
 
 
 def _has_v6(config: PpuConfig) -> bool:

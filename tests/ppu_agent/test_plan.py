@@ -1,27 +1,23 @@
-"""The treatment of packets to the dead: actions, targets and shares."""
+"""Which packet goes which way: actions, targets and shares."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import ip_address, ip_network
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pool_user import Weighted
-from ppu_agent.deaths import Deaths, Departed, State
+from pool_user import PoolView, Weighted
+from ppu_agent.configuration import PROTOCOLS, OnDeadConfig
+from ppu_agent.deaths import Departed, DepartedServers, State
 from ppu_agent.destinations import Destination
-from ppu_agent.ruleset import removal, ruleset, shares
-from ppu_agent.steering import (
-    Action,
-    Copied,
-    Steering,
-    Target,
-    copied,
-    drawn,
-    drawn_by_source,
-    plan,
-    relayed,
-    slots_by_source,
-    steer,
-)
+from ppu_agent.drawing import Target, drawn, drawn_by_source, shares, slots_by_source
+from ppu_agent.mechanisms.answer import answer_rules
+from ppu_agent.mechanisms.ending import Copied, copied
+from ppu_agent.mechanisms.redirect import redirect_rules
+from ppu_agent.mechanisms.refuse import refuse_rules
+from ppu_agent.mechanisms.repeat import relayed
+from ppu_agent.plan import WAYS, Action, Front, Plan, PoolPolicy, plan
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, REFUSED, all_heard, destination, member, policy, view
@@ -86,34 +82,38 @@ def test_refused_where_no_living_member_has_an_address_of_that_version() -> None
 
 def test_pool_without_living_members_or_vouching_registrar_loses_nobody() -> None:
     for of in (view(), view(1, 2, stale_since_s=1.0), view(1, 2, known=False)):
-        assert plan([policy()], {POOL: of}, EVEN, dead(destination(3))) == Steering()
+        assert plan([policy()], {POOL: of}, EVEN, dead(destination(3))).treatments == ()
 
 
 def test_address_that_another_pool_lists_is_never_touched() -> None:
     other = replace(view(handle="sip-tcp"), members=(member(3, Protocol.TCP),))
     views = {POOL: view(1, 2), "sip-tcp": other}
-    assert plan([policy()], views, EVEN, dead(destination(3))) == Steering()
+    assert plan([policy()], views, EVEN, dead(destination(3))).treatments == ()
+
+
+def fronts(pool: PoolPolicy, last: PoolView, before: Sequence[Front] = ()) -> tuple[Front, ...]:
+    return plan([pool], {POOL: last}, EVEN, {}, (), before).fronts
 
 
 def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> None:
     fronting = replace(policy(also=(Protocol.TCP,)), front=(ip_address("10.9.9.9"), 5060))
-    found = steer([fronting], {POOL: view(1, 2)}, EVEN, {})
-    assert [(str(one.front), [target.destination.address for target in one.targets]) for one in found] == [
-        (f"{transport} 10.9.9.9:5060", [ip_address("10.0.0.1"), ip_address("10.0.0.2")])
-        for transport in ("tcp", "udp")
-    ]
-    assert steer([fronting], {POOL: view()}, EVEN, {}, found) == found, "an empty pool keeps whom it had"
-    assert steer([fronting], {POOL: view(known=False)}, EVEN, {}) == ()
-    assert steer([policy()], {POOL: view(1, 2)}, EVEN, {}, found) == (), "fronts go with the configuration"
-    over_udp = replace(fronting, also=())
-    assert steer([over_udp], {POOL: view(1, 2)}, EVEN, {}, found) == found[1:], "and with its transports"
+    found = fronts(fronting, view(1, 2))
+    assert [
+        (str(one.destination), [target.destination.where for target in one.targets]) for one in found
+    ] == [(f"{transport} 10.9.9.9:5060", ["10.0.0.1:5060", "10.0.0.2:5060"]) for transport in ("tcp", "udp")]
+    assert fronts(fronting, view(), found) == found, "an empty pool keeps whom it had"
+    assert fronts(fronting, view(known=False)) == ()
+    assert fronts(policy(), view(1, 2), found) == (), "fronts go with the configuration"
+    (over_udp,) = fronts(replace(fronting, also=()), view(1, 2), found)
+    assert over_udp.targets == found[1].targets, "and with its transports"
+    left_alone = replace(fronting, clients=())
+    assert [one.policy for one in fronts(left_alone, view(), found)] == [left_alone] * 2
 
 
 def test_nothing_is_steered_at_the_address_and_port_of_a_member() -> None:
-    own = replace(policy(), front=destination(1).endpoint)
-    assert steer([own], {POOL: view(1, 2)}, EVEN, {}) == ()
+    assert fronts(replace(policy(), front=destination(1).endpoint), view(1, 2)) == ()
     other_port = replace(policy(), front=(destination(1).address, 5061))
-    (found,) = steer([other_port], {POOL: view(1, 2)}, EVEN, {})
+    (found,) = fronts(other_port, view(1, 2))
     assert len(found.targets) == 2
 
 
@@ -127,15 +127,25 @@ def test_client_moves_only_when_its_server_goes() -> None:
     assert shares_found[2] > 256 / 3
 
 
-def test_nothing_to_do_leaves_no_table() -> None:
-    assert ruleset(Steering()) == removal()
+def test_each_action_that_the_configuration_takes_has_ways() -> None:
+    for name, field in OnDeadConfig.model_fields.items():
+        for action in get_args(field.annotation):
+            assert WAYS[action, PROTOCOLS[name]]
+
+
+def rules_of(now: Plan) -> list[dict[str, Any]]:
+    commands = [*redirect_rules(now, 7), *refuse_rules(now, 8), *answer_rules(now, 9, 7000)]
+    return [command["add"] for command in commands]
+
+
+def test_nothing_to_do_leaves_no_rule() -> None:
+    assert rules_of(Plan()) == []
 
 
 def test_every_element_has_the_lease_and_every_hook_lets_the_probe_through() -> None:
-    actions: tuple[Action, ...] = ("redirect", "refuse", "answer-503")
+    actions: tuple[Action, ...] = ("redirect", "refuse")
     for action in actions:
-        steering = plan([policy(udp=action)], {POOL: view(1, 2)}, EVEN, dead(destination(3)))
-        commands = [command["add"] for command in ruleset(steering, responder_port=7000) if "add" in command]
+        commands = rules_of(plan([policy(udp=action)], {POOL: view(1, 2)}, EVEN, dead(destination(3))))
         elements = [
             element[0] if isinstance(element, list) else element
             for command in commands
@@ -163,14 +173,15 @@ def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[i
 
 def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() -> None:
     repeating = replace(policy(also=(Protocol.TCP,)), on_dead={**policy().on_dead, Protocol.TCP: "repeat"})
-    deaths = Deaths(all_heard)
+    deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2)}, 0.0)
     deaths.views({POOL: view(1)}, 1.0)
     both = {destination(1, Protocol.TCP), destination(2, Protocol.TCP)}
-    assert relayed([policy()], {POOL: view(1)}, deaths.departed) == {}
-    assert relayed([repeating], {POOL: view(1)}, deaths.departed).keys() == both
+    left = deaths.departed
+    assert relayed(plan([policy()], {POOL: view(1)}, EVEN, {}, left)) == {}
+    assert relayed(plan([repeating], {POOL: view(1)}, EVEN, {}, left)).keys() == both
     front = replace(repeating, front=destination(9).endpoint)
-    assert destination(9, Protocol.TCP) in relayed([front], {POOL: view(1)}, ())
+    assert destination(9, Protocol.TCP) in relayed(plan([front], {POOL: view(1)}, EVEN, {}))
 
 
 def test_relayed_connections_are_drawn_by_weight_or_by_the_clients_address() -> None:
@@ -194,31 +205,36 @@ def test_client_has_the_same_server_by_every_transport() -> None:
     assert endpoints[0] == endpoints[1]
 
 
+NETWORK = ip_network("10.0.0.0/24")
+
+
+def copied_of(*pools: PoolPolicy, **views: PoolView) -> Copied:
+    return copied(plan(pools, {POOL: view(1)} | views, EVEN, {}))
+
+
 def test_copied_is_sip_over_tcp_of_pools_whose_connections_are_not_relayed() -> None:
-    networks = {POOL: (ip_network("10.0.0.0/24"),)}
-    over_tcp = replace(policy(also=(Protocol.TCP,)), front=(ip_address("10.9.9.9"), 5080))
-    found = copied([over_tcp], networks, {POOL: view(1)}, [])
-    assert found.networks == {ip_network("10.0.0.0/24"), ip_network("10.9.9.9/32")}
+    over_tcp = policy(also=(Protocol.TCP,))
+    over_tcp = replace(over_tcp, front=(ip_address("10.9.9.9"), 5080), networks=(NETWORK,))
+    found = copied_of(over_tcp)
+    assert found.networks == {NETWORK, ip_network("10.9.9.9/32")}
     assert found.ports == {5060, 5080}
     nothing = (
-        policy(),
+        replace(policy(), networks=(NETWORK,)),
         replace(over_tcp, on_dead={**over_tcp.on_dead, Protocol.TCP: "repeat"}),
         replace(over_tcp, via_port=4630),
         replace(over_tcp, is_sip=False),
     )
-    for one in nothing:
-        assert copied([one], networks, {POOL: view(1)}, []) == Copied()
-    other = replace(view(), members=(member(1, port=5070),))
-    assert copied([over_tcp], networks, {POOL: other}, []) == Copied()
-    assert copied([replace(over_tcp, is_sip=True)], networks, {POOL: other}, []).ports == {5070, 5080}
+    for pool in nothing:
+        assert copied_of(pool) == Copied()
+    other = {POOL: replace(view(), members=(member(1, port=5070),))}
+    assert copied_of(over_tcp, **other) == Copied()
+    assert copied_of(replace(over_tcp, is_sip=True), **other).ports == {5070, 5080}
 
 
 def test_servers_that_speak_no_sip_are_left_alone_where_others_are_copied_at_their_port() -> None:
-    networks = {POOL: (ip_network("10.0.0.0/24"),), "others": (ip_network("10.0.0.0/24"),)}
-    over_tcp = policy(also=(Protocol.TCP,))
+    over_tcp = replace(policy(also=(Protocol.TCP,)), networks=(NETWORK,))
     silent = replace(over_tcp, handle="others", is_sip=False)
-    views = {POOL: view(1), "others": view(1, 2)}
-    found = copied([over_tcp, silent], networks, views, [])
+    found = copied_of(over_tcp, silent, others=view(1, 2))
     assert found.left_alone == {(ip_address("10.0.0.2"), 5060)}
-    assert found.networks == {ip_network("10.0.0.0/24")}
+    assert found.networks == {NETWORK}
     assert found.ports == {5060}
