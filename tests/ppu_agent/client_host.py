@@ -66,7 +66,7 @@ class Client:
     def treated(self) -> dict[int, str]:
         """The treatment of each port."""
         treated = self.ask("status").get("treated", [])
-        return {int(one["endpoint"].rpartition(":")[2]): one["on_dead"] for one in treated}
+        return {int(server["endpoint"].rpartition(":")[2]): server["on_dead"] for server in treated}
 
     def connections(self, port: int) -> list[socket.socket]:
         """A connection of a program of the host to this port of the servers; none if that is refused."""
@@ -84,19 +84,19 @@ class Client:
         """The ports of the members that the agent believes to be in."""
         pools = self.ask("status").get("pool", [])
         return {
-            int(one.rpartition(":")[2])
+            int(endpoint.rpartition(":")[2])
             for pool in pools
             for each in pool["members"]
-            for one in each["endpoints"]
+            for endpoint in each["endpoints"]
         }
 
     def departed(self) -> set[str]:
         """The states of those that left."""
-        return {one["state"] for one in self.ask("status").get("departed", [])}
+        return {server["state"] for server in self.ask("status").get("departed", [])}
 
     def is_whole(self) -> bool:
         """Whether all live, by the word of settled registrars, and nothing is done."""
-        standings = [one["standing"] for one in self.ask("status").get("registrars", [])]
+        standings = [registrar["standing"] for registrar in self.ask("status").get("registrars", [])]
         settled = standings == ["settled"] * 3
         return settled and self.alive() == set(SIP_PORTS) and not self.treated()
 

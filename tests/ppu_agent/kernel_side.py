@@ -65,7 +65,7 @@ class KernelSide:
     def copy(self, wanted: Copied, now: float) -> None:
         """Have packets copied."""
         self._copied = wanted
-        self._write([*(one.commands(self._plan) for one in self._rules), self._copying(now)])
+        self._write([*(mechanism.commands(self._plan) for mechanism in self._rules), self._copying(now)])
 
     def _copying(self, now: float) -> TableCommands:
         passing = {server.endpoint for server in self.passing}

@@ -84,5 +84,5 @@ def let_all_be_heard(agent: PpuAgent) -> None:
 
 def ask(deaths: DepartedServers, finding: Finding, now: float) -> None:
     """Every probe that is due has this outcome."""
-    for one in deaths.due(now):
-        deaths.heard(one.destination, finding, now)
+    for departed in deaths.due(now):
+        deaths.heard(departed.destination, finding, now)

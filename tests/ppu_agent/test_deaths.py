@@ -63,7 +63,7 @@ def deaths_after_departure(*left: int, of: int = 3) -> DepartedServers:
 
 def test_member_that_left_is_probed_at_once_and_alive_until_then() -> None:
     deaths = deaths_after_departure(1, 2)
-    assert [one.destination for one in deaths.due(1.0)] == [destination(3)]
+    assert [server.destination for server in deaths.due(1.0)] == [destination(3)]
     assert deaths.due(1.0) == [], "its probe is under way"
     assert deaths.dead() == {}
 
@@ -91,14 +91,14 @@ def test_server_that_serves_on_outside_its_pool_is_spared() -> None:
 def test_death_is_certain_at_once_by_refusal_and_by_silence_after_two_seconds() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
-    assert [one.is_certain for one in deaths.dead().values()] == [True]
+    assert [server.is_certain for server in deaths.dead().values()] == [True]
     deaths = deaths_after_departure(1, 2)
     times = []
     for twentieth in range(20, 100):
         now = twentieth / 20
         ask(deaths, SILENT, now)
-        (one,) = deaths.dead().values()
-        times += [now] if one.is_certain else []
+        (server,) = deaths.dead().values()
+        times += [now] if server.is_certain else []
     assert 1.0 + SILENCE_S <= times[0] <= 1.0 + SILENCE_S + ASK_DEAD_EVERY_S + 0.1
 
 
@@ -111,7 +111,7 @@ def test_one_answer_makes_a_silence_begin_anew() -> None:
             probes += 1
             deaths.heard(due.destination, ANSWERED if probes % 5 == 0 else SILENT, tenth / 10)
         was_dead = was_dead or bool(deaths.dead())
-        assert not any(one.is_certain for one in deaths.dead().values())
+        assert not any(server.is_certain for server in deaths.dead().values())
     assert was_dead, "new flows leave it"
 
 
@@ -119,10 +119,10 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainl
     deaths = DepartedServers(all_heard)
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
-    (one,) = deaths.dead().values()
-    assert not one.is_certain
+    (server,) = deaths.dead().values()
+    assert not server.is_certain
     ask(deaths, SILENT, 1.0 + SILENCE_S)
-    assert one.is_certain
+    assert server.is_certain
 
 
 def never_heard(*left: int, of: int = 3) -> DepartedServers:
@@ -271,7 +271,7 @@ def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_th
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
-    crowd = tuple(member(1, port=one.port) for one in strangers)
+    crowd = tuple(member(1, port=stranger.port) for stranger in strangers)
     deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2)), known=True)}, 2.0)
     deaths.views({POOL: view(1, 2)}, 3.0)
     assert len(deaths.departed) == MOST_REMEMBERED
@@ -317,8 +317,8 @@ def test_of_many_that_left_each_is_asked_less_often() -> None:
     for tenth in range(100):
         now = 1.0 + tenth / 10
         asked += len(deaths.due(now))
-        for one in list(deaths.departed):
-            deaths.heard(one.destination, REFUSED, now)
+        for server in list(deaths.departed):
+            deaths.heard(server.destination, REFUSED, now)
     assert asked <= MOST_ASKED_PER_S * 10
 
 
@@ -354,22 +354,22 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
     after.views({POOL: view(known=False)}, 1.0)
     assert not after.departed, "nobody vouches for anything yet"
     after.views({POOL: view(3)}, 2.0)
-    assert {one.destination for one in after.due(2.0)} == {destination(1), destination(2)}
+    assert {server.destination for server in after.due(2.0)} == {destination(1), destination(2)}
     ask_again(after)
     assert set(after.dead()) == {destination(1), destination(2)}
 
 
 def ask_again(deaths: DepartedServers) -> None:
     """Those that are being asked do not answer."""
-    for one in list(deaths.departed):
-        deaths.heard(one.destination, REFUSED, 3.0)
+    for server in list(deaths.departed):
+        deaths.heard(server.destination, REFUSED, 3.0)
 
 
 def test_next_agent_knows_which_of_those_that_left_had_answered_before() -> None:
     before = deaths_after_departure(2, 3)
     known = before.remembered(lambda handle, at: at == destination(2))[POOL]
-    assert {one.identifier for one in known.recent} == {1, 2}
-    assert [one.identifier for one in known.members] == [3]
+    assert {server.identifier for server in known.recent} == {1, 2}
+    assert [server.identifier for server in known.members] == [3]
 
 
 class UdpServers:
@@ -385,11 +385,11 @@ class UdpServers:
         self.sockets = [
             cleanup.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(number)
         ]
-        for one in self.sockets:
-            one.bind(("127.0.0.1", 0))
+        for server in self.sockets:
+            server.bind(("127.0.0.1", 0))
         self.members = [
-            replace(member(number, port=one.getsockname()[1]), addresses=(ip_address("127.0.0.1"),))
-            for number, one in enumerate(self.sockets, start=1)
+            replace(member(number, port=server.getsockname()[1]), addresses=(ip_address("127.0.0.1"),))
+            for number, server in enumerate(self.sockets, start=1)
         ]
 
     def see(self, *numbers: int) -> None:
@@ -473,10 +473,12 @@ async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answ
     ]
     path.write_text(f'registrars = ["127.0.0.1"]\n{"".join(pools)}[state]\npath = "{tmp_path}"\n')
     agent = make_agent(path)
-    one = member(1, Protocol.TCP)
-    left = Departed(destination(1, Protocol.TCP), one, {"first": None, "second": None}, time.monotonic())
+    left_member = member(1, Protocol.TCP)
+    left = Departed(
+        destination(1, Protocol.TCP), left_member, {"first": None, "second": None}, time.monotonic()
+    )
     assert agent.questions._asking_pool(left) == "first"
-    agent.questions.remember("second", (), (one,), 0.0, time.monotonic())
+    agent.questions.remember("second", (), (left_member,), 0.0, time.monotonic())
     assert agent.questions._asking_pool(left) == "second"
     assert agent.questions._was_heard(left)
 
@@ -533,9 +535,9 @@ def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_
         assert found == ["closed"], "asked once: that it answers is known then"
 
     def port_of_nobody() -> int:
-        with socket.socket() as one:
-            one.bind(("127.0.0.1", 0))
-            return int(one.getsockname()[1])
+        with socket.socket() as server:
+            server.bind(("127.0.0.1", 0))
+            return int(server.getsockname()[1])
 
     asyncio.run(scenario())
 
@@ -551,7 +553,7 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
     asked: list[tuple[list[str], list[str]]] = []
 
     def move(fronts: Collection[Destination], dead: Collection[Destination]) -> tuple[int, int]:
-        asked.append(([str(front) for front in fronts], [str(one) for one in dead]))
+        asked.append(([str(front) for front in fronts], [str(server) for server in dead]))
         is_moving.set()
         is_moved.wait(PATIENCE_S)
         return 6000, 0
@@ -563,8 +565,8 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         moving = asyncio.create_task(ending.run())
         for numbers in ((1, 2, 3), (1,)):
             agent.views_changed({POOL: view(*numbers)})
-        for one in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        for server in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.to_thread(is_moving.wait, PATIENCE_S)
@@ -599,12 +601,12 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
 
         def die(left: PoolView) -> None:
             agent.views_changed({POOL: left})
-            for one in agent.deaths.due(time.monotonic()):
-                agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+            for server in agent.deaths.due(time.monotonic()):
+                agent.deaths.heard(server.destination, REFUSED, time.monotonic())
             agent.conclude(time.monotonic())
 
         def end_connections(servers: Collection[Destination]) -> int:
-            done.extend(str(one) for one in servers)
+            done.extend(str(server) for server in servers)
             if len(done) == 1:
                 asyncio.run_coroutine_threadsafe(another_dies(), loop).result(PATIENCE_S)
             return 0

@@ -41,13 +41,16 @@ def network(request: pytest.FixtureRequest) -> Iterator[GatewayNetwork]:
 @pytest.mark.parametrize("version", [4, 6])
 def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, version: int) -> None:
     if network.is_bridge:
-        settings = [f"net.bridge.bridge-nf-call-{one}=1" for one in ("iptables", "ip6tables")]
+        settings = [f"net.bridge.bridge-nf-call-{tables}=1" for tables in ("iptables", "ip6tables")]
         settings.append("net.ipv4.conf.br0.forwarding=1")
         network.gate.run("sysctl", "-qw", *settings)
     family = socket.AF_INET6 if version == 6 else socket.AF_INET
     dead, server = (
-        [Destination(ip_address(one[version]), protocol, PORT) for protocol in (Protocol.TCP, Protocol.UDP)]
-        for one in (SILENT, SERVER)
+        [
+            Destination(ip_address(addresses[version]), protocol, PORT)
+            for protocol in (Protocol.TCP, Protocol.UDP)
+        ]
+        for addresses in (SILENT, SERVER)
     )
     treatments = (
         Treatment(dead[0], "refuse", POOL, "dead"),
@@ -60,9 +63,9 @@ def test_dead_are_refused_and_redirected_through_it(network: GatewayNetwork, ver
         nftables.close()
 
     def bound() -> socket.socket:
-        one = socket.socket(family, socket.SOCK_DGRAM)
-        one.bind((SERVER[version], PORT))
-        return one
+        server = socket.socket(family, socket.SOCK_DGRAM)
+        server.bind((SERVER[version], PORT))
+        return server
 
     def is_answered() -> bool:
         inside(network.gate, lambda: steer(Plan(treatments)))

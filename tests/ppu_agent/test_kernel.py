@@ -111,7 +111,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
         for host in (namespace, servers):
             cleanup.callback(host.close)
         namespace.ip("link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", servers.name)
-        for address, v6 in ((one, V6[one]) for one in (CLIENT, ALIVE, DEAD)):
+        for address, v6 in ((address, V6[address]) for address in (CLIENT, ALIVE, DEAD)):
             host = namespace if address == CLIENT else servers
             host.ip("addr", "add", f"{address}/24", "dev", "eth0")
             host.ip("-6", "addr", "add", f"{v6}/64", "dev", "eth0", "nodad")
@@ -163,7 +163,7 @@ def test_flow_that_the_dead_server_began_is_treated_alike(stage: Stage, action: 
         "table inet firewall { chain in { type filter hook input priority 0; ct state invalid drop; }; }"
     )
     subprocess.run(stage.namespace.command("nft", firewall), check=True)
-    alive, dead = (stage.open(socket.SOCK_DGRAM, one) for one in (ALIVE, DEAD))
+    alive, dead = (stage.open(socket.SOCK_DGRAM, address) for address in (ALIVE, DEAD))
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
     for server, words in ((dead, b"from the dead"), (alive, b"from the living")):
         server.sendto(words, (stage.at(CLIENT), PORT))
@@ -308,7 +308,7 @@ def test_sctp_association_that_is_set_up_while_a_death_is_in_doubt_stays_with_it
     stage.inside(lambda: stage.kernel.write(Plan()))
     assert arrives_at(data) == ALIVE, "it stays when the first server is back"
     assert arrives_at(init, PORT + 2) == DEAD, "and new ones go to the first server"
-    first, own_server = (stage.destination(one, Protocol.SCTP) for one in (DEAD, ALIVE))
+    first, own_server = (stage.destination(address, Protocol.SCTP) for address in (DEAD, ALIVE))
     assert stage.inside(lambda: stage.kernel.ending.move_flows([first], [own_server])) == (2, 0)
     assert arrives_at(init) == DEAD, "when its own server dies, it may be set up anew"
 
@@ -381,7 +381,7 @@ def test_connections_to_the_dead_are_ended_and_others_stay(stage: Stage) -> None
 def test_connections_of_programs_with_one_socket_for_both_versions_are_ended(stage: Stage) -> None:
     listener = stage.open(socket.SOCK_STREAM, DEAD)
     listener.listen()
-    alive, dead = (stage.destination(one, Protocol.TCP) for one in (ALIVE, DEAD))
+    alive, dead = (stage.destination(address, Protocol.TCP) for address in (ALIVE, DEAD))
     with stage.inside(lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM)) as client:
         client.settimeout(10.0)
         client.connect((f"::ffff:{DEAD}", PORT))
@@ -484,13 +484,17 @@ def test_redirected_connection_goes_on_when_the_first_server_is_back(stage: Stag
 
 def test_redirected_connection_goes_on_when_another_server_dies_and_ends_with_its_own(stage: Stage) -> None:
     client, server = redirected(stage)
-    asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
+    asked = [stage.destination(address, Protocol.TCP) for address in (DEAD, ALIVE, THIRD)]
     targets = (Target(asked[1], 1),)
-    treatments = tuple(Treatment(one, "redirect", "p", "test", targets) for one in (asked[0], asked[2]))
+    treatments = tuple(
+        Treatment(destination, "redirect", "p", "test", targets) for destination in (asked[0], asked[2])
+    )
     stage.inside(lambda: stage.kernel.write(Plan(treatments)))
     assert stage.inside(lambda: stage.kernel.ending.move_flows(asked, [asked[2]])) == (0, 0)
     assert_up(client, server)
-    treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
+    treatments = tuple(
+        Treatment(destination, "redirect", "p", "test", (Target(asked[2], 1),)) for destination in asked[:2]
+    )
     stage.inside(lambda: stage.kernel.write(Plan(treatments)))
     moved, _ = stage.inside(lambda: stage.kernel.ending.move_flows(asked, [asked[1]]))
     assert moved == 1
@@ -515,7 +519,7 @@ def test_redirected_connection_survives_a_flush_of_all_rules(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_one(
+def test_redirected_connection_outlives_the_agent_and_is_kept_by_the_next_agent(
     stage: Stage, is_killed: bool
 ) -> None:
     client, server = redirected(stage)
@@ -643,7 +647,7 @@ def test_kernel_and_agent_choose_the_same_server_for_a_clients_address(stage: St
         client.bind((str(own), PORT))
         expected = drawn_by_source(fronting.fronts[0].targets, own)
         assert expected is not None
-        name = next(one for one in servers if stage.at(one) == str(expected.address))
+        name = next(address for address in servers if stage.at(address) == str(expected.address))
         assert exchange(stage, client, FRONT, servers[name], b"here") == (b"here", stage.at(FRONT))
         chosen.append(name)
     assert set(chosen) == set(servers), "both have clients"
@@ -669,7 +673,7 @@ def test_connections_by_a_front_reach_a_server_and_are_reset_when_it_dies(stage:
             client.recv(100)
 
 
-def test_front_outlives_an_agent_that_was_killed_and_is_kept_by_the_next_one(stage: Stage) -> None:
+def test_front_outlives_an_agent_that_was_killed_and_is_kept_by_the_next_agent(stage: Stage) -> None:
     server, client = stage.open(socket.SOCK_DGRAM, ALIVE), stage.open(socket.SOCK_DGRAM, CLIENT)
     stage.inside(lambda: stage.kernel.write(front(stage, ALIVE, by_source=True)))
     following = KernelSide()
@@ -724,7 +728,7 @@ def test_request_to_the_dead_is_answered_with_503_and_strangers_get_nothing(stag
 def test_client_socket_goes_on_by_the_front_and_directly_when_its_server_died(stage: Stage) -> None:
     """A SIP proxy sends all from one socket: calls to the front, what follows to the server's own address."""
     client = stage.open(socket.SOCK_DGRAM, CLIENT)
-    dead, alive = (stage.open(socket.SOCK_DGRAM, one) for one in (DEAD, ALIVE))
+    dead, alive = (stage.open(socket.SOCK_DGRAM, address) for address in (DEAD, ALIVE))
     stage.inside(lambda: stage.kernel.write(front(stage, DEAD, by_source=False)))
     assert exchange(stage, client, FRONT, dead, b"by the front") == (b"by the front", stage.at(FRONT))
     assert exchange(stage, client, DEAD, dead, b"directly") == (b"directly", stage.at(DEAD))
@@ -927,7 +931,7 @@ def test_requests_into_a_cut_link_are_answered_and_their_repetitions_end_nothing
     )
     subprocess.run(stage.servers.command("nft", deaf), check=True)
     client.sendall(before)
-    branches = [f"cut{one}" for one in range(number)]
+    branches = [f"cut{branch}" for branch in range(number)]
     for branch in branches:
         client.sendall(request(branch))
         time.sleep(0.1)  # TCP repeats the first, and holds back most of the others
@@ -946,8 +950,10 @@ def test_request_in_a_redirected_connection_is_answered_when_its_server_dies(sta
     client, server = redirected(stage)
     client.sendall(request("one"))
     assert server.recv(4096) == request("one")
-    asked = [stage.destination(one, Protocol.TCP) for one in (DEAD, ALIVE, THIRD)]
-    treatments = tuple(Treatment(one, "redirect", "p", "test", (Target(asked[2], 1),)) for one in asked[:2])
+    asked = [stage.destination(address, Protocol.TCP) for address in (DEAD, ALIVE, THIRD)]
+    treatments = tuple(
+        Treatment(destination, "redirect", "p", "test", (Target(asked[2], 1),)) for destination in asked[:2]
+    )
     stage.kernel.passing = [asked[1]]
     stage.inside(lambda: stage.kernel.write(Plan(treatments)))
     assert stage.inside(lambda: stage.kernel.ending.end_connections([asked[1]])) == 0

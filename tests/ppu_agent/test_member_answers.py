@@ -34,8 +34,8 @@ def asked(number: int, question: ProbePlan = QUESTION) -> AskedQuestion:
 def ask_due(answers: MemberAnswers, now: float, *, is_answer: bool = True) -> int:
     """All that are due are asked; return how many."""
     due = answers.due(now, 1000)
-    for _, _, one in due:
-        answers.heard(one, now, is_answer=is_answer)
+    for _, _, question in due:
+        answers.heard(question, now, is_answer=is_answer)
     return len(due)
 
 

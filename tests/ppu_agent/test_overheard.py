@@ -43,7 +43,7 @@ def cut(data: bytes, *places: int) -> list[bytes]:
     return [packet(data[begin:end], begin) for begin, end in pairwise([0, *sorted(set(places)), len(data)])]
 
 
-def heard(*packets: bytes) -> Refusal | None:
+def refusal_after(*packets: bytes) -> Refusal | None:
     overheard = Overheard([SERVER])
     overheard.feed(packets)
     return overheard.refusal(CLIENT, SERVER)
@@ -63,16 +63,16 @@ def refused(refusal: Refusal | None) -> list[str]:
 
 
 def test_request_without_a_final_response_is_refused_where_the_connection_stands() -> None:
-    one, two = request("one"), request("two", body="v=0")
+    first, two = request("one"), request("two", body="v=0")
     ringing, final = response(180, "two"), response(200, "one")
-    refusal = heard(
-        *cut(one + two, 50, len(one) + 10),
-        packet(final + ringing, 0, len(one + two), from_server=True),
+    refusal = refusal_after(
+        *cut(first + two, 50, len(first) + 10),
+        packet(final + ringing, 0, len(first + two), from_server=True),
     )
     assert refusal is not None
     assert refused(refusal) == ["two"]
     assert refusal.sequence == _SERVERS_FIRST + len(final + ringing)
-    assert refusal.acknowledged == (_FIRST + len(one + two)) % 2**32
+    assert refusal.acknowledged == (_FIRST + len(first + two)) % 2**32
     assert refusal.requests == 1
 
 
@@ -91,33 +91,33 @@ def test_what_was_refused_once_is_not_refused_again_and_what_follows_is() -> Non
 
 def test_what_is_sent_and_not_acknowledged_is_acknowledged_without_words() -> None:
     half = request("half")[:30]
-    refusal = heard(packet(half, 0))
+    refusal = refusal_after(packet(half, 0))
     assert refusal is not None
     assert refusal.data == b""
-    assert heard(packet(half, 0), packet(b"", 0, len(half), from_server=True)) is None
+    assert refusal_after(packet(half, 0), packet(b"", 0, len(half), from_server=True)) is None
 
 
 def test_packets_that_come_twice_or_overlap_count_once() -> None:
     data = request("one") + request("two")
     packets = cut(data, 100)
-    assert refused(heard(*packets, *packets, packet(data[50:], 50))) == ["one", "two"]
+    assert refused(refusal_after(*packets, *packets, packet(data[50:], 50))) == ["one", "two"]
 
 
 def test_copies_that_begin_within_a_message_go_on_with_the_next() -> None:
     old, new = request("old", body="v=0\r\n" * 20), request("new")
-    assert refused(heard(packet((old + new)[120 : len(old)], 120), packet(new, len(old)))) == ["new"]
+    assert refused(refusal_after(packet((old + new)[120 : len(old)], 120), packet(new, len(old)))) == ["new"]
 
 
 def test_missing_piece_costs_no_more_than_the_message_it_is_of() -> None:
     torn, whole = request("torn"), request("whole")
     packets = [packet(torn[:40]), packet(torn[80:], 80), packet(whole, len(torn))]
-    assert refused(heard(*packets)) == ["whole"]
+    assert refused(refusal_after(*packets)) == ["whole"]
 
 
 def test_new_connection_from_the_same_port_knows_nothing_of_the_former() -> None:
     again = packet(b"", -1, 0, _SYN)
-    assert heard(packet(request("former")), again, packet(b"", 0)) is None
-    assert heard(packet(request("former")), packet(b"", 0, 0, _RST | _ACK, from_server=True)) is None
+    assert refusal_after(packet(request("former")), again, packet(b"", 0)) is None
+    assert refusal_after(packet(request("former")), packet(b"", 0, 0, _RST | _ACK, from_server=True)) is None
 
 
 @pytest.mark.parametrize("from_server", [False, True])
@@ -128,7 +128,7 @@ def test_packets_with_numbers_of_no_such_connection_change_nothing(from_server: 
         packet(request("forged"), 0, 10**9, flags, from_server=from_server),
     ]
     asked = packet(request("one")), packet(b"", 0, len(request("one")), from_server=True)
-    with_them, without = heard(*asked, *forged), heard(*asked)
+    with_them, without = refusal_after(*asked, *forged), refusal_after(*asked)
     assert with_them is not None
     assert without is not None
     assert refused(with_them) == ["one"]
@@ -137,7 +137,7 @@ def test_packets_with_numbers_of_no_such_connection_change_nothing(from_server: 
 
 def test_nothing_is_said_behind_half_a_response() -> None:
     asked = packet(request("one") + request("two")), packet(response(200, "one")[:60], from_server=True)
-    refusal = heard(*asked)
+    refusal = refusal_after(*asked)
     assert refusal is not None
     assert (refusal.data, refusal.requests) == (b"", 0)
 
@@ -153,7 +153,9 @@ def test_other_servers_packets_are_left_alone() -> None:
 def test_every_cut_of_a_stream_gives_the_same_requests(places: list[int], twice: bool) -> None:
     data = b"\r\n\r\n".join(request(f"r{number}", body="x" * number) for number in range(5))
     packets = cut(data, *(place for place in places if place < len(data)))
-    assert refused(heard(*packets, *(packets if twice else []))) == [f"r{number}" for number in range(5)]
+    assert refused(refusal_after(*packets, *(packets if twice else []))) == [
+        f"r{number}" for number in range(5)
+    ]
 
 
 @given(st.lists(st.tuples(st.binary(max_size=120), st.integers(0, 400), st.booleans()), max_size=20))
@@ -173,5 +175,5 @@ def test_no_bytes_are_taken_for_a_packet_that_they_are_not(data: bytes, length: 
     cut_off = packet(request())[:length]
     found = segment_of(cut_off)
     assert found is None
-    for one in packets_of(data):
-        segment_of(one)
+    for frame in packets_of(data):
+        segment_of(frame)

@@ -27,57 +27,59 @@ EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 
 def dead(*destinations: Destination) -> dict[Destination, Departed]:
     return {
-        one: Departed(
-            one, member(1), {POOL: None}, 0.0, State.DEAD, finding=REFUSED, was_heard=True, is_certain=True
+        server: Departed(
+            server, member(1), {POOL: None}, 0.0, State.DEAD, finding=REFUSED, was_heard=True, is_certain=True
         )
-        for one in destinations
+        for server in destinations
     }
 
 
 def test_further_transports_of_a_destination_that_never_answered_as_a_member_are_left_alone() -> None:
     """Another service at the same port may live: a DNS server has UDP where nobody accepts TCP."""
-    unheard = {one: replace(left, was_heard=False) for one, left in dead(destination(3)).items()}
+    unheard = {server: replace(left, was_heard=False) for server, left in dead(destination(3)).items()}
     found = plan([policy(also=(Protocol.TCP,))], {POOL: view(1, 2)}, EVEN, unheard)
-    assert [one.destination for one in found.treatments] == [destination(3)]
+    assert [treatment.destination for treatment in found.treatments] == [destination(3)]
 
 
 def test_connections_are_spared_until_the_death_is_certain_and_datagrams_are_not() -> None:
     gone = dead(destination(3))
-    doubted = {one: replace(left, is_certain=False) for one, left in gone.items()}
+    doubted = {server: replace(left, is_certain=False) for server, left in gone.items()}
     pools = [policy(also=(Protocol.TCP, Protocol.SCTP))]
     found = plan(pools, {POOL: view(1, 2)}, EVEN, doubted).treatments
-    assert {one.destination.protocol: one.spares_connections for one in found} == {
+    assert {treatment.destination.protocol: treatment.spares_connections for treatment in found} == {
         Protocol.UDP: False,
         Protocol.TCP: True,
         Protocol.SCTP: True,
     }
-    assert not any(one.spares_connections for one in plan(pools, {POOL: view(1, 2)}, EVEN, gone).treatments)
+    assert not any(
+        treatment.spares_connections for treatment in plan(pools, {POOL: view(1, 2)}, EVEN, gone).treatments
+    )
 
 
 def test_redirected_to_the_living_of_the_pool_by_weight() -> None:
     weights = {POOL: {1: Weighted(0, 800), 2: Weighted(0, 200)}}
-    (one,) = plan([policy()], {POOL: view(1, 2)}, weights, dead(destination(3))).treatments
-    assert (one.action, one.destination) == ("redirect", destination(3))
-    assert one.targets == (Target(destination(1), 800), Target(destination(2), 200))
+    (treatment,) = plan([policy()], {POOL: view(1, 2)}, weights, dead(destination(3))).treatments
+    assert (treatment.action, treatment.destination) == ("redirect", destination(3))
+    assert treatment.targets == (Target(destination(1), 800), Target(destination(2), 200))
 
 
 def test_spares_and_lower_priorities_get_nothing_while_better_ones_live() -> None:
     weights = {POOL: {1: Weighted(1, 800), 2: Weighted(0, 200), 4: Weighted(0, 1, standby=True)}}
-    (one,) = plan([policy()], {POOL: view(1, 2, 4)}, weights, dead(destination(3))).treatments
-    assert [target.destination for target in one.targets] == [destination(2)]
+    (treatment,) = plan([policy()], {POOL: view(1, 2, 4)}, weights, dead(destination(3))).treatments
+    assert [target.destination for target in treatment.targets] == [destination(2)]
 
 
 def test_each_transport_has_its_own_action() -> None:
     found = plan([policy(also=(Protocol.TCP,))], {POOL: view(1, 2)}, EVEN, dead(destination(3)))
-    assert [(one.destination, one.action) for one in found.treatments] == [
+    assert [(treatment.destination, treatment.action) for treatment in found.treatments] == [
         (destination(3, Protocol.TCP), "refuse"),
         (destination(3), "redirect"),
     ]
 
 
 def test_refused_where_no_living_member_has_an_address_of_that_version() -> None:
-    (one,) = plan([policy()], {POOL: view(1, 2)}, EVEN, dead(destination(3, version=6))).treatments
-    assert one.action == "refuse"
+    (treatment,) = plan([policy()], {POOL: view(1, 2)}, EVEN, dead(destination(3, version=6))).treatments
+    assert treatment.action == "refuse"
 
 
 def test_pool_without_living_members_or_vouching_registrar_loses_nobody() -> None:
@@ -99,7 +101,7 @@ def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> N
     fronting = replace(policy(also=(Protocol.TCP,)), front=(ip_address("10.9.9.9"), 5060))
     found = fronts(fronting, view(1, 2))
     assert [
-        (str(one.destination), [target.destination.where for target in one.targets]) for one in found
+        (str(front.destination), [target.destination.where for target in front.targets]) for front in found
     ] == [(f"{transport} 10.9.9.9:5060", ["10.0.0.1:5060", "10.0.0.2:5060"]) for transport in ("tcp", "udp")]
     assert fronts(fronting, view(), found) == found, "an empty pool keeps whom it had"
     assert fronts(fronting, view(known=False)) == ()
@@ -107,7 +109,7 @@ def test_new_flows_to_a_front_go_to_the_living_and_the_last_ones_are_kept() -> N
     (over_udp,) = fronts(replace(fronting, also=()), view(1, 2), found)
     assert over_udp.targets == found[1].targets, "and with its transports"
     left_alone = replace(fronting, clients=())
-    assert [one.policy for one in fronts(left_alone, view(), found)] == [left_alone] * 2
+    assert [front.policy for front in fronts(left_alone, view(), found)] == [left_alone] * 2
 
 
 def test_nothing_is_steered_at_the_address_and_port_of_a_member() -> None:
@@ -120,7 +122,9 @@ def test_nothing_is_steered_at_the_address_and_port_of_a_member() -> None:
 def test_client_moves_only_when_its_server_goes() -> None:
     three = [Target(destination(number), 1000 * number) for number in (1, 2, 3)]
     before, after = slots_by_source(three), slots_by_source(three[:2])
-    assert all(one == other for one, other in zip(before, after, strict=True) if one != destination(3))
+    assert all(
+        server == other for server, other in zip(before, after, strict=True) if server != destination(3)
+    )
     assert before == slots_by_source(three[::-1]), "every agent comes to the same"
     shares_found = [before.count(destination(number)) for number in (1, 2, 3)]
     assert shares_found == sorted(shares_found)
@@ -154,8 +158,8 @@ def test_every_element_has_the_lease_and_every_hook_lets_the_probe_through() -> 
         ]
         assert elements
         assert all(element["elem"]["timeout"] == 3 for element in elements)
-        hooks = [one["chain"]["name"] for one in commands if "hook" in one.get("chain", {})]
-        marks = [one["rule"]["chain"] for one in commands if "'mark'" in str(one.get("rule"))]
+        hooks = [command["chain"]["name"] for command in commands if "hook" in command.get("chain", {})]
+        marks = [command["rule"]["chain"] for command in commands if "'mark'" in str(command.get("rule"))]
         assert set(marks) == {name for name in hooks if name != "answers"}
 
 
@@ -186,8 +190,8 @@ def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() 
 
 def test_relayed_connections_are_drawn_by_weight_or_by_the_clients_address() -> None:
     targets = [Target(destination(number, Protocol.TCP), weight) for number, weight in ((1, 1), (2, 3))]
-    drawn_ones = [drawn(targets, chance / 100) for chance in range(100)]
-    assert [drawn_ones.count(one.destination) for one in targets] == [25, 75]
+    drawn_servers = [drawn(targets, chance / 100) for chance in range(100)]
+    assert [drawn_servers.count(target.destination) for target in targets] == [25, 75]
     assert drawn([], 0.5) is None
     clients = [ip_address(f"10.1.{number // 250}.{number % 250}") for number in range(1000)]
     chosen = [drawn_by_source(targets, client) for client in clients]
@@ -201,7 +205,7 @@ def test_client_has_the_same_server_by_every_transport() -> None:
         [Target(destination(number, protocol), number) for number in range(1, 10)]
         for protocol in (Protocol.UDP, Protocol.TCP)
     )
-    endpoints = [[one.endpoint for one in slots_by_source(targets)] for targets in (by_udp, by_tcp)]
+    endpoints = [[server.endpoint for server in slots_by_source(targets)] for targets in (by_udp, by_tcp)]
     assert endpoints[0] == endpoints[1]
 
 

@@ -73,7 +73,9 @@ class Scene:
     def __init__(self, client: Namespace, servers: Namespace, version: int) -> None:
         self.addresses = ADDRESSES[version]
         self.family = socket.AF_INET if version == 4 else socket.AF_INET6
-        self.members = [Destination(ip_address(one), Protocol.TCP, PORT) for one in self.addresses[1:]]
+        self.members = [
+            Destination(ip_address(address), Protocol.TCP, PORT) for address in self.addresses[1:]
+        ]
         self.servers = [Server(), Server()]
         self.dead: set[Destination] = set()
         self.relay = TcpRelay(self.choose)
@@ -85,8 +87,8 @@ class Scene:
     def choose(
         self, asked: Destination, _client: Address, tried: Collection[Destination]
     ) -> Destination | None:
-        order = sorted(self.members, key=lambda one: one != asked)
-        return next((one for one in order if one not in tried and one not in self.dead), None)
+        order = sorted(self.members, key=lambda server: server != asked)
+        return next((server for server in order if server not in tried and server not in self.dead), None)
 
     @contextlib.asynccontextmanager
     async def started(self) -> AsyncIterator[None]:
@@ -119,8 +121,8 @@ class Scene:
         return made
 
     def _close_elsewhere(self) -> None:
-        for one in self._elsewhere:
-            one.close()
+        for connection in self._elsewhere:
+            connection.close()
 
     async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """As a program on this host: to the first server."""
@@ -290,9 +292,11 @@ def test_end_of_the_relay_ends_connections_without_a_word(caplog: pytest.LogCapt
         await asyncio.sleep(0)
 
     in_scene(4, play)
-    told = [one.message for one in caplog.records]
+    told = [words.message for words in caplog.records]
     assert not [
-        one for one in told if "relay.py" in one and "test_relay.py" not in one.replace("..._", "test_")
+        words
+        for words in told
+        if "relay.py" in words and "test_relay.py" not in words.replace("..._", "test_")
     ]
 
 

@@ -37,7 +37,9 @@ from tests.ppu_agent.making import (
 )
 
 
-def told(deaths: DepartedServers, last: PoolView, *, suspended: bool = False) -> tuple[dict[str, Any], Plan]:
+def explanation_of(
+    deaths: DepartedServers, last: PoolView, *, suspended: bool = False
+) -> tuple[dict[str, Any], Plan]:
     """The explanation of member 3, and the plan."""
     now = plan([policy()], {POOL: last}, {}, deaths.dead(), is_suspended=suspended)
     return explain(ip_address("10.0.0.3"), 5060, {POOL: last}, deaths, now), now
@@ -63,12 +65,12 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
     ):
         deaths.views({POOL: last}, 1.0)
         if heard is not None:
-            for one in deaths.due(1e9):
-                deaths.heard(one.destination, heard, 2.0)
-        (said,) = told(deaths, last)[0]["words"]
+            for server in deaths.due(1e9):
+                deaths.heard(server.destination, heard, 2.0)
+        (said,) = explanation_of(deaths, last)[0]["words"]
         assert said.startswith(words), said
     deaths.views({POOL: view(1, 2)}, 3.0)
-    assert "the agent is suspended" in told(deaths, view(1, 2), suspended=True)[0]["words"][0]
+    assert "the agent is suspended" in explanation_of(deaths, view(1, 2), suspended=True)[0]["words"][0]
 
 
 def test_explain_tells_of_every_transport_of_an_address() -> None:
@@ -80,9 +82,9 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     deaths = DepartedServers(all_heard)
     deaths.views(all_of_them, 0.0)
     deaths.views(left, 1.0)
-    for one in deaths.due(1.0):
-        heard = REFUSED if one.destination.protocol is Protocol.UDP else ANSWERED
-        deaths.heard(one.destination, heard, 1.0)
+    for server in deaths.due(1.0):
+        heard = REFUSED if server.destination.protocol is Protocol.UDP else ANSWERED
+        deaths.heard(server.destination, heard, 1.0)
     steering = plan(policies, left, {}, deaths.dead())
     address = ip_address("10.0.0.3")
 
@@ -93,7 +95,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     of_tcp, of_udp = said(policies)
     assert of_tcp.startswith("tcp: passes: left its pool and answers")
     assert of_udp.startswith("udp: redirected to 10.0.0.1:5060")
-    of_sctp, *_ = said([replace(one, also=(Protocol.SCTP,)) for one in policies])
+    of_sctp, *_ = said([replace(pool, also=(Protocol.SCTP,)) for pool in policies])
     assert of_sctp.startswith("sctp: passes: left its pool")
     alive = explain(address, 5060, all_of_them, DepartedServers(all_heard), Plan())
     assert alive["words"] == [
@@ -108,7 +110,7 @@ def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
-    said, steering = told(deaths, view(1, 2))
+    said, steering = explanation_of(deaths, view(1, 2))
     assert said["treated"]
     address = ip_address("10.0.0.3")
     own = explain(address, 5060, {POOL: view(1, 2)}, deaths, steering, is_own=True)
@@ -142,7 +144,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     deaths.views({POOL: view(1, 2, 3)}, 0.0)
     deaths.views({POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
-    _, steering = told(deaths, view(1, 2))
+    _, steering = explanation_of(deaths, view(1, 2))
     status = whole(describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering), "it would not")
     text = "\n".join(render(status))
     assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text
@@ -170,14 +172,14 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
         all_of_them = view(1, 2)
         agent.views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
         agent.views_changed({POOL: view(1)})
-        for one in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        for server in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
-        assert {one.destination.where for one in agent.deaths.dead().values()} == {
+        assert {server.destination.where for server in agent.deaths.dead().values()} == {
             "10.0.0.2:5060",
             "127.0.0.1:5060",
         }
-        return [one["endpoint"] for one in agent.status()["treated"]]
+        return [treated["endpoint"] for treated in agent.status()["treated"]]
 
     assert asyncio.run(scenario()) == ["10.0.0.2:5060"] * 2
 
@@ -191,8 +193,8 @@ def test_what_died_while_the_agent_was_suspended_is_ended_when_it_is_resumed(tmp
         agent.views_changed({POOL: view(1, 2)})
         agent.set_suspended(True)
         agent.views_changed({POOL: view(1)})
-        for one in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(one.destination, REFUSED, time.monotonic())
+        for server in agent.deaths.due(time.monotonic()):
+            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
         ended: list[Departed] = []
         ending_of(agent).died = ended.append  # type: ignore[assignment, method-assign]
@@ -223,9 +225,9 @@ def test_check_tells_that_repeat_is_for_sip_where_servers_may_not_speak_it(tmp_p
             f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\n'
             f'on_dead = "repeat"\n{more}'
         )
-        servers = [replace(one, protocol=Protocol.TCP, port=port) for one in view(1, 2).members]
+        servers = [replace(server, protocol=Protocol.TCP, port=port) for server in view(1, 2).members]
         views = {POOL: replace(view(1, 2), members=tuple(servers))}
-        return [one for one in rehearsal.lines(load_configuration(path), views) if "should" not in one]
+        return [line for line in rehearsal.lines(load_configuration(path), views) if "should" not in line]
 
     (words,) = said("", 6379)
     assert words.startswith(
@@ -249,13 +251,13 @@ def test_check_names_a_few_of_many_servers_that_would_take_over(tmp_path: Path) 
 
 
 def test_check_of_status_tells_what_keeps_the_agent_from_its_work() -> None:
-    def found(view_of_pool: PoolView, problem: str | None) -> list[str]:
+    def problems_of(view_of_pool: PoolView, problem: str | None) -> list[str]:
         believed = describe(9.0, [], {POOL: view_of_pool}, [], Plan())
         return list(problems(whole(believed, problem)))
 
-    assert found(view(1), None) == []
-    assert found(view(1), "nftables refused the rules: no") == [
+    assert problems_of(view(1), None) == []
+    assert problems_of(view(1), "nftables refused the rules: no") == [
         "the kernel refused: nftables refused the rules: no"
     ]
     told_so = "pool sip-udp: no registrar vouches for it: nothing is done"
-    assert found(view(known=False), None) == found(view(1, stale_since_s=1.0), None) == [told_so]
+    assert problems_of(view(known=False), None) == problems_of(view(1, stale_since_s=1.0), None) == [told_so]

@@ -168,8 +168,8 @@ def test_more_conversations_leave_less_room_to_each() -> None:
     for number in range(64):
         conversation = Conversation(room=lambda: 4 * MAX_KEPT_BYTES // len(all_of_them))
         all_of_them.append(conversation)
-        for one in range(60):
-            conversation.from_client(request(f"{number}-{one}", body="x" * 10_000), 0.0)
+        for each in range(60):
+            conversation.from_client(request(f"{number}-{each}", body="x" * 10_000), 0.0)
         for one_of_them in all_of_them:
             one_of_them.make_room()
         assert sum(one_of_them.held_bytes for one_of_them in all_of_them) <= 4 * MAX_KEPT_BYTES

@@ -80,7 +80,7 @@ class ViaClient(Client):
             self.start_tcp(port)
         servers = [server_text(f"udp-{port}", HANDLE, "udp", port, "sip-options") for port in SIP_PORTS]
         servers += [server_text(f"tcp-{port}", "sip-tcp", "tcp", port, "tcp-hold") for port in TCP_PORTS]
-        relayed = [one.replace("[[as.check]]", "relay = true\n[[as.check]]", 1) for one in servers]
+        relayed = [server.replace("[[as.check]]", "relay = true\n[[as.check]]", 1) for server in servers]
         bounds = f"max_connections = {2 * SHARE}\nmax_clients = {2 * SHARE}\n"
         self.chain.sidecar.configure(f'[relay]\naccept = ["10.99.0.0/16"]\n{bounds}', *relayed)
         return self.chain.sidecar.start()
@@ -91,7 +91,7 @@ class ViaClient(Client):
 
     def fronts(self) -> dict[str, int]:
         """How many servers each front has."""
-        return {one["endpoint"]: len(one["to"]) for one in self.ask("status").get("steer", [])}
+        return {front["endpoint"]: len(front["to"]) for front in self.ask("status").get("steer", [])}
 
     def connect(self) -> socket.socket:
         """As a program on the client's host: to the front."""

@@ -139,7 +139,7 @@ def in_the_guest(results: Path) -> None:
             server_text("udp", "sip-udp", "udp", UDP.port, "sip-options"),
             server_text("tcp", "sip-tcp", "tcp", TCP.port, "tcp"),
         ]
-        relayed = [one.replace("[[as.check]]", "relay = true\n[[as.check]]", 1) for one in servers]
+        relayed = [server.replace("[[as.check]]", "relay = true\n[[as.check]]", 1) for server in servers]
         sidecar.configure('[relay]\naccept = ["10.98.0.0/16"]\n', *relayed)
         call_in(Path("/run/netns") / there.name, serve)
         sidecar.start()

@@ -136,7 +136,7 @@ def test_rules_that_somebody_removed_are_put_again(whole: Client) -> None:
 
 def test_front_of_the_pool_is_answered_as_long_as_one_server_lives(whole: Client) -> None:
     (front,) = whole.ask("status")["steer"]
-    assert {int(one["endpoint"].rpartition(":")[2]) for one in front["to"]} == set(SIP_PORTS)
+    assert {int(server["endpoint"].rpartition(":")[2]) for server in front["to"]} == set(SIP_PORTS)
     assert whole.options(5060, 5.0, FRONT)
     (words,) = whole.ask("explain", endpoint=f"{FRONT}:5060")["words"]
     assert words.startswith("udp: stands for sip-udp: new flows go by the client's address to ")
@@ -261,8 +261,8 @@ def test_check_shows_what_would_be_done_for_each_member(whole: Client) -> None:
     as_json = json.loads(whole.host.run(*command, "--json", sctp=True).stdout)
     assert len(as_json["rehearsals"]) == len(SIP_PORTS)
     assert all(
-        {"add": {"table": {"family": "inet", "name": "ppu_agent"}}} in one["nftables"]
-        for one in as_json["rehearsals"]
+        {"add": {"table": {"family": "inet", "name": "ppu_agent"}}} in rehearsed["nftables"]
+        for rehearsed in as_json["rehearsals"]
     )
 
 
