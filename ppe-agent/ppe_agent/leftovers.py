@@ -1,9 +1,11 @@
 """Ends what commands of checks and load sources leave running; `setsid` leads out of a command's group.
 
 The agent adopts orphans (PR_SET_CHILD_SUBREAPER), so a command's leftovers are the agent's children once the
-command ended. Each command has a number in its environment, which its descendants inherit. Children without a
-number come from no command, and sctpd serves other programs as well: both stay. So does a process that was
-started with an emptied environment.
+command ended. Each command has a number, which its descendants inherit: its soft limit of bytes in POSIX
+message queues (RLIMIT_MSGQUEUE, setrlimit(2)). Nearly nobody uses these, the limit stays about as large as
+it is, and no descendant loses it by `setsid` or an emptied environment. Children without a number come from
+no command, and sctpd serves other programs as well: both stay. A process that sets this limit itself stays,
+too.
 """
 
 import asyncio
@@ -11,18 +13,22 @@ import contextlib
 import ctypes
 import itertools
 import os
+import resource
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_MARK: Final = "PPE_AGENT_COMMAND"
 _SPARED: Final = "sctpd"
 _AGAIN_S: Final = 0.02
 _MOST_TURNS: Final = 50
 """A process that forks faster than it is killed is met again when the next command ends."""
+_NUMBERS: Final = 4096
+"""Further commands have the numbers of those before: far more than run at a time."""
+_USUAL_LIMIT: Final = 819_200
+"""Bytes: the kernel's own limit."""
 
 
 def adopt_orphans() -> None:
@@ -34,17 +40,26 @@ class Commands:
     """The commands that run now, by number."""
 
     def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        soft, self._hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+        above = _USUAL_LIMIT if soft == resource.RLIM_INFINITY else soft
+        self._limits: Final = range(max(0, above - _NUMBERS), above)
+        """The numbers of all commands; the limit of this process is above them."""
+        self._numbers = itertools.cycle(self._limits)
+        self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._ending: asyncio.TimerHandle | None = None
 
-    def environment(self) -> Mapping[str, str]:
-        """The variables that the next command's environment needs."""
-        return {_MARK: f"{os.getpid()}.{next(self._numbers)}"}
+    def next_number(self) -> int:
+        """The number of the next command; the limit of this process where that is 0."""
+        return next((number for number in self._numbers if number not in self._running), self._limits.stop)
 
-    def began(self, environment: Mapping[str, str], process: subprocess.Popen[bytes]) -> None:
+    def marking(self, number: int) -> Callable[[], None]:
+        """A step of the new process before it becomes the command: it takes its number."""
+        limits = number, self._hard
+        return lambda: resource.setrlimit(resource.RLIMIT_MSGQUEUE, limits)
+
+    def began(self, number: int, process: subprocess.Popen[bytes]) -> None:
         """A command runs; nothing of it is killed before it ended."""
-        self._running[environment[_MARK]] = process
+        self._running[number] = process
 
     def ended(self) -> None:
         """A command ended and was reaped: kill what it left."""
@@ -72,8 +87,8 @@ class Commands:
                 return False
             if state == "Z":
                 return os.waitpid(pid, os.WNOHANG)[0] == pid
-            number = _number(pid)
-            if number is not None and number not in self._running:
+            number, _ = resource.prlimit(pid, resource.RLIMIT_MSGQUEUE)
+            if number in self._limits and number not in self._running:
                 os.kill(pid, signal.SIGKILL)
                 return True
         return False
@@ -88,12 +103,3 @@ def _children() -> Iterator[int]:
 def _name_and_state(pid: int) -> tuple[str, str]:
     name, _, rest = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     return name.partition("(")[2], rest.split()[0]
-
-
-def _number(pid: int) -> str | None:
-    """The number of the command that a process comes from; None: of none."""
-    prefix = f"{_MARK}=".encode()
-    for each in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-        if each.startswith(prefix):
-            return each.removeprefix(prefix).decode("ascii", "replace")
-    return None

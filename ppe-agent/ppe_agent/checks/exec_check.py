@@ -75,20 +75,25 @@ async def run_command(
 
 async def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> Finished:
     loop = asyncio.get_running_loop()
-    mark = _COMMANDS.environment()
+    number = _COMMANDS.next_number()
+    take_number = _COMMANDS.marking(number)
+
+    def prepare() -> None:
+        _DIE_WITH_AGENT()
+        take_number()
+
     process = subprocess.Popen(  # noqa: ASYNC220 - returns at once; nothing here waits for the child
         list(arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env={name: value for name, value in os.environ.items() if name not in _OF_THE_SERVICE}
-        | dict(environment)
-        | dict(mark),
-        preexec_fn=_DIE_WITH_AGENT,
+        | dict(environment),
+        preexec_fn=prepare,
         process_group=0,
         close_fds=True,
     )
-    _COMMANDS.began(mark, process)
+    _COMMANDS.began(number, process)
     assert process.stdout is not None  # noqa: S101 - asked for above
     pipe = process.stdout.fileno()
     os.set_blocking(pipe, False)
