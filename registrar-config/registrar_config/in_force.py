@@ -11,15 +11,16 @@ from daemon_kit.addresses import is_on_this_host
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 
-from registrar_config.gate import check_rules
+from registrar_config.gate import check_rules, gate_rules
 from registrar_config.inventory import WIREGUARD_INTERFACE, Inventory
+from registrar_config.packet_filter import RULES_PREFIX, names_of_rules
 
 INSTALLED_IN: Final = Path("/etc/rspdns")
 """The folder of the rendered files on their hosts."""
 RUNTIME_FOLDERS: Final = Path("/run")
 """The folder in which each registrar's unit has the one of its control socket."""
 FILTER_UNIT: Final = "rspdns-filter"
-_CHAIN: Final = ("list", "chain", "inet", "rspdns", "input")
+_TABLE: Final = ("list", "table", "inet", "rspdns")
 _WITHIN_S: Final = 20
 
 
@@ -32,12 +33,8 @@ def missing(
     inventory: Inventory, names: list[str], folder: Path = INSTALLED_IN, runtime: Path = RUNTIME_FOLDERS
 ) -> Iterator[str]:
     """Yield what does not protect the registrars `names` of this host, and what to do about it."""
-    if inventory.filter == "nftables" and (problem := _filter_problem()):
-        yield (
-            f"no packet filter protects {', '.join(names)} on this host: {problem}. Copy the rendered "
-            f"rspdns.nft to {folder}, then `systemctl restart {FILTER_UNIT}`. If another firewall keeps "
-            'strangers away, write filter = "elsewhere" into the inventory'
-        )
+    if inventory.filter == "nftables":
+        yield from _filter_problems(inventory, names, folder)
     if inventory.wireguard is not None and not Path("/sys/class/net", WIREGUARD_INTERFACE).exists():
         yield (
             f"WireGuard's {WIREGUARD_INTERFACE} is not up on this host. Copy the file of `rspdns-registrar "
@@ -50,22 +47,39 @@ def missing(
         )
         if problem:
             yield f"no gate stands before registrar {name} of this host: {problem}"
+        elif (rules := folder / f"registrar-{name}.gate").read_text() != gate_rules(inventory, name):
+            yield f"{rules} is not made from this inventory: render it, and copy registrar-{name}.gate there"
 
 
-def _filter_problem() -> str:
+def _filter_problems(inventory: Inventory, names: list[str], folder: Path) -> Iterator[str]:
+    """Yield the problem of the packet filter of this host, if there is one."""
+    table, problem = _loaded_table()
+    load = f"Copy the rendered rspdns.nft to {folder}, then `systemctl restart {FILTER_UNIT}`"
+    addresses = [inventory.registrars[name].asap.address for name in names]
+    if problem:
+        yield (
+            f"no packet filter protects {', '.join(names)} on this host: {problem}. {load}. If another "
+            'firewall keeps strangers away, write filter = "elsewhere" into the inventory'
+        )
+    elif names_of_rules(inventory, addresses).isdisjoint(re.findall(rf"chain ({RULES_PREFIX}\w+)", table)):
+        yield f"the packet filter loaded on this host is not made from this inventory: render it. {load}"
+
+
+def _loaded_table() -> tuple[str, str]:
+    """Return the table of the packet filter as nft lists it, and why it protects nobody, if it doesn't."""
     nft = shutil.which("nft", path="/usr/sbin:/sbin:/usr/bin")
     if nft is None:
-        return "nft is not installed (Debian: apt-get install nftables)"
+        return "", "nft is not installed (Debian: apt-get install nftables)"
     try:
-        done = subprocess.run([nft, *_CHAIN], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+        done = subprocess.run([nft, *_TABLE], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
-        return f"`{nft} {' '.join(_CHAIN)}` did not end within {_WITHIN_S} s"
+        return "", f"`{nft} {' '.join(_TABLE)}` did not end within {_WITHIN_S} s"
     if "not permitted" in done.stderr:
-        return "only root can see it, so run this command as root (--offline: look at the inventory only)"
+        return "", "only root can see it, so run this command as root (--offline: look at the inventory only)"
     # Without /etc/protocols (Debian: netbase) nft names SCTP by its number.
     if done.returncode != 0 or not re.search(r"l4proto (sctp|132) counter .*drop", done.stdout):
-        return "nftables has no table `inet rspdns` that drops SCTP"
-    return ""
+        return "", "nftables has no table `inet rspdns` that drops SCTP"
+    return done.stdout, ""
 
 
 def _gate_problem(folder: Path, name: str) -> str:

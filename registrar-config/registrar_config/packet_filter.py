@@ -4,6 +4,7 @@ rspregistrar believes everyone who reaches it. So agents and backends reach ASAP
 backends ENRP, registrars reach agents and backends, and nobody else anything.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from ipaddress import collapse_addresses, ip_network
@@ -17,8 +18,9 @@ from registrar_config.inventory import (
     Inventory,
     Network,
 )
-from registrar_config.options import RegistrarSettings, parse_group
+from registrar_config.options import IPAddress, RegistrarSettings, parse_group
 
+RULES_PREFIX: Final = "rules_"
 _TUNNEL_ONLY: Final = (
     "# All others speak SCTP through the tunnel, where a key proves the sender's address.",
     f'iifname != "{WIREGUARD_INTERFACE}" meta l4proto sctp counter drop',
@@ -40,6 +42,40 @@ def packet_filter(inventory: Inventory, name: str) -> str:
 
     Every other entry of the inventory at the same addresses is let in too.
     """
+    chain = _chain(inventory, name)
+    return f"""#!/usr/sbin/nft -f
+# The hosts that may speak SCTP to {name}.
+# Made from the inventory by `rspdns-registrar render`: change that, not this file. It adds to a firewall that
+# is there: what it drops stays dropped; what it lets through, another may still drop.
+# The unit rspdns-filter loads it: with the services of rspdns, with nftables, and at its reload. By hand:
+#   systemctl reload-or-restart rspdns-filter
+table inet rspdns
+delete table inet rspdns
+table inet rspdns {{
+    # A name for these rules: by it `rspdns-registrar check` sees whether the newest ones are loaded.
+    chain {_named(chain)} {{
+    }}
+{chain}}}
+"""
+
+
+def names_of_rules(inventory: Inventory, here: Sequence[IPAddress]) -> frozenset[str]:
+    """Return the names that the rules have in all files for a host with one of the addresses `here`."""
+    hosts = [ip_network(str(address)) for address in here]
+    entries = [*inventory.registrars, *(client.name for client in (*inventory.agent, *inventory.followers))]
+    return frozenset(
+        _named(_chain(inventory, name))
+        for name in entries
+        if any(_is_among(host, _addresses_of(inventory, name)) for host in hosts)
+    )
+
+
+def _named(chain: str) -> str:
+    return f"{RULES_PREFIX}{hashlib.sha256(chain.encode()).hexdigest()[:16]}"
+
+
+def _chain(inventory: Inventory, name: str) -> str:
+    """Return the chain of the hosts of the entry `name`; KeyError if there is none."""
     networks = _addresses_of(inventory, name)
     admissions = list(_admissions(inventory, networks))
     # Servers that everyone may reach are reached outside of the tunnel, too.
@@ -53,16 +89,7 @@ def packet_filter(inventory: Inventory, name: str) -> str:
     if inventory.announce is not None:
         dropped.add(parse_group(inventory.announce).port)
     lines = "\n".join(f"        {rule}" for rule in rules)
-    return f"""#!/usr/sbin/nft -f
-# The hosts that may speak SCTP to {name}.
-# Made from the inventory by `rspdns-registrar render`: change that, not this file. It adds to a firewall that
-# is there: what it drops stays dropped; what it lets through, another may still drop.
-# The unit rspdns-filter loads it: with the services of rspdns, with nftables, and at its reload. By hand:
-#   systemctl reload-or-restart rspdns-filter
-table inet rspdns
-delete table inet rspdns
-table inet rspdns {{
-    chain input {{
+    return f"""    chain input {{
         type filter hook input priority filter - 10; policy accept;
         # Within the host: the sentinel, and other registrars on the same machine.
         iif lo accept
@@ -71,7 +98,6 @@ table inet rspdns {{
         # SCTP in UDP (RFC 6951), and announcements by multicast, which nobody else makes.
         udp dport {_set(sorted(dropped))} counter drop
     }}
-}}
 """
 
 

@@ -157,12 +157,18 @@ def test_check_sees_a_loaded_filter_with_and_without_names_of_protocols(
 ) -> None:
     """A small Debian lacks /etc/protocols: nft then shows SCTP as 132."""
     namespace.give_address("10.54.0.11")
-    inventory = tmp_path / "inventory.toml"
+    inventory, changed = tmp_path / "inventory.toml", tmp_path / "changed.toml"
     inventory.write_text('[[registrar]]\nname = "r1"\naddress = "10.54.0.11"\n')
-    (tmp_path / "rspdns.nft").write_text(render_files(load_inventory(inventory))["r1"]["rspdns.nft"])
-    check = '"$2" -m registrar_config check "$3"'
-    script = f'mount --bind "$1" /etc/protocols; {check} || :; nft -f "$4"; exec {check}'
-    arguments = (names, sys.executable, str(inventory), str(tmp_path / "rspdns.nft"))
-    done = namespace.run("unshare", "--mount", "sh", "-ec", script, "sh", *arguments)
-    assert done.stderr.count("no packet filter protects r1 on this host") == 1, "before it was loaded"
-    assert done.stderr.count("no gate stands before registrar r1 of this host") == 2
+    changed.write_text(f'{inventory.read_text()}[[backend]]\nname = "all"\naddresses = ["10.54.0.0/24"]\n')
+    files = render_files(load_inventory(inventory))["r1"]
+    (tmp_path / "rspdns.nft").write_text(files["rspdns.nft"])
+    check = '"$2" -m registrar_config check'
+    script = f'mount --bind "$1" /etc/protocols; {check} "$3" || :; nft -f "$4"; {check} "$3" || :; '
+    script += f'echo changed >&2; exec {check} "$5"'
+    paths = map(str, (inventory, tmp_path / "rspdns.nft", changed))
+    done = namespace.run("unshare", "--mount", "sh", "-ec", script, "sh", names, sys.executable, *paths)
+    of_inventory, of_changed = done.stderr.split("changed\n")
+    assert of_inventory.count("no packet filter protects r1 on this host") == 1, "before it was loaded"
+    assert of_inventory.count("no gate stands before registrar r1 of this host") == 2
+    assert "is not made from this inventory" not in of_inventory
+    assert "the packet filter loaded on this host is not made from this inventory" in of_changed

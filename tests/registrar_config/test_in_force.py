@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from daemon_kit import logs
 from registrar_config import in_force, load_inventory
-from registrar_config.gate import Gate, answer
+from registrar_config.gate import Gate, answer, gate_rules
 from registrar_config.inventory import Inventory
 from registrar_config.render import registrar_options
 
@@ -34,7 +34,7 @@ def inventory(tmp_path: Path) -> Inventory:
     (tmp_path / "inventory.toml").write_text(INVENTORY)
     loaded = load_inventory(tmp_path / "inventory.toml")
     rules = tmp_path / "registrar-r1.gate"
-    rules.write_text("registrar 10.0.0.1\nend\n")
+    rules.write_text(gate_rules(loaded, "r1"))
     options = registrar_options(loaded, 1, loaded.registrars["r1"], str(rules))
     (tmp_path / "registrar-r1.env").write_text(options)
     return loaded
@@ -68,6 +68,12 @@ async def test_registrar_that_was_started_before_its_gate_was_there_is_told(
     gate = Gate(tmp_path / "registrar-r1.gate", logs.get_logger("gate"))
     async with running(tmp_path, gate):
         assert await problems(inventory, tmp_path) == []
+
+
+async def test_gate_that_is_older_than_the_inventory_is_told(inventory: Inventory, tmp_path: Path) -> None:
+    newer = inventory.model_copy(update={"registrar": inventory.registrar[:1]})
+    [problem] = await problems(newer, tmp_path)
+    assert problem.startswith(f"{tmp_path}/registrar-r1.gate is not made from this inventory")
 
 
 async def test_nft_that_hangs_is_told(
