@@ -9,9 +9,10 @@ from registrar_config.embedded import (
     check_embedded,
     embedded_commands,
     embedded_registrars,
+    embedded_rules,
     embedded_settings,
 )
-from registrar_config.gate import check_rules
+from registrar_config.gate import check_rules, gate_is_built
 from registrar_config.inventory import Inventory, load_inventory
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
@@ -35,7 +36,9 @@ __all__ = [
     "check_scope",
     "embedded_commands",
     "embedded_registrars",
+    "embedded_rules",
     "embedded_settings",
+    "gate_is_built",
     "load_inventory",
     "own_address",
     "render_files",

@@ -3,7 +3,10 @@
 import os
 import sys
 from ipaddress import ip_address
+from pathlib import Path
 
+from registrar_config.gate import rules_of
+from registrar_config.inventory import AgentEntry, BackendEntry, Inventory, RegistrarEntry
 from registrar_config.options import ASAP_PORT, ENRP_PORT, RegistrarSettings, SctpEndpoint, without_own
 from registrar_config.preflight import check_ports, own_address
 from rserpool import RegistrarAddress
@@ -19,9 +22,24 @@ def embedded_settings(address: str, count: int = 3) -> list[RegistrarSettings]:
     ]
 
 
-def embedded_commands(address: str | None = None, count: int = 3) -> list[list[str]]:
+def embedded_rules(address: str, count: int = 3) -> str:
+    """Return the rules file of the gate before `embedded_commands()`: only this host, as `address`, may speak
+    to them."""
+    here = (address,)
+    inventory = Inventory(
+        registrar=tuple(RegistrarEntry(name=f"r{number}", address=address) for number in range(1, count + 1)),
+        agent=(AgentEntry(name="sidecars", addresses=here),),
+        backend=(BackendEntry(name="name-server", addresses=here),),
+    )
+    return f"# The host that may speak to the registrars; written anew at each start.\n{rules_of(inventory)}"
+
+
+def embedded_commands(
+    address: str | None = None, count: int = 3, rules: Path | None = None
+) -> list[list[str]]:
     """Return the command line of each of `count` supervised registrars sharing `address`.
 
+    `rules` is the rules file of the gate before them; None: there is no gate.
     `address` is one of this host, but not of its loopback network: rspregistrar passes over those, among its
     peers as among pool elements. Default: `own_address()`, which may raise FatalError. The ports are 3863,
     3864, ... (ASAP) and 9901, 9902, ... (ENRP). Run them under sctp-run if the kernel has no SCTP;
@@ -38,6 +56,7 @@ def embedded_commands(address: str | None = None, count: int = 3) -> list[list[s
             f"--address={settings.asap}",
             f"--enrp-port={settings.enrp.port}",
             *(f"--peer={peer}" for peer in settings.peers),
+            *([f"--gate={rules}"] if rules is not None else []),
             *(["--set-kernel-timers"] if os.geteuid() == 0 else []),
         ]
         for number, settings in enumerate(embedded_settings(address or own_address(), count), start=1)

@@ -44,6 +44,15 @@ _LETTERS: Final = frozenset(b"-_.:@+=/~!$&'();?[]{}|^<>\"`\\") | frozenset(
 
 def gate_rules(inventory: Inventory, own: str) -> str:
     """Return the rules file of the registrar that the inventory names `own`."""
+    return (
+        f"# The hosts of registrar {own}, and what each may say.\n"
+        "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
+        f"# A running registrar reads it within a second, when it is whole.\n{rules_of(inventory)}"
+    )
+
+
+def rules_of(inventory: Inventory) -> str:
+    """Return the rules themselves, to the last line."""
     lines = [f"life {inventory.longest_life_s}"]
     for position, (_, settings) in enumerate(inventory.registrars.items(), start=1):
         address = settings.asap.address
@@ -55,12 +64,7 @@ def gate_rules(inventory: Inventory, own: str) -> str:
     for agent in inventory.agent:
         lines += _of_agent(agent)
     lines += map(_of_pool, inventory.pool)
-    text = "\n".join(dict.fromkeys(lines))
-    return (
-        f"# The hosts of registrar {own}, and what each may say.\n"
-        "# Made from the inventory by `rspdns-registrar render`: change that, not this file.\n"
-        f"# A running registrar reads it within a second, when it is whole.\n{text}\nend\n"
-    )
+    return "".join(f"{line}\n" for line in (*dict.fromkeys(lines), "end"))
 
 
 def _of_pool(pool: PoolKindEntry) -> str:
@@ -94,9 +98,14 @@ def _escaped(*handles: str) -> str:
     return ",".join(map(escaped, handles))
 
 
+def gate_is_built() -> bool:
+    """Whether this installation has the gate: it needs a C compiler."""
+    return LIBRARY.exists()
+
+
 def check_rules(path: Path) -> None:
     """Raise FatalError when the gate would not take this rules file, or is not there."""
-    if not LIBRARY.exists():
+    if not gate_is_built():
         raise FatalError(NOT_BUILT)
     problem = ctypes.create_string_buffer(_PROBLEM_BYTES)
     if ctypes.CDLL(str(LIBRARY)).rspdns_gate_check(os.fsencode(path), problem) != 0:

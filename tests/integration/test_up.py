@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import attacks
 from tests.support.namespaces import Namespace
 from tests.support.stalls import Deadline
 from tests.support.waiting import until
@@ -91,6 +92,11 @@ def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path:
     assert "no server is alive" in told.stdout
     assert told.stdout.count("settled") >= 3
     assert host.run(*clean, agent.replace(" run -c ", " check -c ")).returncode == 0
+
+    attacks.attack(host, ADDRESS, (ADDRESS, 3863), [attacks.long_handle()])
+    registrar = folder / "registrar-1.log"
+    until(lambda: "handle-too-long" in registrar.read_text(), told=registrar)
+    assert "registrar_died" not in registrar.read_text()
 
     second = host.run(*COMMAND, "--port=5301")
     assert second.returncode == 1

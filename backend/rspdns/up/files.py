@@ -22,6 +22,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.files import read_secret, replace_file
 from daemon_kit.logs import get_logger
 from pdns_config import PdnsSettings, render_pdns_conf, write_script
+from registrar_config import embedded_rules
 
 from rserpool import Protocol, new_pool_key, pool_key_line, read_pool_keys, server_key_line
 from rspdns.admin.configuration import AdminConfig
@@ -101,6 +102,11 @@ class UpFiles:
         return self.folder / f"{server}.toml"
 
     @property
+    def gate_rules(self) -> Path:
+        """The hosts that may speak to the registrars: this one."""
+        return self.folder / "registrars.gate"
+
+    @property
     def pool_key(self) -> Path:
         """The key of the pool."""
         return self.folder / "pool.key"
@@ -136,6 +142,7 @@ class UpFiles:
         """
         zones = self.folder / "zones.d"
         zones.mkdir(parents=True, exist_ok=True)
+        self.gate_rules.write_text(embedded_rules(address))
         _write_missing(self.pool_key, f"{pool_key_line(new_pool_key())}\n", mode=0o600)
         for name, its_port in (("own", OWN_PORT), *SERVERS.items()):
             self._write_server_key(name, address, its_port)

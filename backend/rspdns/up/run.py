@@ -20,7 +20,14 @@ from daemon_kit import logs
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 from daemon_kit.run import run_service
-from registrar_config import SCTPD_OPTIONS, embedded_commands, embedded_registrars, own_address, sctp_wrapper
+from registrar_config import (
+    SCTPD_OPTIONS,
+    embedded_commands,
+    embedded_registrars,
+    gate_is_built,
+    own_address,
+    sctp_wrapper,
+)
 
 from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
 from rspdns.admin.server import RETRY_S
@@ -40,6 +47,8 @@ PDNS_PAUSE_S = 1.0
 """... and of PowerDNS's."""
 SERVER_PAUSE_S = 15.0
 """Time until a killed SIP server is started again: a person should see it missing."""
+_ABOUT_GATE = "Programs of other hosts can't join: a gate stands before the registrars."
+_WITHOUT_GATE = "The gate of the registrars is not built (make -C registrar-config): keep other hosts away."
 MAX_PAUSE_S = 30.0
 """The longest pause: it doubles each time that a program ends again within this time."""
 
@@ -104,7 +113,8 @@ class _Up:
             await self._start_no_more()
 
     async def _run(self, stop: asyncio.Event, cleanup: AsyncExitStack) -> None:
-        for number, command in enumerate(embedded_commands(self._address), start=1):
+        rules = self._files.gate_rules if gate_is_built() else None
+        for number, command in enumerate(embedded_commands(self._address, rules=rules), start=1):
             await self._start(f"registrar-{number}", command, cleanup, sctp=True)
         serve = [sys.executable, "-P", "-m", "rspdns.cli", "serve", "-c", str(self._files.backend)]
         await self._start("backend", serve, cleanup, sctp=True, last_lines=_LAST_LINES_OF_BACKEND)
@@ -255,6 +265,8 @@ class _Up:
 A SIP server of yours at {self._address} port 5060 joins with its sidecar:
 
     {own}
+
+{_ABOUT_GATE if gate_is_built() else _WITHOUT_GATE}
 
 Ctrl-C stops everything."""
 
