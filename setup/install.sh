@@ -144,6 +144,7 @@ put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
 put backend/systemd/pdns.service.d/rspdns.conf "$PREFIX/lib/systemd/system/pdns.service.d/rspdns.conf"
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
+put ppe-agent/systemd/ppe-agent-relay.conf "$PREFIX/share/doc/rspdns/examples/ppe-agent-relay.conf"
 put_unit ppu-agent/systemd/ppu-agent.service ppu-agent.service
 put ppu-agent/systemd/ppu-agent-pace.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-pace.conf"
 put ppu-agent/systemd/ppu-agent-gateway.conf "$PREFIX/share/doc/rspdns/examples/ppu-agent-gateway.conf"

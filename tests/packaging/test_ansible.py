@@ -164,6 +164,16 @@ def test_the_templates_give_files_that_the_programs_take(
     assert load_configuration(tmp_path / "rspdns.toml").admin.listen == "127.0.0.1:8054"
 
 
+def test_routes_of_the_role_are_those_of_the_example_for_the_unit() -> None:
+    defaults = yaml.safe_load((ROLE / "roles/rspdns/defaults/main.yml").read_text())
+    networks = jinja2.Environment(autoescape=False)  # noqa: S701 - no HTML
+    clients = networks.compile_expression(defaults["rspdns_relay_clients"].strip("{} "))
+    assert clients(rspdns_sidecar_extra='[metrics]\nlisten = "127.0.0.1:9155"') == []
+    written = render("relay.conf.j2", rspdns_relay_clients=clients(rspdns_sidecar_extra="[relay]"))
+    example = (REPOSITORY / "ppe-agent/systemd/ppe-agent-relay.conf").read_text()
+    assert written.partition("[Service]")[2] == example.partition("[Service]")[2]
+
+
 def test_each_file_of_the_role_is_yaml_and_each_handler_that_is_notified_is_there() -> None:
     files = {path: yaml.safe_load(path.read_text()) for path in ROLE.rglob("*.yml")}
     assert len(files) >= 8
