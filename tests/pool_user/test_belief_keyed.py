@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import pytest
 from pool_user import Code
 from pool_user.belief import identities
-from pool_user.belief.rules import LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
 from tests.pool_user.belief_support import IDENTIFIERS, POOL, R1, R3, RULES, Play, pe
@@ -126,6 +126,17 @@ def test_guesses_at_the_place_of_a_server_keep_it_not_out(play: KeyedPlay) -> No
     assert identifier(ADDRESS, 2) in play.members()
 
 
+def test_registrar_that_guesses_keeps_no_server_out_that_was_never_here(play: KeyedPlay) -> None:
+    """Honest registrars tell of its forged elements, which name it as their home."""
+    for number in range(100):
+        forged = pe(0x100 + number, R3, "10.0.0.3")
+        for index, teller in enumerate(IDENTIFIERS):
+            play.belief.updated(index, Update(teller, HANDLE, forged, False, play.now))
+        play.wait(0.001)
+    play.push(server("10.0.0.3"))
+    assert identifier("10.0.0.3") in play.members()
+
+
 def test_guesses_keep_no_server_out_that_is_remembered_from_before_a_restart(play: KeyedPlay) -> None:
     after = KeyedPlay()
     third = replace(
@@ -213,47 +224,28 @@ def test_a_stranger_cannot_say_that_another_leaves(play: KeyedPlay) -> None:
     assert play.members() == sorted([MINE, THEIRS])
 
 
-def test_an_old_word_of_leaving_ends_when_the_home_renews_the_member(play: KeyedPlay) -> None:
+def test_word_of_leaving_that_another_than_the_home_tells_takes_nobody_out(play: KeyedPlay) -> None:
     """A registrar that lies kept it: an identifier comes back after 127 others."""
     play.follow(0, 1, 2)
-
-    def lie(home: int = R1, *, leaving: bool = True) -> None:
-        element = replace(server(ADDRESS, leaving=leaving), home_registrar=home)
-        play.belief.updated(2, Update(R3, HANDLE, element, False, play.now))
-        play.view()
-        play.wait(0.001)
-
-    lie()
-    assert play.members() == [THEIRS]
-    play.wait(1)
-    play.push(server(ADDRESS))
-    assert play.members() == [THEIRS], "a sidecar that leaves may have renewed a moment ago"
-    play.wait(LEFT_RENEWED_AFTER_S)
-    lie(leaving=False)
-    lie(R3, leaving=False)
-    assert play.members() == [THEIRS], "only its home counts"
-    play.belief.updated(2, Update(R3, HANDLE, server(ADDRESS), True, play.now))
+    for home in (R3, R1):
+        word = replace(server(ADDRESS, leaving=True), home_registrar=home)
+        for index in (1, 2):
+            play.belief.updated(index, Update(IDENTIFIERS[index], HANDLE, word, False, play.now))
+            assert play.members() == sorted([MINE, THEIRS])
     play.push(server(ADDRESS))
     assert play.members() == sorted([MINE, THEIRS])
-    lie()
-    play.wait(60)
-    lie()
-    assert play.members() == sorted([MINE, THEIRS]), "no word under this identifier counts any more"
-    play.push(server(ADDRESS, leaving=True))
     play.push(server(ADDRESS), gone=True)
     assert play.members() == [THEIRS]
     assert play.targets() == set(), "a drain is still told from a removal"
 
 
-def test_an_old_word_of_leaving_ends_when_the_home_lists_the_member_beyond_its_life(play: KeyedPlay) -> None:
-    play.belief.updated(2, Update(R3, HANDLE, server(ADDRESS, leaving=True), False, play.now))
-    play.all_answer(server(ADDRESS), server(OTHER))
-    play.wait(6)
-    play.all_answer(server(ADDRESS), server(OTHER))
+def test_word_of_leaving_that_another_than_the_home_tells_counts_when_the_home_is_lost(
+    play: KeyedPlay,
+) -> None:
+    word = replace(server(ADDRESS, leaving=True), home_registrar=R3)
+    play.belief.updated(2, Update(R3, HANDLE, word, False, play.now))
+    play.down(0)
     assert play.members() == [THEIRS]
-    play.wait(LEFT_RENEWED_AFTER_S)
-    play.all_answer(server(ADDRESS), server(OTHER))
-    assert play.members() == sorted([MINE, THEIRS])
 
 
 def test_who_left_comes_back_under_another_identifier(play: KeyedPlay) -> None:
@@ -279,6 +271,20 @@ def test_who_vanishes_and_answers_is_shown_for_a_bounded_time(play: KeyedPlay) -
     play.all_answer(server(OTHER))
     assert play.members() == [THEIRS]
     assert play.targets() == set()
+
+
+def test_member_that_its_home_hides_from_this_name_server_stays_while_it_answers(play: KeyedPlay) -> None:
+    """Its home lies; the other registrars, and so its sidecar, know nothing of it."""
+    for _ in range(4):
+        play.answer(0, server(OTHER))
+        play.answer(1, server(ADDRESS), server(OTHER))
+        if play.targets():
+            play.probe(MINE, answers=True)
+        play.wait(VANISHED_AFTER_S)
+        assert play.members() == sorted([MINE, THEIRS])
+        play.wait(VANISHED_KEPT_S / 2)
+    play.probe(MINE, answers=False)
+    assert play.members() == [THEIRS]
 
 
 def test_who_vanishes_and_does_not_answer_is_out(play: KeyedPlay) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from pool_user.belief.rules import LEFT_KEPT_S, LEFT_RENEWED_AFTER_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 from rserpool import Guesses, PoolElement, PoolKey, Protocol, Proven, Transport, prove
@@ -35,10 +35,8 @@ class Identities:
         self._servers: dict[_Server, None] = {}
         """The servers that proved something."""
         self._guesses = Guesses()
-        self._left: dict[int, tuple[float, int]] = {}
-        """When a member said that it leaves, and its home registrar then."""
-        self._renewed: dict[int, None] = {}
-        """Those whose home renewed them after that."""
+        self._left: dict[int, tuple[float, bool]] = {}
+        """When a member said that it leaves, and whether its home registrar told of that."""
 
     def genuine(
         self, element: PoolElement, keys: Sequence[PoolKey], teller: int, now: float
@@ -94,39 +92,29 @@ class Identities:
         """The server of the member proved itself before a restart."""
         self._servers[member.protocol, member.addresses[0], member.port] = None
 
-    def left(self, member: int, home: int, now: float) -> bool:
-        """Take in that the member said that it leaves; `home` is its home registrar, 0 if none is
-        established. Return whether that is news."""
+    def left(self, member: int, now: float, *, by_home: bool) -> bool:
+        """Take in that the member said that it leaves; `by_home`: its home registrar tells of that. Return
+        whether that is news."""
         while self._left and now - self._left[first := next(iter(self._left))][0] >= LEFT_KEPT_S:
             del self._left[first]
-        is_news = member not in self._left
-        self._left.setdefault(member, (now, home))
+        since_s, was_by_home = self._left.get(member, (now, False))
+        is_news = member not in self._left or (by_home and not was_by_home)
+        self._left[member] = since_s, by_home or was_by_home
         return is_news
-
-    def renewed(self, element: PoolElement, asked_s: float) -> bool:
-        """Its home registrar listed the element after `asked_s`, which a registration that ended before that
-        does not explain. Return whether its word that it leaves counts for nothing by that.
-
-        A registrar that lies can repeat a word of an earlier stay under the same identifier.
-        """
-        left_s, home = self._left.get(element.identifier, (0.0, 0))
-        if home != element.home_registrar or not home or element.identifier in self._renewed:
-            return False
-        if asked_s <= left_s + LEFT_RENEWED_AFTER_S:
-            return False
-        if len(self._renewed) >= _MOST_PROVEN:
-            del self._renewed[next(iter(self._renewed))]
-        self._renewed[element.identifier] = None
-        return True
 
     def has_left(self, identifier: int, now: float) -> bool:
         """Whether the member said lately that it leaves; it comes back under another identifier."""
         left = self._left.get(identifier)
         return left is not None and now - left[0] < LEFT_KEPT_S
 
-    def is_withdrawn(self, identifier: int, now: float) -> bool:
-        """Whether that word holds even against registrars that list the member."""
-        return self.has_left(identifier, now) and identifier not in self._renewed
+    def is_withdrawn(self, identifier: int, now: float, *, is_confirmed: bool) -> bool:
+        """Whether that word holds against registrars that list the member. `is_confirmed`: its home does.
+
+        A registrar that lies can repeat a word of an earlier stay under the same identifier. So the word that
+        another than the home tells counts only when the home lists the member no more.
+        """
+        _, is_by_home = self._left.get(identifier, (0.0, False))
+        return self.has_left(identifier, now) and (is_by_home or not is_confirmed)
 
 
 Place = tuple[object, ...]
@@ -177,6 +165,8 @@ class ServerPlaces:
 class _Gone:
     member: Member
     since_s: float
+    listed_s: float
+    """When a settled registrar listed it last."""
     answers: bool = False
     is_told: bool = False
 
@@ -185,9 +175,10 @@ class VanishedMembers:
     """Members of a keyed pool that are gone without a word of their sidecar.
 
     A host that removes others' elements, or takes their identifiers, makes them vanish. So the backend's own
-    probe asks each: a member that answers is in again after VANISHED_AFTER_S, for VANISHED_KEPT_S at most. A
-    member that does not answer, or can't be asked, is out from the start. A crowd is asked while the
-    registrars are questioned about it, and not only after that.
+    probe asks each: a member that answers is in again after VANISHED_AFTER_S, for VANISHED_KEPT_S at most. If
+    its home hides it while others list it, it stays for as long. A member that does not answer, or can't be
+    asked, is out from the start. A crowd is asked while the registrars are questioned about it, and not only
+    after that.
     """
 
     def __init__(self) -> None:
@@ -202,18 +193,21 @@ class VanishedMembers:
         """Those that are asked, by identifier."""
         return {identifier: gone.member for identifier, gone in self._gone.items()}
 
-    def update(self, missing: Iterable[Member], over: Iterable[int], now: float) -> None:
-        """Take in the members `missing` from now on, and forget those that are `over`: in again, withdrawn by
-        their sidecar, or registered anew."""
+    def update(
+        self, missing: Iterable[Member], listed: Container[int], over: Iterable[int], now: float
+    ) -> None:
+        """Take in the members `missing` from now on and those that settled registrars list. Forget those that
+        are `over`: in again, withdrawn by their sidecar, or registered anew."""
         self._now = now
         for member in missing:
-            self._gone.setdefault(member.identifier, _Gone(member, now))
+            self._gone.setdefault(member.identifier, _Gone(member, now, now))
         for identifier in over:
             self._gone.pop(identifier, None)
-        for identifier in [
-            identifier for identifier, gone in self._gone.items() if now >= gone.since_s + VANISHED_KEPT_S
-        ]:
-            del self._gone[identifier]
+        for identifier, gone in list(self._gone.items()):
+            if identifier in listed:
+                gone.listed_s = now
+            if now >= gone.listed_s + VANISHED_KEPT_S:
+                del self._gone[identifier]
 
     def probed(self, member: Member, answers: bool) -> bool:
         """The probe came to a conclusion. Return whether it concerns a vanished member."""
@@ -249,7 +243,7 @@ class VanishedMembers:
         times = [
             time_s
             for gone in self._gone.values()
-            for time_s in (gone.since_s + VANISHED_AFTER_S, gone.since_s + VANISHED_KEPT_S)
+            for time_s in (gone.since_s + VANISHED_AFTER_S, gone.listed_s + VANISHED_KEPT_S)
             if time_s > self._now
         ]
         return min(times, default=None)

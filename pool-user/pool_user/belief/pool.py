@@ -143,18 +143,14 @@ class PoolBelief:
             return None
         if not proven.is_leaving:
             return element
-        if self._identities.left(proven.member, self._homes.home_of(proven.member), at_s):
+        home, registrars = self._homes.home_of(proven.member), self._judged_by
+        by_home = (
+            registrars is not None and home == element.home_registrar and registrars.homes.get(home) == index
+        )
+        if self._identities.left(proven.member, at_s, by_home=by_home):
             self._touched.add(proven.member)
             self.is_dirty = True
         return None
-
-    def _renewed(self, element: PoolElement, index: int, asked_s: float) -> None:
-        """A settled registrar listed the element after `asked_s`."""
-        registrars = self._judged_by
-        is_home = registrars is not None and registrars.homes.get(element.home_registrar) == index
-        if is_home and self._identities.renewed(element, asked_s):
-            self._touched.add(element.identifier)
-            self.is_dirty = True
 
     def take_notices(self) -> list[BeliefEvent]:
         """Take the events beside those that `evaluate()` finds."""
@@ -180,9 +176,6 @@ class PoolBelief:
         taken = tuple(
             one for one in self._genuine(elements, index, answered_at_s) if self._takes(one, answered_at_s)
         )
-        if self.rules.keys and settled:
-            for element in taken:  # a registration that nobody renews has ended after its life
-                self._renewed(element, index, asked_at_s - element.life_ms / 1000)
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
         )
@@ -199,8 +192,6 @@ class PoolBelief:
             if genuine is None:
                 return False
             element = genuine
-            if self.rules.keys and settled:
-                self._renewed(element, index, at_s)
         if not update.is_deletion and settled and listing.renew(element, at_s):
             self.is_dirty |= self._is_waiting
             return False
@@ -338,7 +329,7 @@ class PoolBelief:
         events = self._hold_back(members, registrars, now)
         self._drop_surplus(members, out)
         if self.rules.keys:
-            events += self._keep_vanished(members, out, now)
+            events += self._keep_vanished(members, out, registrars, now)
         stale_s = self._stale(registrars, stale_since_s, now)
         suspected = self._suspects(members, registrars, judged, stale_s, now)
         before, self._members = self._members, dict(members)
@@ -416,7 +407,9 @@ class PoolBelief:
                 self._out[identifier] = _out(element, refusal)
             elif self._has_expired(decision, registrars, now):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
-            elif decision.is_in and self._identities.is_withdrawn(identifier, now):
+            elif decision.is_in and self._identities.is_withdrawn(
+                identifier, now, is_confirmed=decision.is_confirmed
+            ):
                 self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
             elif decision.is_in and (refusal is None or stays):
                 stale = not decision.vouched and not registrars.settled
@@ -473,13 +466,13 @@ class PoolBelief:
                 del members[identifier]
 
     def _keep_vanished(
-        self, members: dict[int, Member], out: dict[int, OutMember], now: float
+        self, members: dict[int, Member], out: dict[int, OutMember], registrars: SettledRegistrars, now: float
     ) -> list[BeliefEvent]:
         """Keep the members in that vanished without their sidecar's word and answer the probe."""
         gone = self._members.keys() - members.keys() - self._vanished.members.keys()
         gone |= self._crowd.held_since_s.keys() & self._members.keys()  # probed while it is questioned
         missing = [self._members[identifier] for identifier in gone - set(self._reachability.unreachable)]
-        self._vanished.update(missing, (), now)
+        self._vanished.update(missing, (), (), now)
         over = [
             identifier
             for identifier, member in self._vanished.members.items()
@@ -488,7 +481,13 @@ class PoolBelief:
             or self._identities.has_left(identifier, now)
             or not self._may_be_held(member)
         ]
-        self._vanished.update((), over, now)
+        settled = [listing for index, listing in self._listings.items() if index in registrars.settled]
+        listed = {
+            identifier
+            for identifier in self._vanished.members
+            if any(listing.present(identifier) for listing in settled)
+        }
+        self._vanished.update((), listed, over, now)
         kept, events = self._vanished.kept(self.handle, self._crowd.held_since_s, now)
         for member in kept:
             members[member.identifier] = member

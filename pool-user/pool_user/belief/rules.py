@@ -50,17 +50,15 @@ MOVED_AFTER_S = 1.0
 """How long a member that is told elsewhere under the same identifier stays at its old place unless that
 answers the probe, from the start of the first probe: three probes that time out."""
 MOVED_UNPROBED_S = 30.0
-"""How long it stays at most while no probe of it has begun: 500 probes a second start, of all pools."""
+"""How long it stays at most while no probe of it has begun: 1,000 probes a second start, of all pools."""
 VANISHED_AFTER_S = 0.2
 """How long a member of a keyed pool that vanished is out, though it answers the probe: its sidecar's word
 that it leaves may be on its way."""
 VANISHED_KEPT_S = 30.0
-"""How long such a member is shown at most by its own answers alone."""
+"""How long such a member is shown at most by its own answers alone; it counts from when a settled registrar
+listed it last."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
-LEFT_RENEWED_AFTER_S = 2.0
-"""A member that its home renews so long after that word goes on: the word was an old one. A sidecar that
-leaves ends its registration within this time."""
 OUT_SHOWN_S = 60.0
 """How long a member that left is shown with its reason."""
 MAX_MEMBERS = 1000
