@@ -89,7 +89,7 @@ class BackendConfig(StrictModel):
     """Time between two handle resolutions of every other pool."""
     resolve_timeout_ms: Annotated[int, Field(ge=50, le=10_000)] = 300
     """How long a registrar has to answer a handle resolution."""
-    probes_per_s: Annotated[int, Field(ge=1, le=10_000)] = 500
+    probes_per_s: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """The most probes of members that the backend sends a second, for all pools together."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is logged."""

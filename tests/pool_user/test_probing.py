@@ -206,6 +206,14 @@ def test_first_probes_are_spread() -> None:
     assert max(counts) <= 12
 
 
+def test_thousand_members_that_vanish_at_once_are_all_probed_within_1_3_s() -> None:
+    world = World(
+        *(replace(target(number), is_suspected=True, is_vanished=True) for number in range(1, 1001))
+    )
+    world.run(1.3)
+    assert len(world.probes) == 1000
+
+
 def test_ten_thousand_make_no_storm_all_get_their_turn_and_the_failing_go_first() -> None:
     pools = [
         [target(10 * pool + index + 1, plan=VERIFIED, handle=f"pool-{pool}") for index in range(10)]
