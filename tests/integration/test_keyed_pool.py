@@ -12,15 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from rspdns.cli import main as rspdns
 
 from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.dns_watch import Answer, DnsWatch
+from tests.support.keyed import configure_keyed_sidecar
 from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
 from tests.support.second_try import BrokenError
-from tests.support.sidecar import server_text
 from tests.support.waiting import until
 
 LIVE = set(SIP_PORTS)
@@ -37,22 +35,15 @@ class Attackable:
         self.folder = folder
         chain = self.chain = Chain(namespace, folder)
         namespace.ip("address", "add", f"{STRANGER}/24", "dev", "eth0")
-        pool, server = folder / "pool.key", folder / "server.key"
-        key = f'key = "{pool}"\n' if keyed else ""
-        key_of_server = f'key = "{server}"\n' if keyed else ""
-        if keyed:
-            command("new", pool)
-            for port in SIP_PORTS:
-                command("derive", pool, "udp", ADDRESS, port, "-o", server)
         for port in SIP_PORTS:
             chain.start_sip(port)
-        texts = [server_text(f"udp-{port}", HANDLE, "udp", port, "sip-options") for port in SIP_PORTS]
-        chain.sidecar.configure(
-            *(text.replace("[[as.check]]", key_of_server + "[[as.check]]") for text in texts)
-        )
-        chain.sidecar.start()
-        network = POOL.replace(f"{ADDRESS}/32", "10.99.0.0/24")
-        chain.backend.write_zone(network + key)
+        pools = POOL.replace(f"{ADDRESS}/32", "10.99.0.0/24")
+        if keyed:
+            pools += f'key = "{configure_keyed_sidecar(chain)}"\n'
+            chain.sidecar.start()
+        else:
+            chain.start_sidecar()
+        chain.backend.write_zone(pools)
         chain.start()
         until(lambda: chain.targets_at(OWNER) == LIVE, told=chain.sidecar.log)
         self.watch = DnsWatch(namespace, OWNER, folder / "watch.txt")
@@ -78,11 +69,6 @@ class Attackable:
         until(lambda: thief.exists() and len(thief.read_text().split()) >= len(LIVE), told=thief)
         time.sleep(ATTACK_S)
         return self.watch.since(began_s, time.monotonic() - 0.1)
-
-
-def command(*arguments: object) -> None:
-    done = CliRunner().invoke(rspdns, ["key", *map(str, arguments)])
-    assert done.exit_code == 0, done.output
 
 
 @contextmanager

@@ -1,15 +1,15 @@
 """A pool user that only polls its registrars, as ppu-agents do, in a process of its own.
 
-    python -m tests.support.polling_user HANDLE NETWORK REGISTRAR...
+    python -m tests.support.polling_user HANDLE NETWORK KEY REGISTRAR...
 
-It probes members by SIP OPTIONS. It writes a line whenever the members change: monotonic seconds, and their
-ports.
+KEY is the key file of a keyed pool, else "". It probes members by SIP OPTIONS. It writes a line whenever the
+members change: monotonic seconds, and their ports.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -17,7 +17,7 @@ from pathlib import Path
 import uvloop
 from pool_user import Belief, Intervals, PoolProbing, PoolRules, PoolUser, PoolView, ProbePlan, Prober
 
-from rserpool import RegistrarAddress
+from rserpool import PoolKey, RegistrarAddress, read_pool_keys
 from tests.support.namespaces import REPOSITORY, Namespace
 
 HOT_EVERY_S = 10.0
@@ -35,9 +35,9 @@ class PollingUser:
     """Runs until the namespace is removed."""
 
     def __init__(self, namespace: Namespace, words: Sequence[str], log: Path) -> None:
-        """`words` are those of the program: handle, network and registrars."""
+        """`words` are those of the program: handle, network, key file and registrars."""
         self.log = log
-        namespace.start(
+        self.process = namespace.start(
             *(sys.executable, "-m", "tests.support.polling_user", *words),
             sctp=True,
             log=log,
@@ -69,10 +69,15 @@ class PollingUser:
                 gone_s = None
         return gaps_s
 
+    def strangers(self, allowed: Collection[int], began_s: float) -> set[int]:
+        """The other ports than these that it ever showed since then."""
+        shown = [change.ports for change in self.shown() if change.since_s >= began_s]
+        return set().union(*shown) - set(allowed)
 
-async def main(handle: str, network: str, *addresses: str) -> None:
+
+async def main(keys: Sequence[PoolKey], handle: str, network: str, *addresses: str) -> None:
     """Poll until killed."""
-    belief = Belief(addresses, {handle: PoolRules(accept=(ip_network(network),))})
+    belief = Belief(addresses, {handle: PoolRules(accept=(ip_network(network),), keys=keys)})
 
     def changed(views: Mapping[str, PoolView]) -> None:
         ports = (member.port for member in views[handle].members)
@@ -98,4 +103,5 @@ async def main(handle: str, network: str, *addresses: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(*sys.argv[1:]))
+    handle, network, key, *addresses = sys.argv[1:]
+    uvloop.run(main(read_pool_keys(Path(key).read_text()) if key else (), handle, network, *addresses))

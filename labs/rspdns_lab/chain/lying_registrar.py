@@ -15,7 +15,11 @@ Each KIND is a lie about all that the other registrars own, ten times a second. 
 all of them over, and lists none of it. `steal`: it is the home of each element, sentinels too, and each has
 left. `steal-address`: it is the home of each element of the pool HANDLE, which is in turn at INVENTED and at
 192.0.2.66, which no pool accepts, port 6666. `ghosts`: five more elements in the pool HANDLE, at INVENTED and
-that port, that another registrar is home of.
+that port, that another registrar is home of. `orphans`: the same, of a home that nobody knows. `leave:FILE`:
+each element of the keyed pool HANDLE leaves, as its sidecar said at the end of an earlier stay; FILE is the
+pool's key. `quiet`: nothing. `home`: it is the home of what registers with it, as a true registrar. `disown`:
+it goes on confirming these registrations, and tells that each of them has left. `@FILE`: what this file says,
+which may change at any time.
 
 Each writes "sent N to FOLLOWERS" once a second.
 """
@@ -27,6 +31,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import uvloop
 
@@ -52,12 +57,14 @@ from rserpool import (
     Protocol,
     RegistrarAddress,
     RegistrarClient,
+    RegistrationResponse,
     SctpSocket,
     ServerInformation,
     Transport,
     UpdateAction,
     asap,
     enrp,
+    read_pool_keys,
     sentinel_handle,
 )
 
@@ -69,6 +76,7 @@ _FOREIGN = "192.0.2.66"
 """An address that no pool accepts (RFC 5737)."""
 _DENY_EVERY_S = 0.1
 _GHOSTS_AT_ONCE = 5
+_UNKNOWN_HOME = 0x0BADF00D
 _PRESENCE_S = 1.0
 _LIFE_MS = 6000
 _PATIENCE_S = 30.0
@@ -93,6 +101,11 @@ class LyingRegistrar:
         """The identifiers of the honest registrars that are here."""
         self.victims: dict[tuple[bytes, int], PoolElement] = {}
         """The elements that the honest registrars own by their own word, by handle and identifier."""
+        self.is_home = False
+        """Whether it takes registrations."""
+        self.disowns = False
+        """Whether it denies what it has taken."""
+        self._children: dict[tuple[bytes, int], PoolElement] = {}
         self._identifier = _IDENTIFIERS + number
         transport = Transport(Protocol.SCTP, 1024, (IPv4Address(self._own),))
         sentinel = PoolElement(0x51, self._identifier, _LIFE_MS, transport, LeastUsed(0.0))
@@ -142,13 +155,33 @@ class LyingRegistrar:
             self._told_s = now
             print(f"sent {self.sent} to {len(self._followers)}", flush=True)
 
-    def _asked(self, association: int, message: asap.AsapMessage, _peer: tuple[str, int]) -> None:
-        if not isinstance(message, HandleResolution):
-            return
-        elements = tuple(self._pools.get(message.handle, ())[:MOST_RESOLVED])
-        error = () if elements else (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
-        policy = LeastUsed(0.0) if elements else None
-        self._asap.send(association, HandleResolutionResponse(message.handle, policy, elements, error))
+    def disown(self) -> None:
+        """Tell every follower that its own elements have left."""
+        self.push([(UpdateAction.DELETE, handle, child) for (handle, _), child in self._children.items()])
+
+    def _asked(self, association: int, message: asap.AsapMessage, peer: tuple[str, int]) -> None:
+        match message:
+            case HandleResolution():
+                elements = tuple(self._listed(message.handle)[:MOST_RESOLVED])
+                error = () if elements else (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE, message.handle),)
+                policy = LeastUsed(0.0) if elements else None
+                answer = HandleResolutionResponse(message.handle, policy, elements, error)
+                self._asap.send(association, answer)
+            case asap.Registration() if self.is_home:
+                handle, element = message.handle, message.pool_element
+                transport = Transport(Protocol.SCTP, peer[1], (IPv4Address(peer[0]),))
+                child = replace(element, home_registrar=self._identifier, asap_transport=transport)
+                self._children[handle, element.identifier] = child
+                self._asap.send(association, RegistrationResponse(handle, element.identifier))
+                if not self.disowns:
+                    self.push([(UpdateAction.ADD, handle, child)])
+
+    def _listed(self, handle: bytes) -> Sequence[PoolElement]:
+        """The elements of a pool that it tells of."""
+        invented = self._pools.get(handle, ())
+        if not self.is_home or self.disowns:
+            return invented
+        return (*invented, *(child for (pool, _), child in self._children.items() if pool == handle))
 
     def _received(self, association: int, message: enrp.EnrpMessage, peer: tuple[str, int]) -> None:
         if isinstance(message, Presence):
@@ -174,12 +207,14 @@ class LyingRegistrar:
         """Up to a page of all elements, counted over all pools; whether it is the last."""
         entries = []
         skipped, left = first, _PAGE
-        for handle, elements in self._pools.items():
+        handles = dict.fromkeys((*self._pools, *(handle for handle, _ in self._children)))
+        pools = {handle: self._listed(handle) for handle in handles}
+        for handle, elements in pools.items():
             chosen = tuple(elements[skipped : skipped + left])
             skipped, left = max(0, skipped - len(elements)), left - len(chosen)
             if chosen:
                 entries.append(PoolEntry(handle, chosen))
-        return tuple(entries), first + _PAGE >= sum(map(len, self._pools.values()))
+        return tuple(entries), first + _PAGE >= sum(map(len, pools.values()))
 
     def _happened(self, notification: Notification) -> None:
         if isinstance(notification, AssociationLost):
@@ -248,33 +283,51 @@ async def _deny(own: str, number: str, honest: str, victim: str, invented: str, 
 
 async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *honest: str) -> None:
     liar = LyingRegistrar(own, int(number), {}, [RegistrarAddress.parse(text) for text in honest])
+    source = Path(kind[1:]) if kind.startswith("@") else None
     ghosts = itertools.count(1)
     addresses = itertools.cycle((invented, _FOREIGN))
     while True:
         await asyncio.sleep(_DENY_EVERY_S)
-        if kind == "takeover":
-            liar.take_over()
-            liar.push([])
-        elif kind == "steal":
-            stolen = [
-                (pool, replace(element, home_registrar=liar.identifier))
-                for (pool, _), element in liar.victims.items()
-            ]
-            liar.push([(UpdateAction.ADD, pool, element) for pool, element in stolen])
-            liar.push([(UpdateAction.DELETE, pool, element) for pool, element in stolen])
-        elif kind == "steal-address":
-            address = next(addresses)
-            moved = [
-                replace(_ghost(element, identifier, address), home_registrar=liar.identifier)
-                for (pool, identifier), element in liar.victims.items()
-                if pool == handle.encode()
-            ]
-            liar.push([(UpdateAction.ADD, handle.encode(), element) for element in moved])
-        else:
-            of_pool = [element for (pool, _), element in liar.victims.items() if pool == handle.encode()]
-            identifiers = itertools.islice(ghosts, _GHOSTS_AT_ONCE if of_pool else 0)
-            made = [_ghost(of_pool[0], identifier, invented) for identifier in identifiers]
-            liar.push([(UpdateAction.ADD, handle.encode(), ghost) for ghost in made])
+        name, _, key = (kind if source is None else source.read_text()).partition(":")
+        add, pool = UpdateAction.ADD, handle.encode()
+        of_pool = [element for (where, _), element in liar.victims.items() if where == pool]
+        lies: list[Update] = []
+        liar.is_home, liar.disowns = name in ("home", "disown"), name == "disown"
+        match name:
+            case "disown":
+                liar.disown()
+            case "takeover":
+                liar.take_over()
+            case "steal":
+                stolen = [
+                    (where, replace(element, home_registrar=liar.identifier))
+                    for (where, _), element in liar.victims.items()
+                ]
+                lies = [(add, where, element) for where, element in stolen]
+                lies += [(UpdateAction.DELETE, where, element) for where, element in stolen]
+            case "steal-address":
+                address = next(addresses)
+                moved = [_ghost(element, element.identifier, address) for element in of_pool]
+                lies = [(add, pool, replace(element, home_registrar=liar.identifier)) for element in moved]
+            case "ghosts" | "orphans":
+                identifiers = itertools.islice(ghosts, _GHOSTS_AT_ONCE if of_pool else 0)
+                made = [_ghost(of_pool[0], identifier, invented) for identifier in identifiers]
+                if name == "orphans":
+                    made = [replace(element, home_registrar=_UNKNOWN_HOME) for element in made]
+                lies = [(add, pool, element) for element in made]
+            case "leave":
+                words = [_farewell(element, pool, Path(key)) for element in of_pool]
+                lies = [(add, pool, replace(word, home_registrar=liar.identifier)) for word in words]
+        liar.push(lies)
+
+
+def _farewell(element: PoolElement, pool: bytes, key: Path) -> PoolElement:
+    """The word that the element leaves; a registrar that lies has kept it since an earlier stay."""
+    transport = element.user_transport
+    server = read_pool_keys(key.read_text())[0].server_key(
+        transport.protocol, transport.addresses[0], transport.port
+    )
+    return replace(element, identifier=server.leaving(pool, element.identifier))
 
 
 def _ghost(like: PoolElement, identifier: int, invented: str) -> PoolElement:
