@@ -16,7 +16,7 @@ from rspdns_lab.net.network import lose_packets, lost_packets
 from rspdns_lab.observe.part_logs import entry_time_s, monotonic_offset_s, read_log
 from rspdns_lab.observe.verdict import judge
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Page, Section, Table
+from rspdns_lab.report.page import Page, Rows, Section
 from rspdns_lab.report.plots import GREEN, RED, Curve, Curves
 from rspdns_lab.report.trials import LabReport, run_lab
 
@@ -214,7 +214,7 @@ def page_of(parts: Sequence[LossPart]) -> Page:
     return Page("What lost packets do to live servers", _INTRO, [section])
 
 
-def table(outcome: LossPart) -> Table:
+def table(outcome: LossPart) -> Rows:
     """Return the table of a report."""
     rows = (
         ("packets lost", outcome.lost_packets, "more than 0"),

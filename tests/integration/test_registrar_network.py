@@ -17,7 +17,7 @@ from daemon_kit.control import request
 from registrar_config import load_inventory, render_files
 from rspdns_lab.chain.hosts import RegistrarHost, wait_until
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, Setting
+from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, REGISTRARS, LabSetting
 from rspdns_lab.chaos.faults.registrars import join_registrars, part_registrars
 from rspdns_lab.chaos.verdict import judge_trial
 from rspdns_lab.loss import lose_and_watch
@@ -52,7 +52,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     folder = tmp_path_factory.mktemp("inventory")
     (folder / "inventory.toml").write_text(INVENTORY)
     files = render_files(load_inventory(folder / "inventory.toml"))
-    with Lab(Setting(follow="poll")) as made:
+    with Lab(LabSetting(follow="poll")) as made:
         for host, entry in ENTRIES.items():
             path = folder / f"{host}.nft"
             path.write_text(files[entry]["rspdns.nft"])

@@ -18,7 +18,14 @@ import pytest
 from click.testing import CliRunner
 from registrar_config import check_rules, size
 from rspdns_lab.bench import fast_path, programs, questions
-from rspdns_lab.bench.changes import Change, Followed, Reply, followed, read_changes, read_replies
+from rspdns_lab.bench.changes import (
+    CountedReply,
+    Followed,
+    PoolSizeChange,
+    followed,
+    read_changes,
+    read_replies,
+)
 from rspdns_lab.bench.cli import REPORT
 from rspdns_lab.bench.flood import Beside, Denied, flood_figures
 from rspdns_lab.bench.gate import RULES, Guarded, rules_text
@@ -81,16 +88,21 @@ def test_what_the_kernel_answers_is_compared_by_one_meter() -> None:
 
 
 def test_the_last_wrong_answer_after_each_change_counts() -> None:
-    changes = [Change(1.0, 2, 1.06), Change(2.0, 3, 2.06), Change(3.0, 2, 3.06), Change(4.0, 3)]
+    changes = [
+        PoolSizeChange(1.0, 2, 1.06),
+        PoolSizeChange(2.0, 3, 2.06),
+        PoolSizeChange(3.0, 2, 3.06),
+        PoolSizeChange(4.0, 3),
+    ]
     replies = [
-        Reply(0.9, 1.001, 3),  # before
-        Reply(1.001, 1.002, 3),
-        Reply(1.004, 1.005, 3),
-        Reply(1.01, 1.02, 2),
-        Reply(1.999, 2.001, 3),  # came after the next change
-        Reply(2.001, 2.002, 3),
-        Reply(3.07, 3.08, 3),  # stale after the last purge
-        Reply(3.2, 3.3, 2),
+        CountedReply(0.9, 1.001, 3),  # before
+        CountedReply(1.001, 1.002, 3),
+        CountedReply(1.004, 1.005, 3),
+        CountedReply(1.01, 1.02, 2),
+        CountedReply(1.999, 2.001, 3),  # came after the next change
+        CountedReply(2.001, 2.002, 3),
+        CountedReply(3.07, 3.08, 3),  # stale after the last purge
+        CountedReply(3.2, 3.3, 2),
     ]
     found = followed("idle", changes, replies)
     assert found.changes == 3
@@ -104,17 +116,17 @@ def test_the_last_wrong_answer_after_each_change_counts() -> None:
 
 def test_changes_and_replies_are_read() -> None:
     lines = ["P 0.5", "C 1.000000 2", "P 1.060000", "C 2.000000 3"]
-    assert read_changes(lines) == [Change(1.0, 2, 1.06), Change(2.0, 3)]
+    assert read_changes(lines) == [PoolSizeChange(1.0, 2, 1.06), PoolSizeChange(2.0, 3)]
     message = dns.message.make_response(dns.message.make_query("x.example.", "SRV"))
     message.answer = [dns.rrset.from_text("x.example.", 1, "IN", "SRV", "0 1 1 a.", "0 1 1 b.")]
     body = message.to_wire()[2:].hex()
-    assert read_replies([f"B 0 {body}", "R 0 0 1.5 1.6 0", "T 0 0 1.7"]) == [Reply(1.5, 1.6, 2)]
+    assert read_replies([f"B 0 {body}", "R 0 0 1.5 1.6 0", "T 0 0 1.7"]) == [CountedReply(1.5, 1.6, 2)]
 
 
 def test_percentiles_of_changes() -> None:
-    changes = [Change(float(second), 2, second + 0.06) for second in range(21)]
+    changes = [PoolSizeChange(float(second), 2, second + 0.06) for second in range(21)]
     # The answer to change n is wrong for n ms; the last change has no other one after it, and doesn't count.
-    replies = [Reply(second + second / 1000, second + 0.5, 3) for second in range(20)]
+    replies = [CountedReply(second + second / 1000, second + 0.5, 3) for second in range(20)]
     found = followed("loaded", changes, replies)
     figures = (found.last_wrong_p50_ms, found.last_wrong_p95_ms, found.last_wrong_max_ms)
     assert figures == pytest.approx((9, 18, 19))
@@ -212,7 +224,7 @@ def test_an_interrupted_round_goes_on_with_what_it_lacks(monkeypatch: pytest.Mon
     monkeypatch.setattr(questions, "cpu_s", lambda _: 1)
     monkeypatch.setattr(fast_path, "why_not", lambda: "there are no programs")
     monkeypatch.setattr(questions, "variants_running", variants_running)
-    monkeypatch.setattr(questions, "Network", MagicMock())
+    monkeypatch.setattr(questions, "LabNetwork", MagicMock())
     run = Run(("static_qps", "live_qps"), 2, 5, 0, quick=False, folder=Path(), prefix="", say=print)
     found = [rate for several in run_questions(run, []) for rate in several]
     assert len(found) == 4

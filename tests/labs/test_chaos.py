@@ -11,7 +11,7 @@ from unittest.mock import MagicMock
 
 import pytest
 from click.testing import CliRunner
-from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
+from rspdns_lab.chain.plan import FOLLOWS, FollowMethod, LabSetting
 from rspdns_lab.chaos import run as chaos
 from rspdns_lab.chaos.fatal_message import long_handle
 from rspdns_lab.chaos.ppu import Asked, PpuTrial, ppu_report, wrong_for_ms
@@ -176,7 +176,7 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
     ],
 )
 def test_the_bounds_of_the_design_are_what_a_fault_is_held_to(
-    name: str, follow: Follow, bounds: dict[str, float | None]
+    name: str, follow: FollowMethod, bounds: dict[str, float | None]
 ) -> None:
     held_to = next(fault for fault in ALL_FAULTS if fault.name == name).bounds_for(follow)
     assert {key: getattr(held_to, key) for key in bounds} == bounds
@@ -224,7 +224,7 @@ def test_what_is_for_verified_or_keyed_pools_runs_in_a_lab_of_its_own(
     labs = []
 
     @contextlib.contextmanager
-    def lab(setting: Setting) -> Iterator[MagicMock]:
+    def lab(setting: LabSetting) -> Iterator[MagicMock]:
         labs.append((setting.verified, setting.keyed, setting.fastpath))
         yield MagicMock()
 
@@ -270,7 +270,7 @@ def test_registrars_are_followed_and_polled_in_one_run_unless_told_otherwise(
     labs: list[tuple[int, str]] = []
 
     @contextlib.contextmanager
-    def lab(setting: Setting) -> Iterator[MagicMock]:
+    def lab(setting: LabSetting) -> Iterator[MagicMock]:
         labs.append((setting.members, setting.follow))
         yield MagicMock()
 

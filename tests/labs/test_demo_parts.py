@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS
-from rspdns_lab.demo.steps import STEPS, Result, Step, StepFault, Undo, all_named_ms
+from rspdns_lab.demo.steps import STEPS, Step, StepFault, StepResult, Undo, all_named_ms
 from rspdns_lab.demo.story import answer_in_words, client_events, show_end, show_undone
 from rspdns_lab.observe.observations import Reading
 from rspdns_lab.observe.part_logs import in_words, log_events
@@ -25,13 +25,15 @@ def observation(asked_at_s: float, names: frozenset[str], kind: Kind = Kind.ANSW
     return Observation(0, 0, True, asked_at_s, asked_at_s + 0.001, kind, names)
 
 
-def result(bound_ms: float, *observations: Observation) -> Result:
+def result(bound_ms: float, *observations: Observation) -> StepResult:
     def nothing(_lab: Lab) -> StepFault:
         raise NotImplementedError
 
     fault = StepFault(10.0, "as1 killed", ALL - DEAD, DEAD, servers=(0,))
     verdict = judge(observations, fault.at_s, fault.live, fault.dead, fault.servers)
-    return Result(Step("as-killed", "killed", nothing, bound_ms), fault, verdict, list(observations), 12.0)
+    return StepResult(
+        Step("as-killed", "killed", nothing, bound_ms), fault, verdict, list(observations), 12.0
+    )
 
 
 def test_within_the_bound_there_is_no_problem() -> None:

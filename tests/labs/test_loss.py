@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from rspdns_lab import loss
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import Setting
+from rspdns_lab.chain.plan import LabSetting
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.loss import Look, LossPart, lose_and_watch, sum_up
@@ -53,7 +53,7 @@ def test_departures_are_counted_only_while_answers_are_judged(
         network=SimpleNamespace(hosts={}),
         programs=lambda: [SimpleNamespace(name="backend", log=log, expect_running=lambda: None)],
         recorder=Recorder(complete=[True]),
-        setting=Setting(),
+        setting=LabSetting(),
     )
 
     def log_three(_: str) -> None:
@@ -82,7 +82,7 @@ def test_a_run_comes_in_parts_of_which_none_counts_what_another_has(
         network=SimpleNamespace(hosts={"one": None}),
         programs=lambda: [SimpleNamespace(name="backend", log=log, expect_running=lambda: None)],
         recorder=Recorder(complete=[True]),
-        setting=Setting(),
+        setting=LabSetting(),
     )
     parts = list(lose_and_watch(cast(Lab, made), 0.3, 1.0, lambda _: None))
     assert len(parts) > 1
@@ -100,7 +100,7 @@ def test_a_lab_of_which_a_part_ended_did_not_keep_its_servers(monkeypatch: pytes
         network=SimpleNamespace(hosts={}),
         programs=lambda: [SimpleNamespace(name="prober", expect_running=MagicMock(side_effect=ended))],
         recorder=Recorder(complete=[True]),
-        setting=Setting(),
+        setting=LabSetting(),
     )
     with pytest.raises(LabError, match="prober on client"):
         list(lose_and_watch(cast(Lab, made), 0.5, 1.0, lambda _: None))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.leftovers import remove_leftovers
-from rspdns_lab.net.network import NAMESPACE_FOLDER, Host, Network, call_in, processes_in
+from rspdns_lab.net.network import NAMESPACE_FOLDER, Host, LabNetwork, call_in, processes_in
 from rspdns_lab.net.preconditions import in_user_namespace
 from rspdns_lab.net.processes import Program, children_of, end_programs
 
@@ -29,8 +29,8 @@ def prefix() -> str:
 
 
 @pytest.fixture
-def network(prefix: str) -> Iterator[Network]:
-    with Network(prefix) as made:
+def network(prefix: str) -> Iterator[LabNetwork]:
+    with LabNetwork(prefix) as made:
         yield made
 
 
@@ -58,7 +58,7 @@ def send(host: Host, to: Host, text: bytes) -> None:
     call_in(host.path, send_it)
 
 
-def test_hosts_reach_each_other_until_the_cable_is_pulled(network: Network) -> None:
+def test_hosts_reach_each_other_until_the_cable_is_pulled(network: LabNetwork) -> None:
     first, second = network.add_host("a", "10.53.0.1"), network.add_host("b", "10.53.0.2")
     with receiver(second) as inbox:
         send(first, second, b"one")
@@ -83,7 +83,7 @@ def test_hosts_reach_each_other_until_the_cable_is_pulled(network: Network) -> N
 
 
 def test_two_labs_with_the_same_addresses_do_not_meet(prefix: str) -> None:
-    with Network(f"{prefix}-x") as first, Network(f"{prefix}-y") as other:
+    with LabNetwork(f"{prefix}-x") as first, LabNetwork(f"{prefix}-y") as other:
         hosts = [(net.add_host("a", "10.53.0.1"), net.add_host("b", "10.53.0.2")) for net in (first, other)]
         with receiver(hosts[0][1]) as inbox, receiver(hosts[1][1]) as other_inbox:
             send(hosts[0][0], hosts[0][1], b"mine")
@@ -95,7 +95,7 @@ def test_two_labs_with_the_same_addresses_do_not_meet(prefix: str) -> None:
 
 
 def test_closing_kills_what_runs_inside_even_what_the_lab_did_not_start(prefix: str, tmp_path: Path) -> None:
-    with Network(prefix) as network:
+    with LabNetwork(prefix) as network:
         host = network.add_host("a", "10.53.0.1")
         program = Program("shell", host, ["sh", "-c", "setsid sleep 100 & sleep 100"], tmp_path / "log")
         program.start()
@@ -112,7 +112,7 @@ def test_closing_kills_what_runs_inside_even_what_the_lab_did_not_start(prefix: 
 
 def test_an_error_inside_leaves_nothing(prefix: str) -> None:
     def fail() -> None:
-        with Network(prefix) as network:
+        with LabNetwork(prefix) as network:
             network.add_host("a", "10.53.0.1")
             raise ZeroDivisionError
 
@@ -123,9 +123,9 @@ def test_an_error_inside_leaves_nothing(prefix: str) -> None:
 
 def test_without_privilege_there_is_one_clear_line() -> None:
     code = (
-        "from rspdns_lab.errors import LabError\nfrom rspdns_lab.net.network import Network\n"
+        "from rspdns_lab.errors import LabError\nfrom rspdns_lab.net.network import LabNetwork\n"
         "import os; os.setuid(65534)\n"
-        "try:\n    Network('rspdns-x').__enter__()\n"
+        "try:\n    LabNetwork('rspdns-x').__enter__()\n"
         "except LabError as error:\n    print(error)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -133,7 +133,7 @@ def test_without_privilege_there_is_one_clear_line() -> None:
     assert result.stdout.count("\n") == 1
 
 
-def test_a_program_is_killed_with_all_its_children(network: Network, tmp_path: Path) -> None:
+def test_a_program_is_killed_with_all_its_children(network: LabNetwork, tmp_path: Path) -> None:
     host = network.add_host("a", "10.53.0.1")
     program = Program("shell", host, ["sh", "-c", "sleep 100 & sleep 100"], tmp_path / "log")
     program.start()
@@ -148,7 +148,7 @@ def test_a_program_is_killed_with_all_its_children(network: Network, tmp_path: P
     assert not processes_in(host.path)
 
 
-def test_a_frozen_program_is_ended_in_order_too(network: Network, tmp_path: Path) -> None:
+def test_a_frozen_program_is_ended_in_order_too(network: LabNetwork, tmp_path: Path) -> None:
     host = network.add_host("a", "10.53.0.1")
     code = "trap 'echo in order; exit' TERM; echo ready; while :; do sleep 0.05; done"
     program = Program("shell", host, ["sh", "-c", code], tmp_path / "log")
@@ -164,15 +164,15 @@ def test_a_frozen_program_is_ended_in_order_too(network: Network, tmp_path: Path
 def test_leftovers_of_a_killed_lab_are_removed_and_running_labs_are_not(tmp_path: Path) -> None:
     code = (
         "import os, sys, time\nfrom pathlib import Path\n"
-        "from rspdns_lab.net.network import Network\nfrom rspdns_lab.net.processes import Program\n"
-        "network = Network(f'rspdns-{os.getpid()}-abcd').__enter__()\n"
+        "from rspdns_lab.net.network import LabNetwork\nfrom rspdns_lab.net.processes import Program\n"
+        "network = LabNetwork(f'rspdns-{os.getpid()}-abcd').__enter__()\n"
         f"log = Path({str(tmp_path / 'log')!r})\n"
         "Program('s', network.add_host('a', '10.53.0.1'), ['sleep', '300'], log).start()\n"
         "print('ready', flush=True)\ntime.sleep(300)\n"
     )
     with (
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as killed,
-        Network(f"rspdns-{os.getpid()}-abcd") as running,
+        LabNetwork(f"rspdns-{os.getpid()}-abcd") as running,
     ):
         host = running.add_host("a", "10.53.0.1")
         assert killed.stdout
@@ -225,7 +225,7 @@ def test_leftovers_of_another_user_are_told_and_not_said_to_be_removed() -> None
     assert f"error: {left} is another user's lab's" in done.stderr
 
 
-def test_an_early_end_is_told_with_the_programs_own_words(network: Network, tmp_path: Path) -> None:
+def test_an_early_end_is_told_with_the_programs_own_words(network: LabNetwork, tmp_path: Path) -> None:
     host = network.add_host("a", "10.53.0.1")
     program = Program("shell", host, ["sh", "-c", "echo out of cheese >&2; exit 3"], tmp_path / "log")
     program.start()
@@ -274,7 +274,7 @@ def test_a_lab_that_ends_on_a_full_disk_says_so(tmp_path: Path, room: str) -> No
     assert not done.stdout, "it is removed"
 
 
-def test_a_host_passes_on_no_packets_of_others_even_where_the_machine_does(network: Network) -> None:
+def test_a_host_passes_on_no_packets_of_others_even_where_the_machine_does(network: LabNetwork) -> None:
     setting = Path("/proc/sys/net/ipv4/ip_forward")
     host = network.add_host("a", "10.53.0.1")
     assert call_in(host.path, setting.read_text).strip() == "0"

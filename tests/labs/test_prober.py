@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rspdns_lab.net.network import Host, Network
+from rspdns_lab.net.network import Host, LabNetwork
 from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.observations import Recorder, start_prober
 from rspdns_lab.observe.verdict import Kind
@@ -33,8 +33,8 @@ as 1 IN A 10.53.0.32
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
-    with Network(f"rspdns-probertest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as made:
+def network() -> Iterator[LabNetwork]:
+    with LabNetwork(f"rspdns-probertest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as made:
         yield made
 
 
@@ -58,7 +58,7 @@ def static_server(host: Host, folder: Path) -> Program:
     )
 
 
-def test_every_question_is_answered_or_counted_as_unanswered(network: Network, tmp_path: Path) -> None:
+def test_every_question_is_answered_or_counted_as_unanswered(network: LabNetwork, tmp_path: Path) -> None:
     server = network.add_host("ns1", "10.53.0.21")
     client = network.add_host("client", "10.53.0.41")
     pdns = static_server(server, tmp_path)
@@ -93,7 +93,7 @@ def test_every_question_is_answered_or_counted_as_unanswered(network: Network, t
     assert not prober.is_running
 
 
-def test_a_missing_server_does_not_stop_it(network: Network, tmp_path: Path) -> None:
+def test_a_missing_server_does_not_stop_it(network: LabNetwork, tmp_path: Path) -> None:
     client = network.add_host("client", "10.53.0.41")
     recorder = Recorder(complete=[False])
     prober = start_prober(client, ["10.53.0.99"], ["A:as.demo.example"], recorder, tmp_path)
@@ -103,7 +103,7 @@ def test_a_missing_server_does_not_stop_it(network: Network, tmp_path: Path) -> 
     prober.stop()
 
 
-def test_garbage_from_the_server_is_recorded_as_malformed(network: Network, tmp_path: Path) -> None:
+def test_garbage_from_the_server_is_recorded_as_malformed(network: LabNetwork, tmp_path: Path) -> None:
     server = network.add_host("ns1", "10.53.0.21")
     client = network.add_host("client", "10.53.0.41")
     script = (

@@ -13,7 +13,7 @@ from rspdns_lab import cli
 from rspdns_lab.cli import main
 from rspdns_lab.demo.run import DemoResult
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Network
+from rspdns_lab.net.network import LabNetwork
 from rspdns_lab.report import trials
 from rspdns_lab.report.files import ReportFiles, ReportPath, write_whole
 
@@ -207,7 +207,7 @@ def test_a_report_of_another_version_is_refused(
     """A trial that this version doesn't know would be missing in its tables, or end it with a traceback."""
     monkeypatch.setattr(trials, "become_root", lambda: None)
     begins = MagicMock(side_effect=LabError("the lab has begun"))
-    monkeypatch.setattr(Network, "__enter__", begins)
+    monkeypatch.setattr(LabNetwork, "__enter__", begins)
     file = tmp_path / "report.json"
     ReportFiles(file).keep({"trials": [trial]}, options)
     before = file.read_text()

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from daemon_kit.control import ControlError, request
 from registrar_config import KEEP_ALIVE, TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments, sctp_wrapper
-from rspdns_lab.net.network import Host, Network, processes_in
+from rspdns_lab.net.network import Host, LabNetwork, processes_in
 from rspdns_lab.net.preconditions import find_sctp
 from rspdns_lab.net.processes import Program, end_programs
 
@@ -31,7 +31,7 @@ PATIENT = {**TIMERS_MS, "endpointkeepalivetimeoutinterval": 600_000}
 class Elements:
     """Simulated elements, one to an association, registered at a registrar that gives none of them up."""
 
-    def __init__(self, network: Network, folder: Path, programs: list[Program]) -> None:
+    def __init__(self, network: LabNetwork, folder: Path, programs: list[Program]) -> None:
         self._folder, self._programs = folder, programs
         self.host = network.add_host("one", ADDRESS)
         registrar = SctpEndpoint.parse(ADDRESS, 3863), SctpEndpoint.parse(ADDRESS, 9901)
@@ -69,7 +69,7 @@ class Elements:
 
 @pytest.fixture
 def elements(tmp_path: Path) -> Iterator[Elements]:
-    with Network(f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:4]}") as network:
+    with LabNetwork(f"rspdns-test-{os.getpid()}-{uuid.uuid4().hex[:4]}") as network:
         programs: list[Program] = []
         try:
             started = Elements(network, tmp_path, programs)

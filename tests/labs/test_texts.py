@@ -17,16 +17,16 @@ from rspdns_lab.chain.plan import (
     REGISTRARS,
     SRV_OWNER,
     ZONE,
-    Setting,
+    LabSetting,
 )
 from rspdns_lab.chain.texts import write_name_server_files
-from rspdns_lab.net.network import Network
+from rspdns_lab.net.network import LabNetwork
 
 REGISTRAR_LIST = list(REGISTRARS.values())
 
 
 def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> None:
-    write_name_server_files("10.53.0.21", REGISTRAR_LIST, list(NAME_SERVERS.values()), tmp_path, Setting())
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, list(NAME_SERVERS.values()), tmp_path, LabSetting())
     config = load_configuration(tmp_path / "rspdns.toml")
     assert config.registrars == tuple(REGISTRAR_LIST)
     [zone] = config.zones
@@ -38,7 +38,7 @@ def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> Non
 
 
 def test_a_slow_machines_backend_has_more_patience(tmp_path: Path) -> None:
-    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, Setting(slow=10))
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, LabSetting(slow=10))
     assert load_configuration(tmp_path / "rspdns.toml").resolve_timeout_ms == 3000
     assert "timeout=20000" in (tmp_path / "pdns.conf").read_text()
 
@@ -46,7 +46,7 @@ def test_a_slow_machines_backend_has_more_patience(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("verified", "method"), [(False, None), (True, "sip-options")])
 def test_the_backend_probes_who_is_to_be_verified(tmp_path: Path, verified: bool, method: str | None) -> None:
     write_name_server_files(
-        "10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, Setting(verified=verified)
+        "10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, LabSetting(verified=verified)
     )
     [zone] = load_configuration(tmp_path / "rspdns.toml").zones
     assert [pool.verify for pool in zone.config.pools] == [method]
@@ -63,7 +63,7 @@ def test_kamailio_takes_its_configuration(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 def test_the_agent_takes_its_configuration(tmp_path: Path) -> None:
-    with Network(f"rspdns-texttest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as network:
+    with LabNetwork(f"rspdns-texttest-{os.getpid()}-{uuid.uuid4().hex[:4]}") as network:
         host = network.add_host("as1", APPLICATION_SERVERS["as1"])
         config = tmp_path / "agent.toml"
         config.write_text(texts.agent_toml("as1", host.address, REGISTRAR_LIST, tmp_path))

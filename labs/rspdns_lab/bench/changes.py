@@ -24,7 +24,7 @@ from rspdns_lab.bench.part import HOST, Part, Run
 from rspdns_lab.bench.programs import DNSPERF, dnsperf, start_live
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network
+from rspdns_lab.net.network import Host, LabNetwork
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Section, table_of
@@ -37,7 +37,7 @@ BOUNDS_MS = {"idle": 10.0, "loaded": 60.0, "fastpath": 0.5}
 
 
 @dataclass(frozen=True)
-class Change:
+class PoolSizeChange:
     """The pool has this number of members since `at_s`; `purged_s` is when its last purge was through."""
 
     at_s: float
@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Reply:
+class CountedReply:
     """The number of SRV records in a reply, with the times of question and answer."""
 
     asked_s: float
@@ -74,7 +74,7 @@ def run_changes(run: Run, found: Sequence[Followed]) -> Iterator[Sequence[Follow
     done = {followed.kind for followed in found}
     for kind in PORTS if run.trials else ():
         if kind not in done and not (kind == "fastpath" and fast_path.why_not()):
-            with Network(run.prefix) as network:
+            with LabNetwork(run.prefix) as network:
                 yield [run_kind(network.add_host(*HOST), run, kind)]
 
 
@@ -107,13 +107,13 @@ def run_kind(host: Host, run: Run, kind: str) -> Followed:
     return found
 
 
-def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> Followed:
+def followed(kind: str, changes: Sequence[PoolSizeChange], replies: Sequence[CountedReply]) -> Followed:
     """Sum up. Raises LabError when no question was answered between changes.
 
     An answer counts for a change if it came before the next one. Changes without any answer are left out.
     """
     times = [change.at_s for change in changes]
-    asked: list[list[Reply]] = [[] for _ in changes]
+    asked: list[list[CountedReply]] = [[] for _ in changes]
     for reply in replies:
         index = bisect_right(times, reply.asked_s) - 1
         if index >= 0 and (index + 1 < len(times) and reply.answered_s < times[index + 1]):
@@ -138,19 +138,19 @@ def followed(kind: str, changes: Sequence[Change], replies: Sequence[Reply]) -> 
     )
 
 
-def read_changes(lines: Sequence[str]) -> list[Change]:
+def read_changes(lines: Sequence[str]) -> list[PoolSizeChange]:
     """Read what `bench_backend --log` wrote: "C <time> <members>" and "P <time>"."""
-    changes: list[Change] = []
+    changes: list[PoolSizeChange] = []
     for line in lines:
         kind, at_s, *more = line.split()
         if kind == "C":
-            changes.append(Change(float(at_s), int(more[0])))
+            changes.append(PoolSizeChange(float(at_s), int(more[0])))
         elif changes:
-            changes[-1] = Change(changes[-1].at_s, changes[-1].members, float(at_s))
+            changes[-1] = PoolSizeChange(changes[-1].at_s, changes[-1].members, float(at_s))
     return changes
 
 
-def read_replies(lines: Sequence[str]) -> list[Reply]:
+def read_replies(lines: Sequence[str]) -> list[CountedReply]:
     """Read what the prober wrote."""
     counts: list[int] = []
     replies = []
@@ -160,7 +160,7 @@ def read_replies(lines: Sequence[str]) -> list[Reply]:
             message = dns.message.from_wire(b"\0\0" + bytes.fromhex(words[1]))
             counts.append(sum(len(rrset) for rrset in message.answer if rrset.rdtype == dns.rdatatype.SRV))
         elif kind == "R":
-            replies.append(Reply(float(words[2]), float(words[3]), counts[int(words[4])]))
+            replies.append(CountedReply(float(words[2]), float(words[3]), counts[int(words[4])]))
     return replies
 
 

@@ -23,10 +23,10 @@ from rspdns_lab.bench import fast_path, zone
 from rspdns_lab.bench.part import HOST, Part, Run
 from rspdns_lab.bench.programs import DNSPERF, dnsperf_command, start_live, start_pdns
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, call_in
+from rspdns_lab.net.network import Host, LabNetwork, call_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
-from rspdns_lab.report.page import Columns, Section, Table, table_of
+from rspdns_lab.report.page import Columns, Rows, Section, table_of
 
 SERVERS: Final[Mapping[str, str]] = {
     "static": "PowerDNS, zone file (bind backend)",
@@ -90,7 +90,7 @@ Flood = Denied | Beside
 def run_flood(run: Run, found: Sequence[Flood]) -> Iterator[Sequence[Flood]]:
     """Measure each server in each round. Raises LabError."""
     if rounds := run.rounds_left([flood.round for flood in found if isinstance(flood, Beside)]):
-        with Network(run.prefix) as network:
+        with LabNetwork(run.prefix) as network:
             for flood in _rounds(run, network.add_host(*HOST), rounds):
                 yield [flood]
 
@@ -300,7 +300,7 @@ def _sections(found: Sequence[Flood]) -> list[Section]:
     ]
 
 
-def _denied(known: Mapping[str, float], labels: Sequence[int]) -> Table:
+def _denied(known: Mapping[str, float], labels: Sequence[int]) -> Rows:
     rows: list[Sequence[str]] = []
     for server, title in SERVERS.items():
         qps = [known.get(f"flood_{server}_qps_{number}_labels") for number in labels]

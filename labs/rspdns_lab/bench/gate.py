@@ -13,12 +13,12 @@ from statistics import median
 from typing import Any, Final
 
 from rspdns_lab.bench.part import Part, Run
-from rspdns_lab.bench.site import Site, site
+from rspdns_lab.bench.site import BenchSite, site
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, wait_until
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program, children_of, processor_s
-from rspdns_lab.report.page import Section, Table
+from rspdns_lab.report.page import Rows, Section
 
 REGISTRARS: Final = ("10.80.0.11", "10.80.0.12", "10.80.0.13")
 RULES: Final = (0, 10, 4000)
@@ -76,7 +76,7 @@ def _pids(registrar: Program) -> list[int]:
     return children_of(registrar.pid, "rspregistrar")
 
 
-def _start(made: Site, host: Host, rules: int) -> Program:
+def _start(made: BenchSite, host: Host, rules: int) -> Program:
     words = ["run", "--no-sentinel", "--number=1", f"--address={host.address}"]
     words.append(f"--control={made.folder / host.name}.sock")
     if rules:
@@ -85,7 +85,7 @@ def _start(made: Site, host: Host, rules: int) -> Program:
     return made.python(host.name, host, "registrar_config", *words)
 
 
-def _ask(made: Site, asker: Host, registrar: Program, asked: Guarded, seconds: float) -> Guarded:
+def _ask(made: BenchSite, asker: Host, registrar: Program, asked: Guarded, seconds: float) -> Guarded:
     """Ask a registrar as `asked` says; return that with what was measured."""
     [pid] = _pids(registrar)
     words = [sys.executable, "-m", "rspdns_lab.bench.gate_load", ASKER, registrar.host.address, asked.kind]
@@ -132,7 +132,7 @@ def gate_figures(found: Sequence[Guarded]) -> dict[str, float]:
     return figures
 
 
-def _table(found: Sequence[Guarded]) -> Table:
+def _table(found: Sequence[Guarded]) -> Rows:
     known = gate_figures(found)
     head = ("messages", "rules", "a second", "CPU us each", "against no gate, in the same round")
     rows = [

@@ -19,10 +19,10 @@ from rspdns_lab.bench.part import HOST, Part, Run
 from rspdns_lab.bench.programs import DNSPERF, ask, cpu_s
 from rspdns_lab.bench.variants import BY_KEY, Variant, members_that_answer
 from rspdns_lab.ending import uninterrupted
-from rspdns_lab.net.network import Host, Network, kill_all_in
+from rspdns_lab.net.network import Host, LabNetwork, kill_all_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
-from rspdns_lab.report.page import Section, Table
+from rspdns_lab.report.page import Rows, Section
 from rspdns_lab.report.plots import Bars, Dots
 
 LATENCY_QUESTIONS_PER_S = 500
@@ -73,7 +73,7 @@ def run_questions(run: Run, found: Sequence[Rate]) -> Iterator[Sequence[Rate]]:
     }
     if not any(rounds.values()):
         return
-    with Network(run.prefix) as network:
+    with LabNetwork(run.prefix) as network:
         host = network.add_host(*HOST)
         run.say(f"starting {len(run.variants)} name servers")
         with variants_running(host, run.folder, run.variants) as programs:
@@ -247,7 +247,7 @@ def _ratio(known: Mapping[str, float], key: str) -> str:
     return f"{known[key]:.2f}" if key in known else "-"
 
 
-def _table(known: Mapping[str, float], keys: Sequence[str]) -> Table:
+def _table(known: Mapping[str, float], keys: Sequence[str]) -> Rows:
     rows: list[Sequence[str]] = [
         ("served by", "CPU us each", "against static", "by batches, us", "against static", "queries/s",
          "against static", "p50 us", "p95 us", "p99 us", "aimed at")

@@ -18,7 +18,7 @@ from registrar_config import KEEP_ALIVE, TIMERS_MS, size
 
 from rspdns_lab.bench.kept_alive import REREGISTRATION_MS
 from rspdns_lab.bench.part import Part, Run
-from rspdns_lab.bench.site import Site, site
+from rspdns_lab.bench.site import BenchSite, site
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.net.network import Host, processes_in
 from rspdns_lab.net.processes import processor_s
@@ -129,7 +129,7 @@ def _cpu_s(host: Host) -> Mapping[str, float]:
 
 
 class _RegistrarsSite:
-    def __init__(self, made: Site, elements: int, interval_ms: int) -> None:
+    def __init__(self, made: BenchSite, elements: int, interval_ms: int) -> None:
         self._site, self._elements, self._interval_ms = made, elements, interval_ms
         self._hosts = made.hosts(REGISTRARS)
         for number, host in enumerate(self._hosts, 1):

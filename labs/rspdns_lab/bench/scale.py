@@ -20,7 +20,7 @@ import psutil
 from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.programs import compiled
 from rspdns_lab.bench.scale_files import owner, target, write_files
-from rspdns_lab.bench.site import PATIENCE_S, RARELY, Site, site
+from rspdns_lab.bench.site import PATIENCE_S, RARELY, BenchSite, site
 from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
@@ -130,7 +130,7 @@ def exponent(sizes: Sequence[Size], value: Callable[[Size], float]) -> float | N
 
 
 class _SizeSite:
-    def __init__(self, made: Site, pools: int, members: int) -> None:
+    def __init__(self, made: BenchSite, pools: int, members: int) -> None:
         self._site, self._pools, self._members = made, pools, members
         hosts = made.hosts(REGISTRARS)
         self._backend_host = made.network.add_host("ns", BACKEND)

@@ -11,7 +11,7 @@ from daemon_kit.control import ControlError, request
 from registrar_config import TIMERS_MS, RegistrarSettings, SctpEndpoint, arguments
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network
+from rspdns_lab.net.network import Host, LabNetwork
 from rspdns_lab.net.preconditions import find_sctp
 from rspdns_lab.net.processes import Program, end_programs
 
@@ -27,10 +27,10 @@ PATIENCE_S: Final = 180.0
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Site:
+class BenchSite:
     """Hosts and programs; `programs` in the order in which they were started. See `site`."""
 
-    def __init__(self, network: Network, folder: Path, cleanup: contextlib.ExitStack) -> None:
+    def __init__(self, network: LabNetwork, folder: Path, cleanup: contextlib.ExitStack) -> None:
         self.network, self.folder, self.cleanup = network, folder, cleanup
         self.programs: list[Program] = []
         self.sctp = find_sctp()
@@ -82,10 +82,10 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(prefix: str, folder: Path) -> Iterator[Site]:
+def site(prefix: str, folder: Path) -> Iterator[BenchSite]:
     """Make a network for registrars; at the end its programs are ended, and it is removed."""
     folder.mkdir(parents=True)
-    with Network(prefix) as network, contextlib.ExitStack() as cleanup:
-        made = Site(network, folder, cleanup)
+    with LabNetwork(prefix) as network, contextlib.ExitStack() as cleanup:
+        made = BenchSite(network, folder, cleanup)
         cleanup.callback(end_programs, made.programs)
         yield made

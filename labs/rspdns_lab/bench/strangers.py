@@ -21,7 +21,7 @@ from daemon_kit.control import ControlError, request
 
 from rspdns_lab.bench.part import Part, Run
 from rspdns_lab.bench.scale_files import ZONE, handle_of, target, write_files
-from rspdns_lab.bench.site import PATIENCE_S, RARELY, Site, site
+from rspdns_lab.bench.site import PATIENCE_S, RARELY, BenchSite, site
 from rspdns_lab.chain.asking import Asker
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.errors import LabError
@@ -116,7 +116,7 @@ class _Questions(threading.Thread):
 
 
 class _StrangersSite:
-    def __init__(self, made: Site, kind: str) -> None:
+    def __init__(self, made: BenchSite, kind: str) -> None:
         self._site, self._kind = made, kind
         hosts = made.hosts(REGISTRARS)
         self._backend_host = made.network.add_host("ns", BACKEND)

@@ -14,7 +14,7 @@ from daemon_kit.control import ControlError, request
 from rserpool import RegistrarAddress
 from rspdns_lab.chain import fast_path, texts
 from rspdns_lab.chain.asking import answers_options
-from rspdns_lab.chain.plan import REREGISTRATION_MS, Setting
+from rspdns_lab.chain.plan import REREGISTRATION_MS, LabSetting
 from rspdns_lab.chain.texts import write_name_server_files
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
@@ -122,7 +122,7 @@ class NameServerHost:
         name_servers: Sequence[str],
         folder: Path,
         sctp: SctpRunner,
-        setting: Setting,
+        setting: LabSetting,
     ) -> None:
         self.host = host
         self.folder = folder

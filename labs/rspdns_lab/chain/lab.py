@@ -21,12 +21,12 @@ from rspdns_lab.chain.plan import (
     QUESTIONS,
     REGISTRARS,
     SRV_QUESTION,
-    Setting,
+    LabSetting,
 )
 from rspdns_lab.chain.texts import write_keys
 from rspdns_lab.ending import uninterrupted, warn_of_full_disk
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Network, network_prefix
+from rspdns_lab.net.network import LabNetwork, network_prefix
 from rspdns_lab.net.preconditions import check_programs, find_sctp
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.net.wall_clock import build_wall_clock
@@ -45,7 +45,7 @@ class LabBase:
     """
 
     def __init__(self) -> None:
-        self.network = Network(network_prefix())
+        self.network = LabNetwork(network_prefix())
         self.folder = Path()
 
     def __enter__(self) -> Self:
@@ -82,10 +82,10 @@ class LabBase:
 class Lab(LabBase):
     """The running chain; see LabBase."""
 
-    def __init__(self, setting: Setting | None = None) -> None:
+    def __init__(self, setting: LabSetting | None = None) -> None:
         check_programs()
         super().__init__()
-        self.setting = setting or Setting()
+        self.setting = setting or LabSetting()
         if self.setting.fastpath and (why := fast_path.why_not()):
             raise LabError(f"the kernel can't answer here: {why}")
         self.start_timeout_s = START_TIMEOUT_S * self.setting.slow

@@ -80,7 +80,7 @@ _UNKNOWN_HOME = 0x0BADF00D
 _PRESENCE_S = 1.0
 _LIFE_MS = 6000
 _PATIENCE_S = 30.0
-Update = tuple[UpdateAction, bytes, PoolElement]
+PushedUpdate = tuple[UpdateAction, bytes, PoolElement]
 
 
 class LyingRegistrar:
@@ -140,7 +140,7 @@ class LyingRegistrar:
             for target in self.others:
                 self._enrp.send(association, enrp.TakeoverServer(self._identifier, 0, target))
 
-    def push(self, updates: Sequence[Update]) -> None:
+    def push(self, updates: Sequence[PushedUpdate]) -> None:
         """Tell every follower these; and, once a second, that it is there."""
         for association in tuple(self._followers):
             for action, handle, element in updates:
@@ -291,7 +291,7 @@ async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *ho
         name, _, key = (kind if source is None else source.read_text()).partition(":")
         add, pool = UpdateAction.ADD, handle.encode()
         of_pool = [element for (where, _), element in liar.victims.items() if where == pool]
-        lies: list[Update] = []
+        lies: list[PushedUpdate] = []
         liar.is_home, liar.disowns = name in ("home", "disown"), name == "disown"
         match name:
             case "disown":

@@ -27,18 +27,18 @@ APPLICATION_SERVERS: Final = application_servers(3)
 LOADS: Final = {"as1": 0.2, "as2": 0.4, "as3": 0.6}
 CLIENT: Final = ("client", "10.53.0.61")
 
-Follow = Literal["enrp", "poll"]
-FOLLOWS: Final[tuple[Follow, ...]] = get_args(Follow)
+FollowMethod = Literal["enrp", "poll"]
+FOLLOWS: Final[tuple[FollowMethod, ...]] = get_args(FollowMethod)
 """How a backend may know of changes: registrars followed by ENRP, or only polled."""
 
 
 @dataclass(frozen=True)
-class Setting:
+class LabSetting:
     """The differences between labs: the number of application servers, and how the backends follow the
     registrars."""
 
     members: int = 3
-    follow: Follow = "enrp"
+    follow: FollowMethod = "enrp"
     clocks: bool = False
     """Whether each registrar's host has a time of day of its own (needs a C compiler)."""
     verified: bool = False

@@ -18,8 +18,8 @@ from rspdns_lab.chain.plan import (
     SIP_PORT,
     TCP_HANDLE,
     ZONE,
-    Follow,
-    Setting,
+    FollowMethod,
+    LabSetting,
 )
 
 _BACKEND_TIMEOUT_MS: Final = 2000
@@ -120,7 +120,9 @@ max_age_ms = 3600000
 """
 
 
-def backend_toml(registrars: Sequence[str], folder: Path, follow: Follow = "enrp", slow: float = 1.0) -> str:
+def backend_toml(
+    registrars: Sequence[str], folder: Path, follow: FollowMethod = "enrp", slow: float = 1.0
+) -> str:
     """Return the backend's configuration; its zones stand in `zones.d` beside it.
 
     On a machine that is `slow` times slower it asks registrars less often and waits longer for an answer.
@@ -218,7 +220,7 @@ def write_name_server_files(
     registrars: Sequence[str],
     name_servers: Sequence[str],
     folder: Path,
-    setting: Setting,
+    setting: LabSetting,
 ) -> None:
     """Write `rspdns.toml`, `zones.d/` and `pdns.conf` into `folder`.
 

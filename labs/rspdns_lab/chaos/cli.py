@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, Follow
+from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, FollowMethod
 from rspdns_lab.chaos.ppu import PPU_FAULTS, ppu_report, run_ppu_chaos
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import (
@@ -63,7 +63,7 @@ def chaos(
     quick: bool,
     names: tuple[str, ...],
     sizes: tuple[int, ...],
-    follows: tuple[Follow, ...],
+    follows: tuple[FollowMethod, ...],
     fastpath: bool,
     ppu: bool,
     slack: float,

@@ -28,22 +28,22 @@ from rserpool import (
 _HANDLE_RESOLUTION: Final = 5
 _POOL_HANDLE: Final = 9
 _TIMEOUT_S: Final = 5.0
-Endpoint = tuple[str, int]
+RegistrarEndpoint = tuple[str, int]
 
 
-def long_handle(_own: Endpoint, length: int = 33) -> bytes:
+def long_handle(_own: RegistrarEndpoint, length: int = 33) -> bytes:
     """Return an ASAP Handle Resolution with a handle of `length` bytes (RFC 5352, section 2.2.5)."""
     parameter = struct.pack(">HH", _POOL_HANDLE, 4 + length) + b"x" * length + bytes(-length % 4)
     return struct.pack(">BBH", _HANDLE_RESOLUTION, 0, 4 + len(parameter)) + parameter
 
 
-def identifier_zero(own: Endpoint) -> bytes:
+def identifier_zero(own: RegistrarEndpoint) -> bytes:
     """Return an ENRP Presence of the registrar 0 at the endpoint `own` (RFC 5353, section 2.2)."""
     transport = Transport(Protocol.SCTP, own[1], (ip_address(own[0]),))
     return enrp.encode(Presence(0, 0, 0, ServerInformation(0, transport)))
 
 
-KINDS: Final[dict[str, tuple[int, Callable[[Endpoint], bytes]]]] = {
+KINDS: Final[dict[str, tuple[int, Callable[[RegistrarEndpoint], bytes]]]] = {
     "long-handle": (ASAP.ppid, long_handle),
     "identifier-zero": (ENRP.ppid, identifier_zero),
 }
@@ -66,7 +66,7 @@ def send(kind: str, address: RegistrarAddress) -> bool:
     return False
 
 
-def _own(sender: SctpSocket, association: int) -> Endpoint:
+def _own(sender: SctpSocket, association: int) -> RegistrarEndpoint:
     """Return the sender's endpoint as others reach it: rspregistrar compares it with the association."""
     return next(own for own in sender.locals(association) if not ip_address(own[0]).is_loopback)
 

@@ -29,7 +29,7 @@ from daemon_kit.sip import ResponseStream, new_request, parse_response
 
 from rspdns_lab.chain.hosts import START_TIMEOUT_S, RegistrarHost, wait_until
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, HANDLE, SIP_PORT, TCP_HANDLE
-from rspdns_lab.ims.ppu import PpuLab, Way
+from rspdns_lab.ims.ppu import ClientWay, PpuLab
 from rspdns_lab.net.network import Host, call_in, lose_no_packets, lose_packets
 from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Columns, Page, Section, table_of
@@ -45,10 +45,10 @@ _SETTLED_S: Final = 1.0
 _PUT_AGAIN_S: Final = 3.0
 _INVENTED: Final = "10.53.0.99"
 """The address at which a lying registrar places the victim; no host has it."""
-WAY: Final = Way("repeat", "tcp")
+WAY: Final = ClientWay("repeat", "tcp")
 """Over UDP redirected, over TCP relayed: all that the agent can do to a packet."""
 VERIFYING: Final = replace(WAY, verify=True)
-REFUSING: Final = Way("refuse", "tcp")
+REFUSING: Final = ClientWay("refuse", "tcp")
 """Connections are not relayed: they end with a server that counts as dead."""
 _TALK_EVERY_S: Final = 0.2
 _GLITCHES: Final = 4
@@ -213,7 +213,7 @@ def wrong_for_ms(
 class PpuScene:
     """A lab in which all live, an agent that sees it, and a prober."""
 
-    def __init__(self, lab: PpuLab, way: Way, prober: ServerProber, draw: random.Random) -> None:
+    def __init__(self, lab: PpuLab, way: ClientWay, prober: ServerProber, draw: random.Random) -> None:
         self.lab = lab
         self.agent = lab.agents[way.key]
         self.server = lab.servers[VICTIM]
@@ -338,7 +338,7 @@ class PpuFault:
     servers: tuple[str, ...] = (VICTIM, OTHER)
     undo: Callable[[PpuScene], None] = field(default=lambda scene: None)
     is_dead: bool = False
-    way: Way = WAY
+    way: ClientWay = WAY
     unharmed: tuple[str, ...] = tuple(name for name in APPLICATION_SERVERS if name != VICTIM)
     ends_relayed: bool = False
 

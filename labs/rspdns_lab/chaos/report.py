@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from rspdns_lab.chain.plan import Follow
+from rspdns_lab.chain.plan import FollowMethod
 from rspdns_lab.chaos.run import ALL_FAULTS
 from rspdns_lab.chaos.summary import FOLLOWED, ChaosRow, table
 from rspdns_lab.report.page import Page, Section
@@ -35,7 +35,7 @@ def page_of(rows: Sequence[ChaosRow], slack: float = 1.0) -> Page:
     return Page("What DNS says while parts fail", f"{_INTRO}{more}", sections)
 
 
-def _chain(row: ChaosRow) -> tuple[int, Follow, bool]:
+def _chain(row: ChaosRow) -> tuple[int, FollowMethod, bool]:
     return row.case.members, row.case.follow, row.case.fastpath
 
 

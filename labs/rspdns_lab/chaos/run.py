@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import FOLLOWS, Follow, Setting
+from rspdns_lab.chain.plan import FOLLOWS, FollowMethod, LabSetting
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
 from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.hosts import HOST_FAULTS
@@ -55,7 +55,7 @@ class Order:
 
     faults: tuple[ChaosFault, ...] = ALL_FAULTS
     sizes: tuple[int, ...] = SIZES
-    follows: tuple[Follow, ...] = FOLLOWS
+    follows: tuple[FollowMethod, ...] = FOLLOWS
     trials: int = 10
     slack: float = 1.0
     fastpath: bool = False
@@ -91,7 +91,7 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
     done = Counter(trial.case for trial in earlier)
     labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
     for size, follow, (verified, keyed), fastpath in labs:
-        setting = Setting(members=size, follow=follow, verified=verified, keyed=keyed, fastpath=fastpath)
+        setting = LabSetting(members=size, follow=follow, verified=verified, keyed=keyed, fastpath=fastpath)
         while left := list(_left(order, done, setting)):
             before = done.total()
             for trial in _run_in_lab(order, setting, left, say):
@@ -101,7 +101,7 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
                 raise LabError("the lab came to no trial")
 
 
-def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple[int, Case, ChaosFault]]:
+def _left(order: Order, done: Counter[Case], setting: LabSetting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
     wanted = (setting.members, setting.follow, setting.verified, setting.keyed, setting.fastpath)
     for trial in range(order.trials):
@@ -112,7 +112,7 @@ def _left(order: Order, done: Counter[Case], setting: Setting) -> Iterator[tuple
 
 
 def _run_in_lab(
-    order: Order, setting: Setting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
+    order: Order, setting: LabSetting, left: Sequence[tuple[int, Case, ChaosFault]], say: Say
 ) -> Iterator[CaseTrial]:
     """Run trials until all are done, or one after which the lab does not recover: that ends this lab."""
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rspdns_lab.chain.hosts import ApplicationServerHost, NameServerHost, RegistrarHost
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import NAME_SERVERS, REGISTRARS, Follow
+from rspdns_lab.chain.plan import NAME_SERVERS, REGISTRARS, FollowMethod
 from rspdns_lab.chaos.summary import Bounds
 
 
@@ -100,6 +100,6 @@ class ChaosFault:
     keyed: bool = False
     fastpath: bool = False
 
-    def bounds_for(self, follow: Follow) -> Bounds:
+    def bounds_for(self, follow: FollowMethod) -> Bounds:
         """Return the bounds that hold when the registrars are followed so."""
         return self.enrp if follow == "enrp" and self.enrp else self.bounds

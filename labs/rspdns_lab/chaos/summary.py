@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from rspdns_lab.chain.plan import FOLLOWS, Follow
+from rspdns_lab.chain.plan import FOLLOWS, FollowMethod
 from rspdns_lab.chaos.verdict import ChaosTrial
 from rspdns_lab.observe.percentiles import percentile
-from rspdns_lab.report.page import Columns, Table, table_of
+from rspdns_lab.report.page import Columns, Rows, table_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Bounds:
     """Whether a name server may be silent."""
 
 
-FOLLOWED: Final[Mapping[Follow, str]] = {"enrp": "followed by ENRP", "poll": "polled only"}
+FOLLOWED: Final[Mapping[FollowMethod, str]] = {"enrp": "followed by ENRP", "poll": "polled only"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Case:
 
     fault: str
     members: int
-    follow: Follow
+    follow: FollowMethod
     fastpath: bool = False
     """Whether the kernels of the name servers answer."""
 
@@ -170,7 +170,7 @@ _COLUMNS: Final[Columns[ChaosRow]] = (
 )
 
 
-def table(rows: Sequence[ChaosRow]) -> Table:
+def table(rows: Sequence[ChaosRow]) -> Rows:
     """Return the table of a report; it says who answered if that was compared."""
     compares = any(row.case.fastpath for row in rows)
     return table_of([each for each in _COLUMNS if compares or each[0] != "answered by"], rows)

@@ -26,7 +26,7 @@ _ASK_TIMEOUT_S = 0.5
 _TTL_S = 1.0
 
 
-class Answers:
+class PresentAnswers:
     """The present answers of DNS: the addresses behind the SRV records, asked again and again by a thread."""
 
     def __init__(self, server: str) -> None:
@@ -56,7 +56,7 @@ def choose(current: str, addresses: tuple[str, ...]) -> str:
     return current if current in addresses or not addresses else addresses[0]
 
 
-def talk(stream: int, port: int, target: Callable[[], str], answers: Answers | None) -> None:
+def talk(stream: int, port: int, target: Callable[[], str], answers: PresentAnswers | None) -> None:
     """Send for ever; the calls' packets are spread evenly over a packet's time."""
     sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     step_s = 1 / PACKETS_PER_S / CALLS
@@ -88,7 +88,7 @@ def main(address: str | None, server: str | None, port: int, stream: int) -> Non
         fixed = address or "127.0.0.1"
         talk(stream, port, lambda: fixed, None)
         return
-    answers = Answers(server)
+    answers = PresentAnswers(server)
     threading.Thread(target=answers.run, daemon=True).start()
     while not answers.addresses:
         time.sleep(_ASK_INTERVAL_S)

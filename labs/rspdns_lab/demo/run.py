@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import Setting
-from rspdns_lab.demo.steps import STEPS, Result, run_step, undo_step
+from rspdns_lab.chain.plan import LabSetting
+from rspdns_lab.demo.steps import STEPS, StepResult, run_step, undo_step
 from rspdns_lab.demo.story import LEGEND, events_of, show_answer, show_end, show_result, show_undone
 
 
@@ -14,7 +14,7 @@ from rspdns_lab.demo.story import LEGEND, events_of, show_answer, show_end, show
 class DemoResult:
     """The results of the demo."""
 
-    results: tuple[Result, ...]
+    results: tuple[StepResult, ...]
 
     @property
     def ok(self) -> bool:
@@ -31,7 +31,7 @@ def run_demo(console: Console, slow: float = 1.0) -> DemoResult:
 
     `slow`: the factor by which this machine is slower than those that the bounds were made for.
     """
-    with console.status("making the network") as status, Lab(Setting(slow=slow)) as lab:
+    with console.status("making the network") as status, Lab(LabSetting(slow=slow)) as lab:
         beat_ms = lab.setting.beat_ms
         status.update("starting three registrars")
         lab.start_registrars()

@@ -68,7 +68,7 @@ class StepFault:
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """A step, its fault, and what the client saw."""
 
     step: Step
@@ -115,7 +115,7 @@ class Result:
         }
 
 
-def run_step(lab: Lab, step: Step) -> Result:
+def run_step(lab: Lab, step: Step) -> StepResult:
     """Do the fault, watch, judge. The fault stays."""
     fault = step.run(lab)
     _watch(lab, fault, step)
@@ -126,7 +126,7 @@ def run_step(lab: Lab, step: Step) -> Result:
         observation for observation in lab.recorder.since(since_s) if observation.asked_at_s <= ended_at_s
     ]
     verdict = judge(observations, fault.at_s, fault.live, fault.dead, fault.servers)
-    return Result(step, fault, verdict, observations, ended_at_s)
+    return StepResult(step, fault, verdict, observations, ended_at_s)
 
 
 def undo_step(lab: Lab, undo: Undo) -> float:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import APPLICATION_SERVERS, NAME_SERVERS, SRV_OWNER, SRV_QUESTION
-from rspdns_lab.demo.steps import Result, StepFault, Undo
+from rspdns_lab.demo.steps import StepFault, StepResult, Undo
 from rspdns_lab.observe.observations import Reading
 from rspdns_lab.observe.part_logs import Event, log_events
 from rspdns_lab.observe.verdict import Kind, Observation, is_wrong
@@ -26,7 +26,7 @@ LEGEND: Final = "In the bars: [red]░[/red] wrong, [green]█[/green] right, [d
 _NAMES: Final = {address: name for name, address in APPLICATION_SERVERS.items()}
 
 
-def events_of(lab: Lab, result: Result) -> list[Event]:
+def events_of(lab: Lab, result: StepResult) -> list[Event]:
     """Return all that is worth telling about a step, in order."""
     fault = result.fault
     events = [Event(fault.at_s, "lab", f"[bold]{fault.what}[/bold]")]
@@ -83,7 +83,7 @@ def answer_in_words(reading: Reading | None) -> str:
     )
 
 
-def show_result(console: Console, lab: Lab, result: Result, events: Sequence[Event]) -> None:
+def show_result(console: Console, lab: Lab, result: StepResult, events: Sequence[Event]) -> None:
     """Tell one step: what happened, who noticed when, when the last wrong answer was given."""
     fault, verdict = result.fault, result.verdict
     console.print(f"\n[bold]{result.step.name}[/bold]: {result.step.title}")
@@ -106,7 +106,7 @@ def show_undone(console: Console, undo: Undo, back_ms: float) -> None:
     console.print(f"  {undo.what}; back in DNS after {back_ms} ms")
 
 
-def show_end(console: Console, results: Sequence[Result]) -> None:
+def show_end(console: Console, results: Sequence[StepResult]) -> None:
     """Sum up all steps, and say whether each kept its bound."""
     console.print()
     console.print(_end_table(results) if console.width >= _TABLE_COLUMNS else _end_lines(results))
@@ -117,7 +117,7 @@ def show_end(console: Console, results: Sequence[Result]) -> None:
         console.print(Text("all bounds kept", style="bold green"))
 
 
-def _end_lines(results: Sequence[Result]) -> Text:
+def _end_lines(results: Sequence[StepResult]) -> Text:
     text = Text("How long clients were told wrong\n", style="")
     for result in results:
         verdict = result.verdict
@@ -135,7 +135,7 @@ def _end_lines(results: Sequence[Result]) -> Text:
     return text
 
 
-def _end_table(results: Sequence[Result]) -> Table:
+def _end_table(results: Sequence[StepResult]) -> Table:
     table = Table(title="How long clients were told wrong", title_justify="left")
     table.add_column("step")
     for heading in ("last wrong answer", "bound", "wrong", "empty", "SERVFAIL", "of answers"):
@@ -157,7 +157,7 @@ def _end_table(results: Sequence[Result]) -> Table:
     return table
 
 
-def _summary(result: Result) -> Text:
+def _summary(result: StepResult) -> Text:
     verdict = result.verdict
     if result.problems:
         return Text("  ✗ " + "; ".join(result.problems), style="bold red")
@@ -182,7 +182,7 @@ def _worse(style: str, other: str) -> str:
     return max(style, other, key=["", "dim", "green", "red"].index)
 
 
-def _bar(result: Result, server: int, most_cells: int) -> Text:
+def _bar(result: StepResult, server: int, most_cells: int) -> Text:
     """Draw what one name server answered over time: red wrong, green right, dim no answer."""
     fault = result.fault
     span_s = max(0.05, result.verdict.last_wrong_ms / 1000 * 1.6)

@@ -45,7 +45,7 @@ _INTRO: Final = (
 
 
 @dataclass(frozen=True)
-class Way:
+class ClientWay:
     """How one client reaches the servers: over this transport, with this of its ppu-agent.
 
     `approach`: an `on_dead`, or "steer" (one address for the pool) or "via-sctp" (that, embedded in SCTP);
@@ -79,20 +79,20 @@ class Way:
 
 
 WAYS: Final = (
-    Way(WITHOUT, "udp"),
-    Way("redirect", "udp"),
-    Way("refuse", "udp"),
-    Way(WITHOUT, "tcp"),
-    Way("refuse", "tcp"),
-    Way("redirect", "tcp"),
-    Way("repeat", "tcp"),
-    Way(STEER, "udp"),
-    Way(STEER, "tcp"),
-    Way(VIA_SCTP, "udp"),
-    Way(VIA_SCTP, "tcp"),
-    Way("redirect", "udp", SIPP),
-    Way(STEER, "udp", SIPP),
-    Way("repeat", "tcp", SIPP),
+    ClientWay(WITHOUT, "udp"),
+    ClientWay("redirect", "udp"),
+    ClientWay("refuse", "udp"),
+    ClientWay(WITHOUT, "tcp"),
+    ClientWay("refuse", "tcp"),
+    ClientWay("redirect", "tcp"),
+    ClientWay("repeat", "tcp"),
+    ClientWay(STEER, "udp"),
+    ClientWay(STEER, "tcp"),
+    ClientWay(VIA_SCTP, "udp"),
+    ClientWay(VIA_SCTP, "tcp"),
+    ClientWay("redirect", "udp", SIPP),
+    ClientWay(STEER, "udp", SIPP),
+    ClientWay("repeat", "tcp", SIPP),
 )
 PROMISED: Final = frozenset(way.key for way in WAYS if way.approach != WITHOUT)
 """These ways keep the promise: no call is set up later than PROMISED_MS, none fails."""
@@ -117,7 +117,7 @@ class WayRow:
     rang: int = 0
 
 
-def agent_toml(way: Way, folder: Path) -> str:
+def agent_toml(way: ClientWay, folder: Path) -> str:
     """ppu-agent.toml of a way: as the how-to pages have it, and nothing more that makes it faster."""
     more = "verify = true\n" if way.verify else ""
     if way.has_front:
@@ -138,7 +138,7 @@ def agent_toml(way: Way, folder: Path) -> str:
 class ClientAgent:
     """ppu-agent beside an S-CSCF."""
 
-    def __init__(self, host: Host, way: Way, folder: Path, sctp: SctpRunner) -> None:
+    def __init__(self, host: Host, way: ClientWay, folder: Path, sctp: SctpRunner) -> None:
         self.control = folder / "ppu.sock"
         config = folder / "ppu-agent.toml"
         config.write_text(agent_toml(way, folder))
@@ -161,7 +161,7 @@ class ClientAgent:
 class PpuLab(ImsLab):
     """One rspdns name server; for each way an S-CSCF that asks it, its agent, and a caller."""
 
-    def __init__(self, ways: Sequence[Way]) -> None:
+    def __init__(self, ways: Sequence[ClientWay]) -> None:
         SideBySideLab.__init__(self, ("rspdns",), {}, tcp=True)
         self.cscfs = {}
         self.callers = {}
@@ -262,7 +262,7 @@ def problems(trials: Sequence[CallTrial]) -> list[str]:
         f"{row.fault}, {row.approach} over {row.transport} ({row.client}): "
         f"{row.failed} calls failed, {row.over_2_s} took more than 2 s, the latest {row.max_ms:.0f} ms"
         for row in rows(trials)
-        if Way(row.approach, row.transport, row.client).key in PROMISED
+        if ClientWay(row.approach, row.transport, row.client).key in PROMISED
         and (row.failed or row.max_ms > PROMISED_MS[row.transport])
     ]
 

@@ -9,7 +9,7 @@ from rspdns_lab.chain.plan import APPLICATION_SERVERS, LOADS
 from rspdns_lab.chain.side_by_side.approaches import TITLES
 from rspdns_lab.ims.calls import SETTLED_S, Figures
 from rspdns_lab.ims.faults import ImsFault
-from rspdns_lab.report.page import Columns, Table, table_of
+from rspdns_lab.report.page import Columns, Rows, table_of
 
 MOST_LEFT: Final = 1 / 3
 """An overloaded server may keep this part of what was due to it under rspdns, once weights have followed."""
@@ -49,7 +49,7 @@ def not_moved(figures: Figures, fault: ImsFault) -> str:
     )
 
 
-def share_table(figures: Sequence[Figures], fault: ImsFault) -> Table:
+def share_table(figures: Sequence[Figures], fault: ImsFault) -> Rows:
     """Return a row for each approach; what weights came to later is told where a load rose."""
     columns: Columns[Figures] = (
         ("DNS served by", lambda row: TITLES[row.approach]),

@@ -51,7 +51,7 @@ class Host:
         return NAMESPACE_FOLDER / self.namespace
 
 
-class Network:
+class LabNetwork:
     """Hosts on one Ethernet. A context manager: leaving it removes everything, with all processes in it.
 
     `prefix` starts every namespace's name. Raises LabError when namespaces can't be made here.
@@ -64,7 +64,7 @@ class Network:
         self._lan = f"{prefix}-lan"
         self._made: list[str] = []
 
-    def __enter__(self) -> "Network":
+    def __enter__(self) -> "LabNetwork":
         try:
             self._make_namespace(self._lan)
             self._configure(self._lan, _make_bridge)

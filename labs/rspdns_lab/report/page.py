@@ -21,7 +21,7 @@ from rspdns_lab.report.files import write_whole
 from rspdns_lab.report.plots import Plot, svg
 
 T = TypeVar("T")
-Table = Sequence[Sequence[str]]
+Rows = Sequence[Sequence[str]]
 """Rows of cells; the first row is the heading."""
 Columns = Sequence[tuple[str, str | Callable[[T], str]]]
 """The heading of each column, and its cells: a format of a row's fields ("{calls:,}"), or a function."""
@@ -70,7 +70,7 @@ class Section:
 
     title: str
     text: str = ""
-    table: Table = ()
+    table: Rows = ()
     plots: Sequence[Plot] = ()
 
 
@@ -96,7 +96,7 @@ def write_page(file: Path, page: Page) -> None:
     )
 
 
-def markdown_table(table: Table) -> str:
+def markdown_table(table: Rows) -> str:
     """Return the table in Markdown."""
     head, *rows = table
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
@@ -104,7 +104,7 @@ def markdown_table(table: Table) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
-def table_of(columns: Columns[T], rows: Iterable[T]) -> Table:
+def table_of(columns: Columns[T], rows: Iterable[T]) -> Rows:
     """Return a table with a line for each row."""
     lines = [
         [cell.format_map(_Fields(row)) if isinstance(cell, str) else cell(row) for _, cell in columns]
@@ -143,7 +143,7 @@ def _section(section: Section, number: Iterator[int]) -> str:
     return "\n".join([*parts, "</section>\n"])
 
 
-def _table(table: Table) -> str:
+def _table(table: Rows) -> str:
     head, *rows = table
     classes = [_class(column) for column in zip(*table, strict=True)]
     cells = "".join(

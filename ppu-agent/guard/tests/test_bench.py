@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guard_bench.lab import GuardLab, Way
+from guard_bench.lab import GuardLab, GuardPlace
 from guard_bench.measure import GuardTrial, Load, Memory, SetUp, measure_load, read_trial
 from guard_bench.report import BYTES_BELOW, REPORT, page_of, problems
 from rspdns_lab.report.page import tables_of, write_page
@@ -52,7 +52,7 @@ def test_trials_come_back_from_a_file_and_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("way", ["routed", "bridged"])
-def test_every_set_up_of_the_labs_own_load_is_closed(way: Way) -> None:
+def test_every_set_up_of_the_labs_own_load_is_closed(way: GuardPlace) -> None:
     (found,) = measure_load(way, [1000], 0.2, 1, lambda words: None)
     assert (found.sent, found.open, found.unguarded) == (200, 0, 0)
     assert found.syn_p50_us > 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from rspdns_lab.report.page import Page, Section, Table
+from rspdns_lab.report.page import Page, Rows, Section
 from rspdns_lab.report.plots import Bars, in_digits
 
 AIMS: Final[Mapping[str, tuple[str, float]]] = MappingProxyType(
@@ -134,7 +134,7 @@ def missed(figures: Mapping[str, float]) -> list[str]:
     ]
 
 
-def table(figures: Mapping[str, float]) -> Table:
+def table(figures: Mapping[str, float]) -> Rows:
     """Return a row for each figure, with its aim."""
     rows = [("figure", "measured", "aim")]
     for key, value in figures.items():

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from registrar_config import SCTPD_OPTIONS
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, processes_in
+from rspdns_lab.net.network import Host, LabNetwork, processes_in
 from rspdns_lab.net.preconditions import compile_c, find_sctp
 
 from bench_sctp.report import MEASUREMENTS, TITLES, Measured
@@ -55,7 +55,7 @@ def run_sctp_bench(
     say: Callable[[str], None],
 ) -> Iterator[Sequence[Measured]]:
     """Do these of the MEASUREMENTS; yield each when it is done. Raises LabError."""
-    with Network(prefix) as network:
+    with LabNetwork(prefix) as network:
         shipped, beating = network.add_host("shipped", "10.78.0.1"), network.add_host("beating", "10.78.0.2")
         yield from _Bench(shipped, beating, extent, say).run(measurements)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rspdns_lab.chain.hosts import NameServerHost
-from rspdns_lab.chain.plan import REGISTRARS, ZONE, Setting
+from rspdns_lab.chain.plan import REGISTRARS, ZONE, LabSetting
 from rspdns_lab.chain.side_by_side import texts
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
@@ -130,7 +130,7 @@ class Rspdns(Approach):
     ) -> None:
         super().__init__(host, folder)
         registrars = list(REGISTRARS.values())
-        self._server = NameServerHost(host, registrars, [host.address], folder, sctp, Setting(tcp=tcp))
+        self._server = NameServerHost(host, registrars, [host.address], folder, sctp, LabSetting(tcp=tcp))
         self._drain_at_agent = drain_at_agent
         self._shown: set[str] = set()
 

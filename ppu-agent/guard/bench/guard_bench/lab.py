@@ -21,11 +21,11 @@ from typing import Any, Final, Literal
 
 from daemon_kit.child import die_with_parent
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import Host, Network, call_in, network_prefix
+from rspdns_lab.net.network import Host, LabNetwork, call_in, network_prefix
 from rspdns_lab.net.preconditions import compile_c
 from rspdns_lab.net.processes import processor_s
 
-Way = Literal["routed", "bridged"]
+GuardPlace = Literal["routed", "bridged"]
 HOUSE: Final = Path(__file__).parents[2]
 PROGRAM: Final = HOUSE / "build" / "ppu-guard"
 SOURCE: Final = HOUSE / "bench" / "setups.c"
@@ -132,9 +132,9 @@ class Guard:
 class GuardLab:
     """The network, and what runs in it. A context manager. Raises LabError."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: GuardPlace) -> None:
         self.way = way
-        self.network = Network(network_prefix(), prefix_length=30)
+        self.network = LabNetwork(network_prefix(), prefix_length=30)
         self._cleanup = contextlib.ExitStack()
         self.gate = Path("/run/netns") / f"{self.network.prefix}-lan"
 

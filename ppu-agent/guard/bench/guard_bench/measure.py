@@ -19,7 +19,7 @@ from ppu_agent.kernel import PaceError, Pacer, Pacing
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import call_in
 
-from guard_bench.lab import PORT, SILENT, GuardLab, ProcessorUse, Way, memory_bytes
+from guard_bench.lab import PORT, SILENT, GuardLab, GuardPlace, ProcessorUse, memory_bytes
 
 Mode = Literal["nothing", "host", "gateway"]
 WATCHED_S: Final = 3.5
@@ -42,7 +42,7 @@ class SetUp:
     """
 
     mode: Mode
-    way: Way
+    way: GuardPlace
     syns_ms: Sequence[float]
     ended_ms: float | None
     ended: str
@@ -57,7 +57,7 @@ class Load:
     must be none with the guard. `processor_us`: the guard's processor time for each set-up.
     """
 
-    way: Way
+    way: GuardPlace
     rate_per_s: int
     reached_per_s: int
     rounds: int
@@ -99,7 +99,7 @@ def read_trial(fields: Mapping[str, Any]) -> GuardTrial:
     return kinds[fields["kind"]](**fields)
 
 
-def measure_set_ups(way: Way, modes: Sequence[Mode], say: Callable[[str], None]) -> Iterator[SetUp]:
+def measure_set_ups(way: GuardPlace, modes: Sequence[Mode], say: Callable[[str], None]) -> Iterator[SetUp]:
     """Connect to a silent address in each mode. Raises LabError."""
     with GuardLab(way) as lab:
         for mode in modes:
@@ -171,7 +171,7 @@ class _Round:
 
 
 def measure_load(
-    way: Way, rates: Sequence[int], seconds: float, rounds: int, say: Callable[[str], None]
+    way: GuardPlace, rates: Sequence[int], seconds: float, rounds: int, say: Callable[[str], None]
 ) -> Iterator[Load]:
     """Begin set-ups at each of these rates. Raises LabError."""
     with GuardLab(way) as lab:

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar, get_args
 import click
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.page import Columns, Page, Section, Table, table_of
+from rspdns_lab.report.page import Columns, Page, Rows, Section, table_of
 from rspdns_lab.report.plots import BLUE, ORANGE, Curve, Curves
 from rspdns_lab.report.trials import LabReport, run_lab
 
-from guard_bench.lab import Way
+from guard_bench.lab import GuardPlace
 from guard_bench.measure import (
     GIVEN_UP_WITHIN_MS,
     WATCHED_S,
@@ -37,7 +37,7 @@ BYTES_BELOW: Final = 10_000_000
 """For 100,000 set-ups that wait, and so for fewer."""
 _QUICK_RATES: Final = (1_000, 20_000, 100_000)
 _QUICK_S: Final = 1.0
-_WAYS: Final[tuple[Way, ...]] = get_args(Way)
+_WAYS: Final[tuple[GuardPlace, ...]] = get_args(GuardPlace)
 _MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 _GUARDS: Final[Mapping[Mode, str]] = {
     "nothing": "nothing",
@@ -164,7 +164,7 @@ _MEMORIES: Final[Columns[Memory]] = (
     *(("set-ups at a time", "{pending:,}"), ("held", "{held:,}"), ("refused after 2 s", "{refused:,}")),
     ("memory, MB", lambda row: f"{row.memory_bytes / 1e6:.1f}"),
 )
-_PROTOTYPE: Final[Table] = [
+_PROTOTYPE: Final[Rows] = [
     ("figure", "the prototype of 2012"),
     ("delay, unloaded", "128 us at least, 164 us in the median"),
     ("delay at 5,000 to 10,000 SYN/s", "5 to 10 ms and more"),
