@@ -10,14 +10,17 @@ which page asked."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Collection
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
+from daemon_kit.logs import get_logger
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
@@ -72,7 +75,8 @@ class HttpServer:
     ) -> None:
         self.refused = 0
         """Connections closed because there were too many, or because they did not ask in time."""
-        self._address = address
+        self.address = address
+        """Where it listens."""
         self._tls = tls
         self._most = connections
         self._first_request_s = first_request_s
@@ -83,6 +87,7 @@ class HttpServer:
         self._runner = web.AppRunner(
             app,
             access_log=None,
+            logger=_aiohttp_logger(),
             handle_signals=False,
             keepalive_timeout=KEEPALIVE_S,
             shutdown_timeout=_SHUTDOWN_S,
@@ -100,14 +105,14 @@ class HttpServer:
         try:
             self._server = await asyncio.get_running_loop().create_server(
                 self._connection,
-                str(self._address.address),
-                self._address.port,
+                str(self.address.address),
+                self.address.port,
                 ssl=self._tls,
                 reuse_address=True,
             )
         except OSError as error:
             await self._runner.cleanup()
-            raise FatalError(self._address.refusal(error)) from None
+            raise FatalError(self.address.refusal(error)) from None
 
     async def close(self) -> None:
         """Close every connection."""
@@ -140,6 +145,36 @@ class HttpServer:
                 self.refused += 1
                 handler.force_close()  # it forgets its transport
                 transport.abort()
+
+
+def one_page(path: str, content_type: str, page: Callable[[], bytes]) -> web.Application:
+    """An application with nothing but the page at `path`: `page` makes it anew for each request."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=page(), headers={"Content-Type": content_type})
+
+    app = web.Application()
+    app.router.add_get(path, answer)
+    return app
+
+
+class _ServiceLog(logging.Handler):
+    """Writes aiohttp's errors to the service's own log, which is limited.
+
+    A request that is no HTTP is its client's fault: aiohttp would log a traceback for each.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        problem = record.exc_info[1] if record.exc_info else None
+        if not isinstance(problem, HttpProcessingError):
+            words = record.getMessage() if problem is None else repr(problem)
+            get_logger("http").error("page_failed", problem=words, exc_info=problem)
+
+
+def _aiohttp_logger() -> logging.Logger:
+    logger = logging.Logger("http", logging.WARNING)
+    logger.addHandler(_ServiceLog())
+    return logger
 
 
 class _Refusal(asyncio.Protocol):

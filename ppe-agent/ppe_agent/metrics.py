@@ -1,6 +1,6 @@
 """The agent's state for Prometheus, over HTTP at /metrics.
 
-Loaded only where it is wanted, since prometheus-client takes memory; aiohttp would take 10 MB more.
+Loaded only where it is wanted: prometheus-client and aiohttp take memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from daemon_kit import metrics
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.page_server import PageServer
+from daemon_kit.http_server import HttpServer, one_page
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -102,7 +102,8 @@ def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
     yield from (state, load, known, listed, unsaved, check_up, *counters.values())
 
 
-def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> PageServer:
+def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> HttpServer:
     """Return what answers GET /metrics at `address`, not started."""
     registry = metrics.registry(AgentCollector(status))
-    return PageServer(address, "/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
+    page = one_page("/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
+    return HttpServer(page, address)

@@ -1,20 +1,23 @@
 """A service's HTTP address, the clients that it answers, and its bounds on those that connect."""
 
 import asyncio
-import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import uvloop
 from aiohttp import ClientSession, web
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.errors import FatalError
-from daemon_kit.http_server import HttpServer, host_is_own, origin_is_own, own_names
+from daemon_kit.http_server import HttpServer, host_is_own, one_page, origin_is_own, own_names
 from daemon_kit.metrics import BucketCounts, exposition, registry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 @pytest.mark.parametrize(
@@ -122,28 +125,104 @@ async def test_too_many_connections_and_silent_connections_are_closed(address: L
         assert answer.status == 200
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
+RUN = [asyncio.run, uvloop.run]
+"""The event loops of the sidecars and of the backend."""
+
+
+@asynccontextmanager
+async def serving(page: Callable[[], bytes], first_request_s: float = 10) -> AsyncIterator[HttpServer]:
+    """A server of one page at `server.address`."""
+    server = HttpServer(
+        one_page("/metrics", "text/plain", page), free_address(), first_request_s=first_request_s
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def answer_to(server: HttpServer, request: bytes) -> bytes:
+    """All that comes until the end; nothing when the connection is reset."""
+    reader, writer = await asyncio.open_connection(str(server.address.address), server.address.port)
+    writer.write(request)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
 def test_a_request_that_never_ends_is_closed_without_a_line_in_the_log(
-    sent: bytes, caplog: pytest.LogCaptureFixture
+    run: Run, sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def serve() -> None:
-        app = web.Application()
-        app.router.add_get("/", hello)
-        address = free_address()
-        server = HttpServer(app, address, first_request_s=0.2)
-        await server.start()
-        reader, writer = await asyncio.open_connection(str(address.address), address.port)
-        writer.write(sent)
-        async with asyncio.timeout(20):
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-        writer.close()
-        await server.close()
+        async with serving(bytes, first_request_s=0.2) as server:
+            assert await answer_to(server, sent) == b""
         assert server.refused == 1
 
     with caplog.at_level(logging.DEBUG):
-        uvloop.run(serve())  # as the backend runs it
+        run(serve())
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("run", RUN)
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /metrics HTTP/1.1\r\nno header\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nA: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    ],
+)
+def test_request_that_is_no_http_leaves_no_line_in_the_log(
+    run: Run, sent: bytes, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def serve() -> None:
+        async with serving(lambda: b"up 1\n") as server:
+            for _ in range(3):
+                assert b"up 1" not in await answer_to(server, sent)
+            assert b"up 1" in await answer_to(server, GET)
+
+    with caplog.at_level(logging.DEBUG):
+        run(serve())
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert capfd.readouterr() == ("", "")
+
+
+GET = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+
+
+async def test_clients_get_the_one_page_by_get_and_its_size_by_head() -> None:
+    async with serving(lambda: b"up 1\n") as server, ClientSession() as session:
+        url = f"http://{server.address}/metrics"
+        for _ in range(3):
+            async with session.get(url, params={"name[]": "up"}) as response:
+                assert (response.status, await response.read()) == (200, b"up 1\n")
+                assert response.headers["Content-Type"] == "text/plain"
+        async with session.head(url) as response:
+            assert (response.status, response.headers["Content-Length"]) == (200, "5")
+        async with session.get(f"http://{server.address}/") as response:
+            assert response.status == 404
+        async with session.post(url) as response:
+            assert response.status == 405
+
+
+async def test_a_page_that_cannot_be_made_is_an_error_of_this_request_only(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pages = [b"up 1\n"]
+    async with serving(lambda: pages.pop()) as server:
+        assert b"up 1" in await answer_to(server, GET)
+        assert b" 500 " in await answer_to(server, GET)
+        pages.append(b"up 2\n")
+        assert b"up 2" in await answer_to(server, GET)
+    assert "page_failed" in capfd.readouterr().out
 
 
 async def test_a_busy_address_is_one_clear_line(address: ListenAddress) -> None:
