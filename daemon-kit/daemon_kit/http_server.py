@@ -56,6 +56,8 @@ CONNECTIONS = 64
 FIRST_REQUEST_S = 10.0
 """A connection that sent no whole request by then is closed."""
 KEEPALIVE_S = 30.0
+RETRY_S = 5.0
+"""The time between two tries to listen at an address that is taken."""
 _SHUTDOWN_S = 1.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -76,7 +78,7 @@ class HttpServer:
         self.refused = 0
         """Connections closed because there were too many, or because they did not ask in time."""
         self.address = address
-        """Where it listens."""
+        """Its own address."""
         self._tls = tls
         self._most = connections
         self._first_request_s = first_request_s
@@ -92,6 +94,11 @@ class HttpServer:
             keepalive_timeout=KEEPALIVE_S,
             shutdown_timeout=_SHUTDOWN_S,
         )
+
+    @property
+    def url(self) -> str:
+        """The root of what is served."""
+        return f"{'https' if self._tls else 'http'}://{self.address}/"
 
     @property
     def open_connections(self) -> int:
@@ -145,6 +152,53 @@ class HttpServer:
                 self.refused += 1
                 handler.force_close()  # it forgets its transport
                 transport.abort()
+
+
+class PageServer:
+    """A server that its service can do without: while the address is taken, it is tried again.
+
+    `make` makes the server of each try; `part` logs, and names `key` of the configuration.
+    """
+
+    def __init__(self, make: Callable[[], HttpServer], part: str, key: str) -> None:
+        self.problem: str | None = None
+        """Why nothing is served now."""
+        self._make = make
+        self._log = get_logger(part)
+        self._remedy = f"set {key}"
+        self._server: HttpServer | None = None
+        self._retrying: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to serve, now or later."""
+        if not await self._try():
+            self._retrying = asyncio.get_running_loop().create_task(self._retry())
+
+    async def close(self) -> None:
+        """Serve no more."""
+        if self._retrying is not None:
+            self._retrying.cancel()
+        if self._server is not None:
+            await self._server.close()
+
+    async def _try(self) -> bool:
+        server = self._make()
+        try:
+            await server.start()
+        except FatalError as error:
+            if self.problem is None:
+                self._log.warning("not_listening", problem=str(error), remedy=self._remedy)
+            self.problem = str(error)
+            return False
+        self._server, self.problem = server, None
+        self._log.info("listening", page=server.url)
+        return True
+
+    async def _retry(self) -> None:
+        while True:
+            await asyncio.sleep(RETRY_S)
+            if await self._try():
+                return
 
 
 def one_page(path: str, content_type: str, page: Callable[[], bytes]) -> web.Application:

@@ -258,7 +258,9 @@ class PpeMetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
-    """The address and port of `/metrics`, `127.0.0.1:9155` say. Without the table there are no metrics."""
+    """The address and port of `/metrics`, `127.0.0.1:9155` say. Without the table there are no metrics.
+
+    While the address is taken, the agent does its work without them, and tries again."""
 
 
 class MulticastConfig(StrictModel):

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from daemon_kit import metrics
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.http_server import HttpServer, one_page
+from daemon_kit.http_server import HttpServer, PageServer, one_page
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -102,8 +102,12 @@ def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
     yield from (state, load, known, listed, unsaved, check_up, *counters.values())
 
 
-def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> HttpServer:
+def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> PageServer:
     """Return what answers GET /metrics at `address`, not started."""
     registry = metrics.registry(AgentCollector(status))
-    page = one_page("/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
-    return HttpServer(page, address)
+
+    def made() -> HttpServer:
+        page = one_page("/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
+        return HttpServer(page, address)
+
+    return PageServer(made, "metrics", "metrics.listen")

@@ -179,7 +179,9 @@ class MetricsConfig(StrictModel):
     """`[metrics]`: where Prometheus finds them."""
 
     listen: ListenText
-    """The address and port of `/metrics`. Without the table there are no metrics."""
+    """The address and port of `/metrics`. Without the table there are no metrics.
+
+    While the address is taken, the agent does its work without them, and tries again."""
 
 
 InterfaceName = Annotated[str, Field(pattern=r"^[^\s/\\\"]{1,15}$")]

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from daemon_kit import metrics
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.http_server import HttpServer, one_page
+from daemon_kit.http_server import HttpServer, PageServer, one_page
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -132,8 +132,12 @@ def gateway_metrics(gateway: Mapping[str, Any] | None) -> Iterator[Metric]:
     yield setups
 
 
-def make_server(address: ListenAddress, status: Callable[[], PpuStatus]) -> HttpServer:
+def make_server(address: ListenAddress, status: Callable[[], PpuStatus]) -> PageServer:
     """Return what answers GET /metrics at `address`, not started."""
     registry = metrics.registry(PpuCollector(status))
-    page = one_page("/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
-    return HttpServer(page, address)
+
+    def made() -> HttpServer:
+        page = one_page("/metrics", metrics.CONTENT_TYPE, lambda: metrics.exposition(registry))
+        return HttpServer(page, address)
+
+    return PageServer(made, "metrics", "metrics.listen")

@@ -1,11 +1,14 @@
 """An agent that can't start leaves nothing behind; what a server waits for at the start is told."""
 
 import asyncio
+import contextlib
 import socket
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import ClientConnectionError, ClientSession
+from daemon_kit import http_server
 from daemon_kit.errors import FatalError
 from daemon_kit.finding import Finding, Life
 from ppe_agent import configuration
@@ -13,6 +16,7 @@ from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import StateDirectory
 
+from tests.ppe_agent import whole_agent
 from tests.ppe_agent.whole_agent import running, write
 
 CONFIGURATION = """\
@@ -34,17 +38,24 @@ type = "tcp"
 """
 
 
-async def test_a_busy_metrics_port_leaves_no_control_socket(
+async def test_busy_metrics_port_keeps_no_server_out_of_its_pool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configuration, "is_on_this_host", lambda address: True)
+    """The sidecar does its work, and serves the metrics as soon as the port is free."""
+    monkeypatch.setattr(http_server, "RETRY_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        (tmp_path / "agent.toml").write_text(CONFIGURATION.format(directory=tmp_path, port=port))
-        agent = Agent(load_configuration(tmp_path / "agent.toml"))
-        with pytest.raises(FatalError, match=f"can't listen at 127.0.0.1:{port}: "):
-            await agent.run(asyncio.Event())
-    assert not (tmp_path / "control.sock").exists()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        metrics = f'[metrics]\nlisten = "{address}"\n'
+        monkeypatch.setattr(whole_agent, "AGENT", whole_agent.AGENT + metrics)
+        async with running(tmp_path, monkeypatch, 5060):  # it has registered
+            other.close()
+            async with asyncio.timeout(20), ClientSession() as session:
+                while True:
+                    with contextlib.suppress(ClientConnectionError):
+                        async with session.get(f"http://{address}/metrics") as answer:
+                            assert "ppe_agent_as_state" in await answer.text()
+                            break
+                    await asyncio.sleep(0.05)
 
 
 async def test_a_server_that_waits_for_its_first_load_says_so(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Sequence
 from dataclasses import replace
 
 from daemon_kit.config_file import ConfigurationError
-from daemon_kit.errors import FatalError
-from daemon_kit.http_server import HttpServer, own_names
+from daemon_kit.http_server import HttpServer, PageServer, own_names
 from daemon_kit.logs import get_logger
 from daemon_kit.metrics import registry
 from prometheus_client.registry import Collector
@@ -19,7 +17,6 @@ from rspdns.admin.api import Api, Service
 from rspdns.admin.configuration import AdminConfig
 from rspdns.event_log import EventLog
 
-RETRY_S = 5.0
 PROBLEM = "live page, API and metrics"
 """How a problem begins that is about the admin address."""
 
@@ -39,8 +36,7 @@ class AdminServer:
         names = own_names(address, config.names) if address else frozenset[str]()
         self.api = Api(service, log, access, names, registry(collector))
         self._tls: ssl.SSLContext | None = None
-        self._server: HttpServer | None = None
-        self._retrying: asyncio.Task[None] | None = None
+        self._server: PageServer | None = None
         self._log = get_logger("admin")
 
     @property
@@ -48,11 +44,14 @@ class AdminServer:
         """Why nothing is served at the admin address, or a reload did not change it; None: all is well."""
         if self._errors:
             return f"{PROBLEM}: {'; '.join(map(str, self._errors))}; see rspdns check"
+        if self._server is not None and self._server.problem is not None:
+            return f"{PROBLEM}: {self._server.problem}; see admin.listen"
         return self._problem
 
     async def start(self) -> None:
         """Begin to serve."""
-        if self._config.address is None:
+        address = self._config.address
+        if address is None:
             return
         try:
             self._tls = self._access.tls()
@@ -60,13 +59,13 @@ class AdminServer:
             self._problem = f"{PROBLEM}: admin.tls_certificate can't be used: {error}; then restart"
             self._log.error("page_not_changed", problems=[self._problem])
             return
-        if not await self._try():
-            self._retrying = asyncio.get_running_loop().create_task(self._retry())
+        self._server = PageServer(
+            lambda: HttpServer(self.api.application(), address, tls=self._tls), "admin", "admin.listen"
+        )
+        await self._server.start()
 
     async def close(self) -> None:
         """Serve no more."""
-        if self._retrying is not None:
-            self._retrying.cancel()
         self.api.streams.close()
         if self._server is not None:
             await self._server.close()
@@ -89,26 +88,3 @@ class AdminServer:
                 access.load_certificate(self._tls)
             except OSError as error:
                 self._log.warning("certificate_not_read", problem=str(error))
-
-    async def _try(self) -> bool:
-        address = self._config.address
-        assert address is not None  # noqa: S101 - looked at by start()
-        server = HttpServer(self.api.application(), address, tls=self._tls)
-        try:
-            await server.start()
-        except FatalError as error:
-            if self._problem is None:
-                self._log.warning("not_listening", problem=str(error), remedy="set admin.listen")
-            self._problem = f"{PROBLEM}: {error}; see admin.listen"
-            return False
-        self._server = server
-        self._problem = None
-        scheme = "https" if self._tls else "http"
-        self._log.info("listening", page=f"{scheme}://{address}/")
-        return True
-
-    async def _retry(self) -> None:
-        while True:
-            await asyncio.sleep(RETRY_S)
-            if await self._try():
-                return

@@ -19,6 +19,7 @@ import click
 from daemon_kit import logs
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
+from daemon_kit.http_server import RETRY_S
 from daemon_kit.run import run_service
 from registrar_config import (
     SCTPD_OPTIONS,
@@ -30,7 +31,6 @@ from registrar_config import (
 )
 
 from rspdns.admin.server import PROBLEM as ADMIN_PROBLEM
-from rspdns.admin.server import RETRY_S
 from rspdns.up.child import Child
 from rspdns.up.files import DNS_ADDRESS, HANDLE, LIVE_PAGE, OWNER, SERVERS, UpFiles, own_folder
 from rspdns.up.preflight import called, check_address, check_dns_port, check_server_ports, find_programs
