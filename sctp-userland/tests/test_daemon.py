@@ -81,6 +81,48 @@ except OSError as error:
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
 
 
+def test_program_in_another_pid_namespace_sees_the_states_of_the_next_daemon(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    """The process of an sctpd says nothing there: states of the one before stayed, by which a socket of the next one listened."""
+    code = """
+import errno, os, socket, sys, threading, time
+def made():
+    while True:
+        try:
+            return socket.socket(2, 1, 132)
+        except ConnectionResetError:
+            pass
+listens = made()
+listens.bind(("127.0.0.1", 0)); listens.listen(1)
+try:
+    listens.recv(10)
+except OSError as error:
+    assert error.errno == errno.ENOTCONN
+print("listened", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.05)
+client, server = made(), made()
+server.bind(("127.0.0.1", 0)); server.listen(1)
+client.connect(server.getsockname())
+accepted, _ = server.accept()
+threading.Timer(0.5, accepted.send, [b"late"]).start()
+print(client.recv(10))
+"""
+    is_next = tmp_path / "next"
+    apart = ("unshare", "--pid", "--fork", "--kill-child")
+    program = namespace.start(*apart, sys.executable, "-c", code, str(is_next), sctp=True)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "listened\n"
+    (first,) = daemons(namespace)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: not daemons(namespace))
+    start_sctpd(namespace)
+    is_next.touch()
+    told, problem = program.communicate(timeout=60)
+    assert told == "b'late'\n", problem
+
+
 def test_service_takes_the_place_of_an_sctpd_that_sctp_run_left_behind(namespace: Namespace) -> None:
     """As the unit starts it, as another user whom that one does not serve; a user who only asks does not wait."""
     service = ("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups")
