@@ -29,7 +29,10 @@ LATENCY_QUESTIONS_PER_S = 500
 """Latencies are measured at a load that every variant bears: at full load they only tell how many questions
 dnsperf has under way."""
 METERED = frozenset(
-    ("static_qps", "gdnsd_qps", "knot_qps", "live_qps", "fastpath_qps", "fastpath_qps_100_changes")
+    (
+        *("static_qps", "gdnsd_qps", "knot_qps", "live_qps"),
+        *("fastpath_qps", "fastpath_qps_no_limit", "fastpath_qps_100_changes"),
+    )
 )
 """Variants whose server time is measured by batches, too."""
 QUESTIONS_PER_S = 40_000

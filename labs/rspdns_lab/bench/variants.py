@@ -124,9 +124,9 @@ def _live(changes_per_s: float = 0, *, cached: bool = True) -> Start:
     return start
 
 
-def _fast(changes_per_s: float = 0) -> Start:
+def _fast(changes_per_s: float = 0, limit: str = zone.UNREACHED_LIMIT) -> Start:
     def start(host: Host, folder: Path, port: int) -> list[Program]:
-        return start_live(host, folder, port, changes_per_s, fast=True)
+        return start_live(host, folder, port, changes_per_s, fast=True, limit=limit)
 
     return start
 
@@ -153,6 +153,13 @@ VARIANTS: Final = (
     Variant("live_qps_10_changes", "rspdns, 10 a second", _live(10), "pdns-backend-remote"),
     Variant("live_qps_100_changes", "rspdns, 100 a second", _live(100), "pdns-backend-remote"),
     Variant("fastpath_qps", "rspdns, answers from the kernel", _fast(), "pdns-backend-remote", fast=True),
+    Variant(
+        "fastpath_qps_no_limit",
+        "rspdns, from the kernel, no limit of a source prefix",
+        _fast(limit=zone.NO_LIMIT),
+        "pdns-backend-remote",
+        fast=True,
+    ),
     Variant(
         "fastpath_qps_100_changes",
         "rspdns, from the kernel, 100 changes a second",

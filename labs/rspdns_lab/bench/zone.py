@@ -37,6 +37,8 @@ def questions() -> str:
 
 UNREACHED_LIMIT: Final = "[fastpath.limit]\nall_per_s = 1_000_000\n"
 """A generator asks more than any client: its questions are counted, as by default, and not limited."""
+NO_LIMIT: Final = "[fastpath.limit]\nall_per_s = 0\n"
+"""The program does not even count questions."""
 
 
 def write_live(
