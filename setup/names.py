@@ -24,6 +24,7 @@ HELD_TO_NOUNS = (
     "sctp-userland/",
     "setup/",
     "tests/daemon_kit/",
+    "tests/integration/",
     "tests/labs/",
     "tests/labs/",
     "tests/packaging/",

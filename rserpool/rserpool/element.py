@@ -41,7 +41,7 @@ from rserpool import asap
 from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage
 from rserpool.errors import ErrorCause, RegistrationRejected
-from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Send, TableMachine
+from rserpool.machine.base import Close, CloseSocket, Connect, SctpAddress, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, Rotation, preference
 from rserpool.parameters import PoolElement, Protocol
 from rserpool.policies import Policy
@@ -257,11 +257,11 @@ class Associations:
         """The association with the registrar in charge, or with the registrar that is tried."""
         self.confirmed: int | None = None
         """The association on which the registration was confirmed last; during a move the old one."""
-        self._endpoints: dict[int, Endpoint] = {}
+        self._endpoints: dict[int, SctpAddress] = {}
         self._close_at_s: dict[int, float] = {}
         self._left: set[int] = set()
 
-    def add(self, association: int, endpoint: Endpoint, now: float) -> None:
+    def add(self, association: int, endpoint: SctpAddress, now: float) -> None:
         """Take a new association, to be closed after UNASKED_STAY_S unless `keep` is called before."""
         self._endpoints[association] = endpoint
         self._close_at_s[association] = now + UNASKED_STAY_S
@@ -295,7 +295,7 @@ class Associations:
         self._close_at_s.pop(association, None)
         self._left.discard(association)
 
-    def endpoint(self, association: int) -> Endpoint | None:
+    def endpoint(self, association: int) -> SctpAddress | None:
         """Return the other side of an association."""
         return self._endpoints.get(association)
 
@@ -304,7 +304,7 @@ class Associations:
         """True when there are as many as strangers may bring."""
         return len(self._endpoints) >= MAX_ASSOCIATIONS
 
-    def to(self, endpoint: Endpoint) -> int | None:
+    def to(self, endpoint: SctpAddress) -> int | None:
         """Return the newest association with `endpoint`."""
         return next(
             (number for number, other in reversed(self._endpoints.items()) if other == endpoint), None
@@ -530,7 +530,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
     # News from the socket
 
     def associated(
-        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+        self, association: int, peer: SctpAddress, now: float, local: Sequence[SctpAddress] = ()
     ) -> None:
         """Take note of a new association, whoever began it."""
         del local
@@ -553,7 +553,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         else:
             self._failed(ElementInput.LOST, ElementEventKind.REGISTRAR_LOST, now, reason)
 
-    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+    def connect_failed(self, peer: SctpAddress, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
         if self.state is ElementState.CONNECTING and self._chosen.endpoint == peer:
             self._failed(ElementInput.LOST, ElementEventKind.UNREACHABLE, now, reason)

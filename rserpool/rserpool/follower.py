@@ -44,7 +44,15 @@ from rserpool.enrp import (
     ListResponse,
     Presence,
 )
-from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, MachineAction, Send, TableMachine
+from rserpool.machine.base import (
+    Close,
+    CloseSocket,
+    Connect,
+    MachineAction,
+    SctpAddress,
+    Send,
+    TableMachine,
+)
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
 from rserpool.parameters import PoolElement, Protocol, ServerInformation, Transport, fresh_identifier
 
@@ -400,7 +408,7 @@ class FollowedRegistrar(TableMachine[FollowerState, FollowerInput, EnrpMessage, 
 
     def __init__(
         self,
-        registrar: Endpoint,
+        registrar: SctpAddress,
         identifier: int,
         ownership: Ownership,
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
@@ -693,7 +701,7 @@ class FollowerMachine:
 
     def __init__(
         self,
-        registrars: Sequence[Endpoint],
+        registrars: Sequence[SctpAddress],
         identifier: int,
         is_wanted: Callable[[bytes], bool] = lambda handle: True,
     ) -> None:
@@ -734,7 +742,7 @@ class FollowerMachine:
     # Events of the socket
 
     def associated(
-        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+        self, association: int, peer: SctpAddress, now: float, local: Sequence[SctpAddress] = ()
     ) -> None:
         """Take note of a new association, whoever began it."""
         registrar = self._by_endpoint.get(peer)
@@ -754,7 +762,7 @@ class FollowerMachine:
         if registrar is not None:
             registrar.lost(association, now, reason)
 
-    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+    def connect_failed(self, peer: SctpAddress, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
         registrar = self._by_endpoint.get(peer)
         if registrar is not None:
@@ -788,7 +796,7 @@ class FollowerMachine:
         return actions
 
 
-def own_transport(local: Sequence[Endpoint]) -> Transport:
+def own_transport(local: Sequence[SctpAddress]) -> Transport:
     """Return where we can be reached: a registrar passes over loopback and link-local addresses."""
     addresses = [ip_address(host) for host, _ in local]
     usable = [

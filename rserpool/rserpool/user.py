@@ -23,7 +23,7 @@ from enum import Enum, auto
 from rserpool.aio.driver import ASAP, Driver
 from rserpool.asap import AsapMessage, EndpointUnreachable, HandleResolution, HandleResolutionResponse
 from rserpool.errors import CauseCode, RegistrarUnreachable, ResolutionTimeout, RSerPoolError
-from rserpool.machine.base import CloseSocket, Connect, Endpoint, Send, TableMachine
+from rserpool.machine.base import CloseSocket, Connect, SctpAddress, Send, TableMachine
 from rserpool.machine.registrar_choice import RegistrarAddress, backoff_s
 from rserpool.parameters import PoolElement
 from rserpool.policies import Policy
@@ -142,7 +142,7 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
     A question waits `timeout_s` for its answer, and asks for `items` pool elements.
     """
 
-    def __init__(self, registrar: Endpoint, *, timeout_s: float = 0.3, items: int = MOST_RESOLVED) -> None:
+    def __init__(self, registrar: SctpAddress, *, timeout_s: float = 0.3, items: int = MOST_RESOLVED) -> None:
         super().__init__(LinkState.DOWN, TRANSITIONS)
         self.problem: str | None = None
         """Why the last association ended or was not set up; None while there is one."""
@@ -199,7 +199,7 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
     # Events of the socket
 
     def associated(
-        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+        self, association: int, peer: SctpAddress, now: float, local: Sequence[SctpAddress] = ()
     ) -> None:
         """Take note that the association is up: the only one of its socket, which does not listen."""
         del peer, now, local
@@ -216,7 +216,7 @@ class RegistrarClientMachine(TableMachine[LinkState, LinkInput, AsapMessage, Cli
         if self.state is LinkState.CONNECTING or association == self._association:
             self._lose(now, reason)
 
-    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+    def connect_failed(self, peer: SctpAddress, now: float, reason: str) -> None:
         """Take note that no association could be set up."""
         del peer
         if self.state is LinkState.CONNECTING:

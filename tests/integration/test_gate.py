@@ -89,11 +89,11 @@ class Site:
 
     def listed(self, handle: str) -> dict[int, int]:
         """Home registrars by PE identifier, as the registrar answers now."""
-        return {one["identifier"]: one["home"] for one in self._asker.pool_elements(handle)}
+        return {element["identifier"]: element["home"] for element in self._asker.pool_elements(handle)}
 
     def addresses(self, handle: str) -> list[str]:
         """Addresses of the elements, as the registrar answers now."""
-        return [one["address"] for one in self._asker.pool_elements(handle)]
+        return [element["address"] for element in self._asker.pool_elements(handle)]
 
     def is_dead(self) -> bool:
         """Whether rspregistrar has ended at least once since its log began."""
@@ -139,7 +139,7 @@ class Site:
         status = (
             request(self.control, "status", timeout_s=PATIENCE_S)["gate"] if self.control else {"dropped": []}
         )
-        return {(one["reason"], one["host"]): one["messages"] for one in status["dropped"]}
+        return {(dropped["reason"], dropped["host"]): dropped["messages"] for dropped in status["dropped"]}
 
     def until_dropped(self, reason: str, host: str) -> None:
         """Wait until the gate tells of it, which it does when a message comes, at most once a second."""
@@ -364,7 +364,7 @@ def test_lying_registrar_keeps_no_server_out_behind_gate(gated: Site) -> None:
 def test_gate_bounds_registrations_of_host_and_their_life(gated: Site) -> None:
     many = [attacks.registration(b"own", attacks.element(0x100 + n, ADMITTED)) for n in range(5)]
     endless = replace(attacks.element(0x200, ADMITTED), life_ms=2**31)
-    messages = [message for one in many for message in one] + attacks.registration(b"own", endless)
+    messages = [message for answer in many for message in answer] + attacks.registration(b"own", endless)
     attack = gated.attacker.begin(ADMITTED, ASAP, messages)
     gated.until_dropped("too-many", ADMITTED)
     gated.until_dropped("life", ADMITTED)

@@ -319,7 +319,7 @@ def gateway(machine: LiveSystemd) -> Iterator[LiveSystemd]:
 
 
 def test_the_client_agent_guards_a_gateway_in_its_sandbox(gateway: LiveSystemd) -> None:
-    def told() -> dict[str, Any]:
+    def status() -> dict[str, Any]:
         said = gateway.ask("/run/ppu-agent/control.sock", "status")
         found: dict[str, Any] = (said or {}).get("gateway") or {}
         return found
@@ -329,7 +329,7 @@ def test_the_client_agent_guards_a_gateway_in_its_sandbox(gateway: LiveSystemd) 
             gateway.run("tc", "filter", "show", "dev", "guarded", way) for way in ("ingress", "egress")
         )
 
-    gateway.until(lambda: told().get("interfaces") == [{"name": "guarded", "problem": None}])
+    gateway.until(lambda: status().get("interfaces") == [{"name": "guarded", "problem": None}])
     assert "guard_in" in filters()
     found = process(gateway, "ppu-agent")
     assert int(found["Uid"]) != 0

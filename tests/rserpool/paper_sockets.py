@@ -17,7 +17,7 @@ from rserpool.aio.sctp import (
     SctpMessage,
     SctpUnavailable,
 )
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 
 from rserpool import asap
 from tests.rserpool.paper_registrars import PaperRegistrar
@@ -27,7 +27,7 @@ class PaperNetwork:
     """The registrars there are, and every socket that was opened."""
 
     def __init__(self) -> None:
-        self.registrars: dict[Endpoint, PaperRegistrar] = {}
+        self.registrars: dict[SctpAddress, PaperRegistrar] = {}
         self.sockets: list[PaperSocket] = []
         self.is_broken = False
 
@@ -49,9 +49,9 @@ class PaperSocket:
         self.network = network
         self.options = options
         self.port = 50_000 + len(network.sockets)
-        self.associations: dict[int, Endpoint] = {}
-        self.other_addresses: dict[int, list[Endpoint]] = {}
-        self.claimed: dict[int, list[Endpoint]] = {}
+        self.associations: dict[int, SctpAddress] = {}
+        self.other_addresses: dict[int, list[SctpAddress]] = {}
+        self.claimed: dict[int, list[SctpAddress]] = {}
         """Listed by the other side of an association, and not confirmed."""
         self.aborted: list[int] = []
         self.sent: list[bytes] = []
@@ -67,7 +67,7 @@ class PaperSocket:
         self.incoming.append(what)
         self._theirs.send(b"!")
 
-    def connect(self, peer: Endpoint) -> None:
+    def connect(self, peer: SctpAddress) -> None:
         registrar = self.network.registrars.get(peer)
         if any(
             peer in self.peers(association)
@@ -82,7 +82,7 @@ class PaperSocket:
         else:
             self.associate(peer)
 
-    def associate(self, peer: Endpoint) -> int:
+    def associate(self, peer: SctpAddress) -> int:
         association = len(self.associations) + 1
         self.associations[association] = peer
         self.deliver(AssociationUp(association, peer))
@@ -109,19 +109,19 @@ class PaperSocket:
             raise received
         return received
 
-    def peers(self, association: int) -> list[Endpoint]:
+    def peers(self, association: int) -> list[SctpAddress]:
         return [*self._confirmed(association), *self.claimed.get(association, [])]
 
-    def locals(self, _association: int) -> list[Endpoint]:
+    def locals(self, _association: int) -> list[SctpAddress]:
         return [("10.0.1.1", self.port)]
 
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+    def is_confirmed(self, association: int, peer: SctpAddress) -> bool:
         return peer in self._confirmed(association)
 
-    def _confirmed(self, association: int) -> list[Endpoint]:
+    def _confirmed(self, association: int) -> list[SctpAddress]:
         return [self.associations[association], *self.other_addresses.get(association, [])]
 
-    def confirm(self, association: int, peer: Endpoint) -> None:
+    def confirm(self, association: int, peer: SctpAddress) -> None:
         self.claimed[association].remove(peer)
         self.other_addresses.setdefault(association, []).append(peer)
         self.deliver(PathChanged(association, self.associations[association]))

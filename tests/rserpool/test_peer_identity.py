@@ -6,7 +6,7 @@ import pytest
 from rserpool.aio.sctp import AssociationUp, PathChanged
 from rserpool.enrp import Presence
 from rserpool.follower import FollowerState, HandlespaceFollower
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 from rserpool.machine.peer_identity import CLAIM_S, MAX_CLAIMS, MAX_HELD, PeerIdentities
 from rserpool.machine.registrar_choice import RegistrarAddress
 
@@ -20,13 +20,13 @@ HOME, OTHER, STRANGER = ("10.0.0.1", 3863), ("10.0.0.2", 3863), ("10.6.6.6", 386
 class PaperPaths:
     """The addresses that each association lists, and those that are confirmed."""
 
-    listed: dict[int, list[Endpoint]] = field(default_factory=dict)
-    confirmed: dict[int, list[Endpoint]] = field(default_factory=dict)
+    listed: dict[int, list[SctpAddress]] = field(default_factory=dict)
+    confirmed: dict[int, list[SctpAddress]] = field(default_factory=dict)
 
-    def peers(self, association: int) -> list[Endpoint]:
+    def peers(self, association: int) -> list[SctpAddress]:
         return self.listed.get(association, [])
 
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+    def is_confirmed(self, association: int, peer: SctpAddress) -> bool:
         return peer in self.confirmed.get(association, [])
 
 
@@ -92,15 +92,15 @@ class PaperEnrpSocket:
 
     def __init__(self) -> None:
         self.paths = PaperPaths()
-        self.connected: list[Endpoint] = []
+        self.connected: list[SctpAddress] = []
         self.aborted: list[int] = []
         self.sent: list[tuple[int, object]] = []
         self.peers, self.is_confirmed = self.paths.peers, self.paths.is_confirmed
 
-    def locals(self, _association: int) -> list[Endpoint]:
+    def locals(self, _association: int) -> list[SctpAddress]:
         return [("10.0.1.1", self.port)]
 
-    def connect(self, peer: Endpoint) -> None:
+    def connect(self, peer: SctpAddress) -> None:
         self.connected.append(peer)
 
     def send(self, association: int, message: object) -> None:

@@ -25,7 +25,7 @@ from rserpool.data_channel import (
     encode,
     way_of,
 )
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 
 DATA: Final[MessageCodec[DataMessage]] = MessageCodec(PPID, encode, decode, way_of)
 _Key = tuple[int, int]
@@ -43,7 +43,7 @@ class DataChannels:
     def __init__(
         self,
         *,
-        on_message: Callable[[int, DataMessage, Endpoint], None],
+        on_message: Callable[[int, DataMessage, SctpAddress], None],
         on_change: Callable[[Notification], None] = lambda notification: None,
         on_dead: Callable[[], None] = lambda: None,
         local_addresses: Sequence[str] = (),
@@ -89,7 +89,7 @@ class DataChannels:
         passing.when_done = lambda: self._flows.pop((association, number), None)
         return passing
 
-    def _take(self, association: int, message: DataMessage, peer: Endpoint) -> None:
+    def _take(self, association: int, message: DataMessage, peer: SctpAddress) -> None:
         passing = self._flows.get((association, message.flow))
         if passing is not None and message.type is not DataMessageType.DATAGRAM:
             passing.received(message)

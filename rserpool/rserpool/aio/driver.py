@@ -29,7 +29,7 @@ from rserpool.asap import AsapMessage
 from rserpool.data_channel import DataMessage
 from rserpool.enrp import EnrpMessage
 from rserpool.errors import DecodeError
-from rserpool.machine.base import Close, CloseSocket, Connect, Endpoint, Machine, MachineAction, Send
+from rserpool.machine.base import Close, CloseSocket, Connect, Machine, MachineAction, SctpAddress, Send
 from rserpool.machine.peer_identity import PeerIdentities
 from rserpool.rspregistrar import check_safe
 
@@ -108,7 +108,7 @@ class MessageEndpoint(Generic[M]):
         codec: MessageCodec[M],
         sock: SctpSocket,
         *,
-        on_message: Callable[[int, M, Endpoint], None],
+        on_message: Callable[[int, M, SctpAddress], None],
         on_notification: Callable[[Notification], None],
         on_dead: Callable[[str], None],
     ) -> None:
@@ -133,19 +133,19 @@ class MessageEndpoint(Generic[M]):
         """True after `close`, and after the socket failed."""
         return self._socket.fileno() < 0
 
-    def peers(self, association: int) -> list[Endpoint]:
+    def peers(self, association: int) -> list[SctpAddress]:
         """Return every address of the other side of an association."""
         return [] if self.is_closed else self._socket.peers(association)
 
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+    def is_confirmed(self, association: int, peer: SctpAddress) -> bool:
         """Whether the other side of an association has proved that it is at the address `peer`."""
         return not self.is_closed and self._socket.is_confirmed(association, peer)
 
-    def locals(self, association: int) -> list[Endpoint]:
+    def locals(self, association: int) -> list[SctpAddress]:
         """Return every address of this side of an association."""
         return [] if self.is_closed else self._socket.locals(association)
 
-    def connect(self, peer: Endpoint) -> None:
+    def connect(self, peer: SctpAddress) -> None:
         """Begin an association; raise OSError when it is clear at once that there will be none."""
         self._socket.connect(peer)
 
@@ -273,7 +273,7 @@ class DeadlineTimer:
 
 # A machine on a socket
 
-UNKNOWN: Endpoint = ("", 0)
+UNKNOWN: SctpAddress = ("", 0)
 """Stands for the other side of an association that ended before it was asked for."""
 
 
@@ -294,7 +294,7 @@ class Driver(Generic[M, E]):
         codec: MessageCodec[M],
         on_event: Callable[[E], None],
         *,
-        registrars: Iterable[Endpoint],
+        registrars: Iterable[SctpAddress],
         local_addresses: Sequence[str] = (),
         listens: bool = True,
         reply: Callable[[M], M | None] = lambda message: None,
@@ -334,7 +334,7 @@ class Driver(Generic[M, E]):
         """The SCTP port of the socket, 0 while there is none."""
         return self._endpoint.port if self._endpoint else 0
 
-    def set_registrars(self, registrars: Iterable[Endpoint]) -> None:
+    def set_registrars(self, registrars: Iterable[SctpAddress]) -> None:
         """These are the registrars from now on."""
         registrars = frozenset(registrars)
         self._identities.registrars = registrars
@@ -387,7 +387,7 @@ class Driver(Generic[M, E]):
         self._on_open(self._endpoint.port)
         return self._endpoint
 
-    def _connect(self, peer: Endpoint) -> None:
+    def _connect(self, peer: SctpAddress) -> None:
         """Begin an association, after ending those that only claim the other side's address."""
         try:
             endpoint = self._endpoint or self._open()
@@ -414,7 +414,7 @@ class Driver(Generic[M, E]):
 
     # Events of the socket and the clock
 
-    def _message(self, association: int, message: M, _source: Endpoint) -> None:
+    def _message(self, association: int, message: M, _source: SctpAddress) -> None:
         if association not in self._associations:
             self._up(association, None)  # its notification is missing
         if self._endpoint and (reply := self._reply(message)):
@@ -457,7 +457,7 @@ class Driver(Generic[M, E]):
 
     # Associations
 
-    def _up(self, association: int, primary: Endpoint | None) -> None:
+    def _up(self, association: int, primary: SctpAddress | None) -> None:
         """Introduce the other side by the address that is configured, should it have several; as long as a
         registrar's address is only claimed, not at all."""
         if self._endpoint is None:

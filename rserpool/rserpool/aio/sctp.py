@@ -16,7 +16,7 @@ from enum import IntEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from rserpool.errors import RSerPoolError
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 
 IPPROTO_SCTP = 132
 SOL_SCTP = 132
@@ -125,17 +125,17 @@ _ADDRESSES_BYTES = 4096
 _ADDRESSES_HEADER = struct.Struct("=iI")
 
 
-def peer_endpoints(descriptor: int, association: int) -> list[Endpoint]:
+def peer_endpoints(descriptor: int, association: int) -> list[SctpAddress]:
     """Return every address and port of an association's other side; empty for one that is gone."""
     return _endpoints(descriptor, association, GET_PEER_ADDRS)
 
 
-def local_endpoints(descriptor: int, association: int) -> list[Endpoint]:
+def local_endpoints(descriptor: int, association: int) -> list[SctpAddress]:
     """Return every address and port of an association's own side; empty for one that is gone."""
     return _endpoints(descriptor, association, GET_LOCAL_ADDRS)
 
 
-def is_confirmed(descriptor: int, family: int, association: int, peer: Endpoint) -> bool:
+def is_confirmed(descriptor: int, family: int, association: int, peer: SctpAddress) -> bool:
     """Whether `peer` is an address of the association's other side that has proved to be there.
 
     An address in an INIT or INIT ACK is only a claim (RFC 9260, section 5.4). Proved are the address to which
@@ -150,7 +150,7 @@ def is_confirmed(descriptor: int, family: int, association: int, peer: Endpoint)
     return value is not None and _PEER_ADDR_INFO.unpack(value)[2] in _STATES_OF_CONFIRMED_PATHS
 
 
-def _endpoints(descriptor: int, association: int, option: int) -> list[Endpoint]:
+def _endpoints(descriptor: int, association: int, option: int) -> list[SctpAddress]:
     value = _get(descriptor, option, _ADDRESSES_HEADER.pack(association, 0), _ADDRESSES_BYTES)
     if value is None:
         return []
@@ -167,9 +167,9 @@ def _get(descriptor: int, option: int, asked: bytes, size: int) -> bytes | None:
     return buffer.raw
 
 
-def unpack_addresses(data: bytes, count: int) -> list[Endpoint]:
+def unpack_addresses(data: bytes, count: int) -> list[SctpAddress]:
     """Read `count` packed struct sockaddr_in and sockaddr_in6, an IPv4-mapped address as IPv4."""
-    endpoints: list[Endpoint] = []
+    endpoints: list[SctpAddress] = []
     while len(endpoints) < count and len(data) >= 2:
         family = int.from_bytes(data[:2], sys.byteorder)
         port = int.from_bytes(data[2:4], "big")
@@ -204,7 +204,7 @@ class SctpMessage:
     association: int
     ppid: int
     data: bytes
-    peer: Endpoint
+    peer: SctpAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class AssociationUp:
     """An association was set up, by either side."""
 
     association: int
-    peer: Endpoint
+    peer: SctpAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class AssociationLost:
     """An association ended, or is about to: the other side is closing it."""
 
     association: int
-    peer: Endpoint
+    peer: SctpAddress
     reason: str
 
 
@@ -229,7 +229,7 @@ class AssociationRestarted:
     """The other side lost its memory and set up the same association again."""
 
     association: int
-    peer: Endpoint
+    peer: SctpAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,7 @@ class AssociationFailed:
     """An association that this side wanted could not be set up. `peer` may be unknown: ("", 0)."""
 
     association: int
-    peer: Endpoint
+    peer: SctpAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +245,7 @@ class PathChanged:
     """A path of an association changed: its address was confirmed, say."""
 
     association: int
-    peer: Endpoint
+    peer: SctpAddress
 
 
 Notification = AssociationUp | AssociationLost | AssociationRestarted | AssociationFailed | PathChanged
@@ -267,7 +267,7 @@ class _AssociationChange(IntEnum):
     CANNOT_START = 4
 
 
-def parse_notification(data: bytes, peer: Endpoint) -> Notification | None:
+def parse_notification(data: bytes, peer: SctpAddress) -> Notification | None:
     """Read a notification; None for a kind that is of no interest here, or one cut short."""
     if len(data) < _HEADER.size:
         return None
@@ -347,7 +347,7 @@ class SctpSocket:
         """Return the descriptor, for an event loop; -1 once closed."""
         return self._socket.fileno()
 
-    def connect(self, peer: Endpoint) -> None:
+    def connect(self, peer: SctpAddress) -> None:
         """Begin an association; a notification tells how it went. Raise OSError for what is clear at once."""
         result = self._socket.connect_ex(self._address(peer))
         if result not in (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN):
@@ -404,15 +404,15 @@ class SctpSocket:
         del self._partial[association]
         return bytes(pieces) if len(pieces) <= MAX_MESSAGE_BYTES else None
 
-    def peers(self, association: int) -> list[Endpoint]:
+    def peers(self, association: int) -> list[SctpAddress]:
         """Return every address of the other side of an association; empty for one that is gone."""
         return peer_endpoints(self._socket.fileno(), association)
 
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool:
+    def is_confirmed(self, association: int, peer: SctpAddress) -> bool:
         """Whether the other side of an association has proved that it is at the address `peer`."""
         return is_confirmed(self._socket.fileno(), self._family, association, peer)
 
-    def locals(self, association: int) -> list[Endpoint]:
+    def locals(self, association: int) -> list[SctpAddress]:
         """Return every address of this side of an association; empty for one that is gone."""
         return local_endpoints(self._socket.fileno(), association)
 
@@ -424,7 +424,7 @@ class SctpSocket:
         """Close the socket, and all its associations gracefully."""
         self._socket.close()
 
-    def _address(self, endpoint: Endpoint) -> Endpoint:
+    def _address(self, endpoint: SctpAddress) -> SctpAddress:
         host, port = endpoint
         address = ip_address(host)
         if self._family == socket.AF_INET6 and address.version == 4:
@@ -432,7 +432,7 @@ class SctpSocket:
         return host, port
 
 
-def _endpoint(address: object) -> Endpoint:
+def _endpoint(address: object) -> SctpAddress:
     """Return host and port, an IPv4-mapped address as IPv4; ("", 0) where there is none."""
     if not isinstance(address, tuple) or len(address) < 2:
         return "", 0

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from rserpool import asap
 from rserpool.errors import DecodeError
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 from rserpool.machine.registrar_choice import RegistrarAddress
 from rserpool.parameters import Protocol
 
@@ -67,7 +67,7 @@ class RegistrarTable:
             return None
         return min(self._heard_s.values()) + EXPIRY_S
 
-    def received(self, data: bytes, source: Endpoint, now: float) -> bool:
+    def received(self, data: bytes, source: SctpAddress, now: float) -> bool:
         """Take a datagram from `source`; return whether it made a registrar known."""
         registrar = self._registrar(data, source)
         is_new = registrar is not None and registrar not in self._heard_s
@@ -92,7 +92,7 @@ class RegistrarTable:
         of_host = sum(registrar.host == host for registrar in self._heard_s)
         return len(self._heard_s) >= MOST_REGISTRARS or of_host >= MOST_OF_A_HOST
 
-    def _registrar(self, data: bytes, source: Endpoint) -> RegistrarAddress | None:
+    def _registrar(self, data: bytes, source: SctpAddress) -> RegistrarAddress | None:
         """Return who announces itself: at the address the datagram came from, whatever it tells.
 
         The port is that of its SCTP transport with this address. rspregistrar sends no transport, and its

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-Endpoint = tuple[str, int]
-"""One side of an association: IP address and SCTP port."""
+SctpAddress = tuple[str, int]
+"""The IP address and the SCTP port of one side of an association."""
 
 M = TypeVar("M")
 """The messages: ASAP's or ENRP's."""
@@ -26,7 +26,7 @@ I = TypeVar("I", bound=Enum)  # noqa: E741 - the inputs of a table
 class Connect:
     """Set up an association with this endpoint; open the socket before, should there be none."""
 
-    peer: Endpoint
+    peer: SctpAddress
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Machine(Protocol[M, E]):
         """Do what is due."""
 
     def associated(
-        self, association: int, peer: Endpoint, now: float, local: Sequence[Endpoint] = ()
+        self, association: int, peer: SctpAddress, now: float, local: Sequence[SctpAddress] = ()
     ) -> None:
         """Take note of a new association, whoever began it.
 
@@ -78,7 +78,7 @@ class Machine(Protocol[M, E]):
     def lost(self, association: int, now: float, reason: str = "the association ended") -> None:
         """Take note that an association is gone."""
 
-    def connect_failed(self, peer: Endpoint, now: float, reason: str) -> None:
+    def connect_failed(self, peer: SctpAddress, now: float, reason: str) -> None:
         """Take note that no association with this endpoint could be set up."""
 
     def received(self, association: int, message: M, now: float) -> None:

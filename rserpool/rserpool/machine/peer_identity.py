@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 
 CLAIM_S = 1.0
 """A registrar's other addresses are confirmed by a HEARTBEAT within one RTO (SCTP's timers here: 0.1 s)."""
@@ -32,8 +32,8 @@ M = TypeVar("M")
 class Paths(Protocol):
     """The knowledge about the addresses of an association's other side."""
 
-    def peers(self, association: int) -> list[Endpoint]: ...  # noqa: D102 - `SctpSocket` says it
-    def is_confirmed(self, association: int, peer: Endpoint) -> bool: ...  # noqa: D102 - `SctpSocket` says it
+    def peers(self, association: int) -> list[SctpAddress]: ...  # noqa: D102 - `SctpSocket` says it
+    def is_confirmed(self, association: int, peer: SctpAddress) -> bool: ...  # noqa: D102 - `SctpSocket` says it
 
 
 @dataclass(slots=True)
@@ -45,11 +45,13 @@ class _Claim(Generic[M]):
 class PeerIdentities(Generic[M]):
     """Tells the associations of the `registrars` (IP address and port, as configured) from all others."""
 
-    def __init__(self, registrars: Iterable[Endpoint]) -> None:
+    def __init__(self, registrars: Iterable[SctpAddress]) -> None:
         self.registrars = frozenset(registrars)
         self._claims: dict[int, _Claim[M]] = {}
 
-    def registrar(self, paths: Paths, association: int, primary: Endpoint | None = None) -> Endpoint | None:
+    def registrar(
+        self, paths: Paths, association: int, primary: SctpAddress | None = None
+    ) -> SctpAddress | None:
         """Return the registrar that the association is proved to be with, None for any other.
 
         `primary` is the association's primary path, where it is known; never the address that a packet came
@@ -96,7 +98,7 @@ class PeerIdentities(Generic[M]):
         return due
 
     @staticmethod
-    def pretenders(paths: Paths, associations: Iterable[int], registrar: Endpoint) -> list[int]:
+    def pretenders(paths: Paths, associations: Iterable[int], registrar: SctpAddress) -> list[int]:
         """Return those of `associations` that list the address of `registrar` without having proved it."""
         return [
             association

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from rserpool import asap, enrp
-from rserpool.machine.base import Endpoint
+from rserpool.machine.base import SctpAddress
 
 RETRY_FIRST_S = 0.1
 RETRY_CEILING_S = 1.0
@@ -71,12 +71,12 @@ class RegistrarAddress:
         return cls(host, int(port)) if port else cls(host)
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> SctpAddress:
         """The IP address and port that speak ASAP."""
         return self.host, self.asap_port
 
     @property
-    def enrp_endpoint(self) -> Endpoint:
+    def enrp_endpoint(self) -> SctpAddress:
         """The IP address and port that speak ENRP."""
         return self.host, self.enrp_port
 
@@ -168,7 +168,7 @@ class Rotation:
         }
         self._failures = 0
 
-    def at(self, endpoint: Endpoint | None) -> RegistrarAddress | None:
+    def at(self, endpoint: SctpAddress | None) -> RegistrarAddress | None:
         """Return the registrar with this IP address and ASAP port, None if it is none of ours."""
         return next((registrar for registrar in self._preferred if registrar.endpoint == endpoint), None)
 
