@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from daemon_kit.addresses import is_on_this_host
 
-from ppu_agent.destinations import Endpoint
+from ppu_agent.destinations import AddressPort
 from ppu_agent.kernel import PacketCopies, speak
 from ppu_agent.overheard import Overheard, Refusal
 
@@ -28,16 +28,16 @@ _ROUND_S: Final = 0.01
 class Connection(NamedTuple):
     """A client's: what it asked for, and the server that was there."""
 
-    client: Endpoint
-    asked: Endpoint
-    server: Endpoint
+    client: AddressPort
+    asked: AddressPort
+    server: AddressPort
 
 
 class Answering:
     """For the connections to what was `asked`. `is_over` breaks it off. For a thread: it waits."""
 
     def __init__(
-        self, copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
+        self, copies: PacketCopies, asked: Collection[AddressPort], is_over: Callable[[], bool]
     ) -> None:
         self.answered = 0
         """The number of requests that were answered."""
@@ -93,7 +93,7 @@ class Answering:
 
 @contextlib.contextmanager
 def answering(
-    copies: PacketCopies, asked: Collection[Endpoint], is_over: Callable[[], bool]
+    copies: PacketCopies, asked: Collection[AddressPort], is_over: Callable[[], bool]
 ) -> Iterator[Answering | None]:
     """The `Answering` of these connections; None when packets are not copied, or nothing was asked."""
     if not copies.is_open or not asked:

@@ -28,7 +28,7 @@ from pydantic import BeforeValidator, Field
 
 from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
-from ppu_agent.plan import Action, PoolPolicy
+from ppu_agent.plan import OnDead, PoolPolicy
 from ppu_agent.relay import RelayLimits
 from ppu_agent.rules import PROBE_MARK
 from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
@@ -54,7 +54,7 @@ class OnDeadConfig(StrictModel):
     """For SCTP."""
 
     @property
-    def by_protocol(self) -> Mapping[Protocol, Action]:
+    def by_protocol(self) -> Mapping[Protocol, OnDead]:
         """The action for each transport."""
         return {Protocol.UDP: self.udp, Protocol.TCP: self.tcp, Protocol.SCTP: self.sctp}
 

@@ -140,7 +140,7 @@ class Departed:
 
 
 class DepartedServers:
-    """Follows the members of all pools. Tell it of `views`, ask what is `due`, tell what was `heard`.
+    """Follows the members of all pools. Tell it of `views`, ask what is `due`, give it each `Finding`.
 
     `was_heard` says whether a destination that left had answered the probe's question as a member.
     """
@@ -164,7 +164,7 @@ class DepartedServers:
 
     def views(self, views: Mapping[str, PoolView], now: float) -> bool:
         """Take the belief's views. Return whether another destination departed, came back or died."""
-        before = {destination: one.state for destination, one in self._departed.items()}
+        before = {destination: departed.state for destination, departed in self._departed.items()}
         self._views = views
         for handle, destination, member in list(self._take(views)):
             self._leave(handle, destination, member, now)
@@ -177,11 +177,13 @@ class DepartedServers:
         self._forget(now)
         for view in views.values():
             for member in view.unreachable:
-                for one in self._of(member):
-                    if one.state is State.OUT and one.was_heard:
-                        one.silent_since_s = now if one.silent_since_s is None else one.silent_since_s
-                        self._step(one, Input.CONFIRMED, _CONFIRMED, now)
-        return before != {destination: one.state for destination, one in self._departed.items()}
+                for departed in self._of(member):
+                    if departed.state is State.OUT and departed.was_heard:
+                        departed.silent_since_s = (
+                            now if departed.silent_since_s is None else departed.silent_since_s
+                        )
+                        self._step(departed, Input.CONFIRMED, _CONFIRMED, now)
+        return before != {destination: departed.state for destination, departed in self._departed.items()}
 
     def remember(
         self,
@@ -210,14 +212,14 @@ class DepartedServers:
         found: dict[str, PoolView] = {}
         for handle, listed in self._listed.items():
             known = {destination: _at(member, destination) for destination, member in listed.items()}
-            left = [one for one in self._departed.values() if handle in one.pools]
-            known |= {one.destination: one.at_destination for one in left}
-            heard = {one.destination for one in left if one.was_heard}
-            heard |= {one for one in listed if is_answering(handle, one)}
+            left = [departed for departed in self._departed.values() if handle in departed.pools]
+            known |= {departed.destination: departed.at_destination for departed in left}
+            heard = {departed.destination for departed in left if departed.was_heard}
+            heard |= {destination for destination in listed if is_answering(handle, destination)}
             found[handle] = PoolView(
                 handle,
-                tuple(member for one, member in known.items() if one not in heard),
-                recent=tuple(member for one, member in known.items() if one in heard),
+                tuple(member for destination, member in known.items() if destination not in heard),
+                recent=tuple(member for destination, member in known.items() if destination in heard),
                 known=True,
             )
         return found
@@ -239,67 +241,74 @@ class DepartedServers:
             )
 
         self._listed = {
-            handle: {one: member for one, member in listed.items() if is_in(handle, one)}
+            handle: {
+                destination: member for destination, member in listed.items() if is_in(handle, destination)
+            }
             for handle, listed in self._listed.items()
             if handle in accept
         }
-        for one in list(self._departed.values()):
-            one.pools = {handle: None for handle in one.pools if is_in(handle, one.destination)}
-            one.was_heard = self._was_heard(one)
-            if not one.pools:
-                del self._departed[one.destination]
+        for departed in list(self._departed.values()):
+            departed.pools = {
+                handle: None for handle in departed.pools if is_in(handle, departed.destination)
+            }
+            departed.was_heard = self._was_heard(departed)
+            if not departed.pools:
+                del self._departed[departed.destination]
 
     def is_listed(self, destination: Destination) -> bool:
         """Whether some pool has a member at this address and port, by whatever transport."""
         return destination.endpoint in self._listed_endpoints
 
     def due(self, now: float, most: int = MOST_REMEMBERED) -> list[Departed]:
-        """Return whom to probe now, `most` of them; each must be told of by `heard()` once."""
-        found = sorted((one for one in self._waiting if one.due_s <= now), key=lambda one: one.due_s)[:most]
-        self._under_way.update(one.destination for one in found)
-        for one in found:
-            one.asked_at_s = now
+        """Return whom to probe now, `most` of them; each must be told of by `take_finding()` once."""
+        found = sorted(
+            (departed for departed in self._waiting if departed.due_s <= now),
+            key=lambda departed: departed.due_s,
+        )[:most]
+        self._under_way.update(departed.destination for departed in found)
+        for departed in found:
+            departed.asked_at_s = now
         return found
 
     @property
     def next_due_s(self) -> float:
         """When `due()` may have somebody; infinity for never."""
-        return min((one.due_s for one in self._waiting), default=float("inf"))
+        return min((departed.due_s for departed in self._waiting), default=float("inf"))
 
-    def heard(self, destination: Destination, finding: Finding, now: float) -> bool:
+    def take_finding(self, destination: Destination, finding: Finding, now: float) -> bool:
         """Take what a probe found. Return whether the destination's state or its certainty changed."""
         self._under_way.discard(destination)
-        one = self._departed.get(destination)
-        if one is None:
+        departed = self._departed.get(destination)
+        if departed is None:
             return False
-        before, was_certain = one.state, one.is_certain
-        one.was_heard = one.was_heard or self._was_heard(one)
+        before, was_certain = departed.state, departed.is_certain
+        departed.was_heard = departed.was_heard or self._was_heard(departed)
         found = _INPUTS.get(finding.life)
         if found is Input.REFUSED:
-            one.refused_at_s = now
-        if found is Input.SILENT and not one.was_heard:
-            found = Input.UNTOLD if now >= one.refused_at_s + REFUSAL_HOLDS_S else None
+            departed.refused_at_s = now
+        if found is Input.SILENT and not departed.was_heard:
+            found = Input.UNTOLD if now >= departed.refused_at_s + REFUSAL_HOLDS_S else None
             finding = replace(finding, doubt="this agent did not hear it answer while it was a member")
         if found is None:
-            one.finding = finding
+            departed.finding = finding
         else:
-            self._weigh(one, found, now)
-            self._step(one, found, finding, now)
-        every_s = ASK_SPARED_EVERY_S if one.state is State.SPARED else ASK_DEAD_EVERY_S
-        if one.state is State.OUT:
-            every_s = min(ASK_UNTOLD_EVERY_S, max(every_s, (now - one.state_since_s) / 4))
+            self._weigh(departed, found, now)
+            self._step(departed, found, finding, now)
+        every_s = ASK_SPARED_EVERY_S if departed.state is State.SPARED else ASK_DEAD_EVERY_S
+        if departed.state is State.OUT:
+            every_s = min(ASK_UNTOLD_EVERY_S, max(every_s, (now - departed.state_since_s) / 4))
         every_s = max(every_s, len(self._departed) / MOST_ASKED_PER_S)
-        one.due_s = now if one.state is State.OUT and before is not State.OUT else now + every_s
-        return one.state is not before or one.is_certain is not was_certain
+        departed.due_s = now if departed.state is State.OUT and before is not State.OUT else now + every_s
+        return departed.state is not before or departed.is_certain is not was_certain
 
     def dead(self) -> dict[Destination, Departed]:
         """The destinations that count as dead now: see the rules at the top of this file."""
         return {
-            destination: one
-            for destination, one in self._departed.items()
-            if one.state is State.DEAD
+            destination: departed
+            for destination, departed in self._departed.items()
+            if departed.state is State.DEAD
             and not self.is_listed(destination)
-            and any(self.can_lose(handle) for handle in one.pools)
+            and any(self.can_lose(handle) for handle in departed.pools)
         }
 
     def can_lose(self, handle: str) -> bool:
@@ -312,8 +321,8 @@ class DepartedServers:
     @property
     def _waiting(self) -> Iterator[Departed]:
         return (
-            one
-            for destination, one in self._departed.items()
+            departed
+            for destination, departed in self._departed.items()
             if destination not in self._under_way and not self.is_listed(destination)
         )
 
@@ -336,58 +345,60 @@ class DepartedServers:
                     yield handle, destination, member
 
     def _leave(self, handle: str, destination: Destination, member: Member, now: float) -> None:
-        one = self._departed.get(destination)
-        if one is None:
-            one = Departed(destination, member, {handle: None}, now, state_since_s=now, due_s=now)
-            one.was_heard = self._was_heard(one)
-            self._departed[destination] = one
+        departed = self._departed.get(destination)
+        if departed is None:
+            departed = Departed(destination, member, {handle: None}, now, state_since_s=now, due_s=now)
+            departed.was_heard = self._was_heard(departed)
+            self._departed[destination] = departed
         else:
-            one.pools[handle] = None
+            departed.pools[handle] = None
 
     def _of(self, member: Member) -> Iterator[Departed]:
         for address in member.addresses:
-            one = self._departed.get(Destination(address, member.protocol, member.port))
-            if one is not None:
-                yield one
+            departed = self._departed.get(Destination(address, member.protocol, member.port))
+            if departed is not None:
+                yield departed
 
-    def _step(self, one: Departed, found: Input, finding: Finding, now: float) -> None:
-        one.finding = finding
-        after = TRANSITIONS.get((one.state, found), one.state)
-        if after is not one.state:
-            one.state, one.state_since_s = after, now
+    def _step(self, departed: Departed, found: Input, finding: Finding, now: float) -> None:
+        departed.finding = finding
+        after = TRANSITIONS.get((departed.state, found), departed.state)
+        if after is not departed.state:
+            departed.state, departed.state_since_s = after, now
 
-    def _weigh(self, one: Departed, found: Input, now: float) -> None:
+    def _weigh(self, departed: Departed, found: Input, now: float) -> None:
         """Decide whether a dead one would be dead for certain."""
         match found:
             case Input.SILENT:
-                if one.silent_since_s is None:
-                    one.silent_since_s = one.asked_at_s
-                one.is_certain = one.is_certain or now - one.silent_since_s >= SILENCE_S
+                if departed.silent_since_s is None:
+                    departed.silent_since_s = departed.asked_at_s
+                departed.is_certain = departed.is_certain or now - departed.silent_since_s >= SILENCE_S
             case Input.REFUSED:
-                one.is_certain = True
+                departed.is_certain = True
             case _:
-                one.silent_since_s, one.is_certain = None, False
+                departed.silent_since_s, departed.is_certain = None, False
 
     def _forget(self, now: float) -> None:
         for destination in [
             destination
-            for destination, one in self._departed.items()
-            if now - one.left_at_s > REMEMBERED_S and not one.stays
+            for destination, departed in self._departed.items()
+            if now - departed.left_at_s > REMEMBERED_S and not departed.stays
         ]:
             del self._departed[destination]
         excess = len(self._departed) - MOST_REMEMBERED
         if excess > 0:
-            for one in self._least_needed()[:excess]:
-                del self._departed[one.destination]
+            for departed in self._least_needed()[:excess]:
+                del self._departed[departed.destination]
 
     def _least_needed(self) -> list[Departed]:
         """Those that left, in the order in which they are forgotten; the oldest of a kind first.
 
         Anybody who may register can have thousands leave. Those that this agent never heard go first.
         """
-        strangers = [one for one in self._departed.values() if not one.was_heard]
-        dead = [one for one in self._departed.values() if one.stays]
-        others = [one for one in self._departed.values() if one.was_heard and not one.stays]
+        strangers = [departed for departed in self._departed.values() if not departed.was_heard]
+        dead = [departed for departed in self._departed.values() if departed.stays]
+        others = [
+            departed for departed in self._departed.values() if departed.was_heard and not departed.stays
+        ]
         too_many = max(0, len(dead) - MOST_DEAD_BEFORE_OTHERS)
         return [*strangers, *dead[:too_many], *others, *dead[too_many:]]
 
@@ -398,5 +409,5 @@ def _at(member: Member, destination: Destination) -> Member:
     return member if is_there else replace(member, addresses=(destination.address,))
 
 
-def _is_in(one: Destination, networks: Collection[Network]) -> bool:
-    return any(one.address in network for network in networks)
+def _is_in(destination: Destination, networks: Collection[Network]) -> bool:
+    return any(destination.address in network for network in networks)

@@ -12,7 +12,7 @@ from pool_user import Member
 from rserpool import Protocol
 
 Address = IPv4Address | IPv6Address
-Endpoint = tuple[Address, int]
+AddressPort = tuple[Address, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ class MemberAnswers:
         self._records[asked] = _MemberRecord(asked, handle, member, now, now, is_member=False)
 
     def due(self, now: float, most: int) -> list[tuple[str, Member, AskedQuestion]]:
-        """Return the members to ask now, each with its pool handle; `heard()` must follow for each."""
+        """Return the members to ask now, each with its pool handle; `note()` must follow for each."""
         found: list[tuple[str, Member, AskedQuestion]] = []
         while self._queue and self.next_due_s <= now and len(found) < most:
             _, _, record = heapq.heappop(self._queue)
@@ -101,7 +101,7 @@ class MemberAnswers:
         """When `due()` may have a member; infinity for never."""
         return max(self._allowed_at_s, self._queue[0][0]) if self._queue else float("inf")
 
-    def heard(self, asked: AskedQuestion, now: float, *, is_answer: bool) -> None:
+    def note(self, asked: AskedQuestion, now: float, *, is_answer: bool) -> None:
         """Take the outcome of a question."""
         record = self._records.get(asked)
         if record is None or not record.is_under_way:

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from ppu_agent.destinations import Endpoint
+from ppu_agent.destinations import AddressPort
 from ppu_agent.unanswered import Conversation, MessageStream, SipMessage
 
 _TCP: Final = 6
@@ -180,7 +180,7 @@ class _OverheardConnection:
             return None
         return Refusal(self.of_server.next, self.of_client.next, b"", 0)
 
-    def refusal(self, client: Endpoint) -> Refusal | None:
+    def refusal(self, client: AddressPort) -> Refusal | None:
         """The answer for the client now; None when it waits for nothing, or nothing is known.
 
         Data that the server has not acknowledged is acknowledged also when nothing is answered: the client
@@ -208,7 +208,7 @@ class _OverheardConnection:
 class Overheard:
     """The connections to these servers: address and port, as the clients name them."""
 
-    def __init__(self, servers: Collection[Endpoint]) -> None:
+    def __init__(self, servers: Collection[AddressPort]) -> None:
         self._servers = {(address.packed, port) for address, port in servers}
         self._connections: dict[tuple[tuple[bytes, int], tuple[bytes, int]], _OverheardConnection] = {}
 
@@ -242,7 +242,7 @@ class Overheard:
             else:
                 self._connections[key].from_server(segment)
 
-    def refusal(self, client: Endpoint, server: Endpoint) -> Refusal | None:
+    def refusal(self, client: AddressPort, server: AddressPort) -> Refusal | None:
         """The answer for this client in its connection to this server; None: nothing. It is told once.
 
         After that it may have sent more: ask again.
@@ -251,14 +251,14 @@ class Overheard:
         connection = self._connections.get(key)
         return None if connection is None else connection.refusal(client)
 
-    def place(self, client: Endpoint, server: Endpoint) -> Refusal | None:
+    def place(self, client: AddressPort, server: AddressPort) -> Refusal | None:
         """The position of the connection, with nothing to say in it; None when that is not known."""
         key = (client[0].packed, client[1]), (server[0].packed, server[1])
         connection = self._connections.get(key)
         return None if connection is None else connection.place
 
     @property
-    def connections(self) -> list[tuple[Endpoint, Endpoint]]:
+    def connections(self) -> list[tuple[AddressPort, AddressPort]]:
         """Client and server of each."""
         return [
             ((ip_address(client), client_port), (ip_address(server), server_port))

@@ -16,12 +16,12 @@ from daemon_kit.sip import SIP_PORT
 from pool_user import Member, Network, PoolView, Weighted
 
 from ppu_agent.deaths import SILENCE_S, Departed
-from ppu_agent.destinations import Address, Destination, Endpoint, destinations_of
+from ppu_agent.destinations import Address, AddressPort, Destination, destinations_of
 from ppu_agent.drawing import Target, drawn, drawn_by_source
 from ppu_agent.kernel import Pacing
 from rserpool import Protocol
 
-Action = Literal["redirect", "refuse", "repeat"]
+OnDead = Literal["redirect", "refuse", "repeat"]
 """The configuration's word for packets to a dead server."""
 
 
@@ -51,7 +51,7 @@ class Way(Enum):
     """Set-ups through this host: the gateway repeats them."""
 
 
-WAYS: Final[Mapping[tuple[Action, Protocol], tuple[Way, ...]]] = {
+WAYS: Final[Mapping[tuple[OnDead, Protocol], tuple[Way, ...]]] = {
     ("redirect", Protocol.UDP): (Way.REDIRECT,),
     ("redirect", Protocol.TCP): (Way.REDIRECT, Way.REFUSE),
     ("redirect", Protocol.SCTP): (Way.REDIRECT,),
@@ -79,10 +79,10 @@ class PoolPolicy:
     """
 
     handle: str
-    on_dead: Mapping[Protocol, Action]
+    on_dead: Mapping[Protocol, OnDead]
     also: tuple[Protocol, ...] = ()
     pace: Pacing | None = None
-    front: Endpoint | None = None
+    front: AddressPort | None = None
     by_source: bool = False
     via_port: int | None = None
     clients: tuple[Network, ...] | None = None
@@ -112,7 +112,7 @@ class Treatment:
     """
 
     destination: Destination
-    action: Action
+    action: OnDead
     handle: str
     why: str
     targets: tuple[Target, ...] = ()
@@ -195,7 +195,7 @@ class Plan:
     treatments: tuple[Treatment, ...] = ()
     fronts: tuple[Front, ...] = ()
     places: tuple[PoolDestination, ...] = ()
-    dead: frozenset[Endpoint] = frozenset()
+    dead: frozenset[AddressPort] = frozenset()
     targets: LivingTargets = field(default_factory=lambda: LivingTargets({}, {}), compare=False)
     is_suspended: bool = False
 

@@ -18,7 +18,7 @@ from daemon_kit.finding import Finding, Life
 from pool_user import Member, PoolView, ProbePlan, listen_for_life
 
 from ppu_agent.deaths import Departed, DepartedServers
-from ppu_agent.destinations import Destination, Endpoint, destinations_of
+from ppu_agent.destinations import AddressPort, Destination, destinations_of
 from ppu_agent.member_answers import AskedQuestion, MemberAnswers
 
 MOST_ASKED_BESIDE: Final = 3
@@ -35,7 +35,7 @@ _LOOK_EVERY_S: Final = 1.0
 class Witness(NamedTuple):
     """A server that answered its pool's question at that time: this host reaches servers of the pool."""
 
-    endpoint: Endpoint
+    endpoint: AddressPort
     question: ProbePlan
     at_s: float
 
@@ -127,7 +127,7 @@ class ServerQuestions:
         try:
             finding = await self._listen_to(departed)
         finally:
-            if self.deaths.heard(departed.destination, finding, time.monotonic()):
+            if self.deaths.take_finding(departed.destination, finding, time.monotonic()):
                 self._has_heard = True
             self._woken.set()
 
@@ -138,7 +138,7 @@ class ServerQuestions:
             finding = await listen_for_life(replace(member, addresses=(destination.address,)), question)
         finally:
             now = time.monotonic()
-            self.answers.heard(asked, now, is_answer=finding.life.is_there)
+            self.answers.note(asked, now, is_answer=finding.life.is_there)
             if finding.life.is_there:
                 self._witnessed[handle] = Witness(destination.endpoint, question, now)
             self._woken.set()

@@ -12,7 +12,7 @@ from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.destinations import Destination
 from ppu_agent.mechanisms import EndingMechanism
-from ppu_agent.plan import Action, PoolPolicy
+from ppu_agent.plan import OnDead, PoolPolicy
 
 from rserpool import Protocol, RoundRobin
 
@@ -52,8 +52,8 @@ def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL)
     )
 
 
-def policy(handle: str = POOL, udp: Action = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:
-    actions: dict[Protocol, Action] = {
+def policy(handle: str = POOL, udp: OnDead = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:
+    actions: dict[Protocol, OnDead] = {
         Protocol.UDP: udp,
         Protocol.TCP: "refuse",
         Protocol.SCTP: "refuse",
@@ -85,4 +85,4 @@ def let_all_be_heard(agent: PpuAgent) -> None:
 def ask(deaths: DepartedServers, finding: Finding, now: float) -> None:
     """Every probe that is due has this outcome."""
     for departed in deaths.due(now):
-        deaths.heard(departed.destination, finding, now)
+        deaths.take_finding(departed.destination, finding, now)

@@ -29,7 +29,7 @@ from ppu_agent.deaths import (
     Input,
     State,
 )
-from ppu_agent.destinations import Destination, Endpoint
+from ppu_agent.destinations import AddressPort, Destination
 from ppu_agent.rules import TableCommands
 
 from rserpool import Protocol
@@ -109,7 +109,7 @@ def test_one_answer_makes_a_silence_begin_anew() -> None:
     for tenth in range(10, 600):
         for due in deaths.due(tenth / 10):
             probes += 1
-            deaths.heard(due.destination, ANSWERED if probes % 5 == 0 else SILENT, tenth / 10)
+            deaths.take_finding(due.destination, ANSWERED if probes % 5 == 0 else SILENT, tenth / 10)
         was_dead = was_dead or bool(deaths.dead())
         assert not any(server.is_certain for server in deaths.dead().values())
     assert was_dead, "new flows leave it"
@@ -160,7 +160,7 @@ def test_probes_that_tell_nothing_become_rare() -> None:
     for tenth in range(6000):
         now = 1.0 + tenth / 10
         asked += len(deaths.due(now))
-        deaths.heard(destination(3), SILENT, now)
+        deaths.take_finding(destination(3), SILENT, now)
     assert asked < 100
 
 
@@ -193,7 +193,7 @@ def test_member_that_is_in_again_is_forgotten_at_once_also_while_its_probe_is_un
     (asked,) = deaths.due(2.0)
     assert deaths.views({POOL: view(1, 2, 3)}, 2.1)
     assert deaths.dead() == {}
-    assert not deaths.heard(asked.destination, REFUSED, 2.2)
+    assert not deaths.take_finding(asked.destination, REFUSED, 2.2)
     assert deaths.dead() == {}
 
 
@@ -318,7 +318,7 @@ def test_of_many_that_left_each_is_asked_less_often() -> None:
         now = 1.0 + tenth / 10
         asked += len(deaths.due(now))
         for server in list(deaths.departed):
-            deaths.heard(server.destination, REFUSED, now)
+            deaths.take_finding(server.destination, REFUSED, now)
     assert asked <= MOST_ASKED_PER_S * 10
 
 
@@ -362,7 +362,7 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
 def ask_again(deaths: DepartedServers) -> None:
     """Those that are being asked do not answer."""
     for server in list(deaths.departed):
-        deaths.heard(server.destination, REFUSED, 3.0)
+        deaths.take_finding(server.destination, REFUSED, 3.0)
 
 
 def test_next_agent_knows_which_of_those_that_left_had_answered_before() -> None:
@@ -566,7 +566,7 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         for numbers in ((1, 2, 3), (1,)):
             agent.views_changed({POOL: view(*numbers)})
         for server in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
+            agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.to_thread(is_moving.wait, PATIENCE_S)
@@ -602,7 +602,7 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
         def die(left: PoolView) -> None:
             agent.views_changed({POOL: left})
             for server in agent.deaths.due(time.monotonic()):
-                agent.deaths.heard(server.destination, REFUSED, time.monotonic())
+                agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
             agent.conclude(time.monotonic())
 
         def end_connections(servers: Collection[Destination]) -> int:
@@ -614,7 +614,7 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
         async def another_dies() -> None:
             die(view(1))
 
-        def copying(wanted: object, servers: Collection[Endpoint], now: float) -> TableCommands:
+        def copying(wanted: object, servers: Collection[AddressPort], now: float) -> TableCommands:
             passing.append(sorted(str(address) for address, _ in servers))
             return TableCommands()
 

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import pytest
 from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig
-from ppu_agent.destinations import Destination, Endpoint
+from ppu_agent.destinations import AddressPort, Destination
 from ppu_agent.drawing import Target, drawn_by_source
 from ppu_agent.kernel import PacketCopies
 from ppu_agent.kernel.flows import MOST_ONE_BY_ONE
 from ppu_agent.mechanisms.ending import COPY_AGAIN_AFTER_S, Copied
-from ppu_agent.plan import Action, Front, Plan, Treatment
+from ppu_agent.plan import Front, OnDead, Plan, Treatment
 from ppu_agent.rules import LEASE_S, PROBE_MARK
 from rspdns_lab.net.network import call_in
 
@@ -87,7 +87,7 @@ class Stage:
 
     def treat(
         self,
-        action: Action,
+        action: OnDead,
         protocol: Protocol = Protocol.UDP,
         responder: int | None = None,
         *,
@@ -157,7 +157,7 @@ def test_redirected_datagrams_reach_a_living_server_and_answers_come_as_from_the
 
 
 @pytest.mark.parametrize("action", ["redirect", "refuse"])
-def test_flow_that_the_dead_server_began_is_treated_alike(stage: Stage, action: Action) -> None:
+def test_flow_that_the_dead_server_began_is_treated_alike(stage: Stage, action: OnDead) -> None:
     """The host has a firewall, so conntrack is always at work; SIP servers send requests from their port."""
     firewall = (
         "table inet firewall { chain in { type filter hook input priority 0; ct state invalid drop; }; }"
@@ -222,7 +222,7 @@ def test_refused_connections_and_datagrams_fail_at_once_and_the_agents_probe_pas
 
 
 @pytest.mark.parametrize("action", ["refuse", "redirect"])
-def test_connection_that_is_up_goes_on_until_the_death_is_certain(stage: Stage, action: Action) -> None:
+def test_connection_that_is_up_goes_on_until_the_death_is_certain(stage: Stage, action: OnDead) -> None:
     client, server = connected(stage, DEAD, DEAD)
     stage.treat(action, Protocol.TCP, is_certain=False)
     assert_up(client, server)
@@ -823,7 +823,7 @@ def test_connections_are_ended_from_the_agents_event_loop(stage: Stage) -> None:
 NETWORKS = {4: "10.99.0.0/16", 6: "fd98::/15"}
 
 
-def overhear(stage: Stage, left_alone: frozenset[Endpoint] = frozenset()) -> None:
+def overhear(stage: Stage, left_alone: frozenset[AddressPort] = frozenset()) -> None:
     """Requests over TCP are known."""
     wanted = Copied(frozenset({ip_network(NETWORKS[stage.version])}), frozenset({PORT}), left_alone)
     stage.inside(lambda: stage.kernel.copy(wanted, time.monotonic()))

@@ -115,7 +115,7 @@ async def test_death_is_one_transaction(tmp_path: Path, monkeypatch: pytest.Monk
     agent.views_changed({POOL: view(1, 2, 3)})
     agent.views_changed({POOL: view(1, 2)})
     (left,) = agent.deaths.due(time.monotonic())
-    agent.deaths.heard(left.destination, REFUSED, time.monotonic())
+    agent.deaths.take_finding(left.destination, REFUSED, time.monotonic())
     nftables.transactions.clear()
     agent.conclude(time.monotonic())
     (transaction,) = nftables.transactions

@@ -35,7 +35,7 @@ def ask_due(answers: MemberAnswers, now: float, *, is_answer: bool = True) -> in
     """All that are due are asked; return how many."""
     due = answers.due(now, 1000)
     for _, _, question in due:
-        answers.heard(question, now, is_answer=is_answer)
+        answers.note(question, now, is_answer=is_answer)
     return len(due)
 
 
@@ -62,7 +62,7 @@ def test_thousands_of_members_are_asked_below_a_rate() -> None:
 
 def test_answer_counts_for_a_member_that_left_within_minutes_and_for_the_same_question() -> None:
     answers = following(1, 2)
-    answers.heard(answers.due(10.0, 1)[0][2], 10.0, is_answer=True)
+    answers.note(answers.due(10.0, 1)[0][2], 10.0, is_answer=True)
     answers.follow({POOL: view()}, QUESTIONS, 20.0)
     assert answers.was_heard(asked(1), 10.0 + HOLDS_S)
     assert not answers.was_heard(asked(1), 10.1 + HOLDS_S)

@@ -17,7 +17,7 @@ from ppu_agent.mechanisms.ending import Copied, copied
 from ppu_agent.mechanisms.redirect import redirect_rules
 from ppu_agent.mechanisms.refuse import refuse_rules
 from ppu_agent.mechanisms.repeat import relayed
-from ppu_agent.plan import WAYS, Action, Front, Plan, PoolPolicy, plan
+from ppu_agent.plan import WAYS, Front, OnDead, Plan, PoolPolicy, plan
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, REFUSED, all_heard, destination, member, policy, view
@@ -147,7 +147,7 @@ def test_nothing_to_do_leaves_no_rule() -> None:
 
 
 def test_every_element_has_the_lease_and_every_hook_lets_the_probe_through() -> None:
-    actions: tuple[Action, ...] = ("redirect", "refuse")
+    actions: tuple[OnDead, ...] = ("redirect", "refuse")
     for action in actions:
         commands = rules_of(plan([policy(udp=action)], {POOL: view(1, 2)}, EVEN, dead(destination(3))))
         elements = [

@@ -66,7 +66,7 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
         deaths.views({POOL: last}, 1.0)
         if heard is not None:
             for server in deaths.due(1e9):
-                deaths.heard(server.destination, heard, 2.0)
+                deaths.take_finding(server.destination, heard, 2.0)
         (said,) = explanation_of(deaths, last)[0]["words"]
         assert said.startswith(words), said
     deaths.views({POOL: view(1, 2)}, 3.0)
@@ -84,7 +84,7 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     deaths.views(left, 1.0)
     for server in deaths.due(1.0):
         heard = REFUSED if server.destination.protocol is Protocol.UDP else ANSWERED
-        deaths.heard(server.destination, heard, 1.0)
+        deaths.take_finding(server.destination, heard, 1.0)
     steering = plan(policies, left, {}, deaths.dead())
     address = ip_address("10.0.0.3")
 
@@ -173,7 +173,7 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
         agent.views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
         agent.views_changed({POOL: view(1)})
         for server in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
+            agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
         assert {server.destination.where for server in agent.deaths.dead().values()} == {
             "10.0.0.2:5060",
@@ -194,7 +194,7 @@ def test_what_died_while_the_agent_was_suspended_is_ended_when_it_is_resumed(tmp
         agent.set_suspended(True)
         agent.views_changed({POOL: view(1)})
         for server in agent.deaths.due(time.monotonic()):
-            agent.deaths.heard(server.destination, REFUSED, time.monotonic())
+            agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
         ended: list[Departed] = []
         ending_of(agent).died = ended.append  # type: ignore[assignment, method-assign]

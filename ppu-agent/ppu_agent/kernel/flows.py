@@ -14,7 +14,7 @@ from pyroute2 import NFCTSocket
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple
 
-from ppu_agent.destinations import Address, Destination, Endpoint
+from ppu_agent.destinations import Address, AddressPort, Destination
 from ppu_agent.kernel.sockets import beside_the_loop
 from rserpool import Protocol
 
@@ -34,9 +34,9 @@ MOST_ONE_BY_ONE: Final = 100
 class Flow(NamedTuple):
     """A flow that conntrack knows: who began it, where it was to go, and who answers there."""
 
-    source: Endpoint
+    source: AddressPort
     asked: Destination
-    server: Endpoint
+    server: AddressPort
 
     @property
     def is_moved(self) -> bool:
@@ -87,15 +87,15 @@ class Flows:
         return beside_the_loop(lambda: self._delete(find()))
 
     def moved(
-        self, asked: Collection[Destination], connections: Collection[tuple[Endpoint, Endpoint]]
-    ) -> set[tuple[Endpoint, Endpoint]]:
+        self, asked: Collection[Destination], connections: Collection[tuple[AddressPort, AddressPort]]
+    ) -> set[tuple[AddressPort, AddressPort]]:
         """Those of the TCP connections to what was `asked` that another server answers.
 
         Each is its source and the endpoint that it asked for. Few are asked for one by one: conntrack keeps
         connections that have ended for minutes, by the thousand where each has a request only.
         """
 
-        def find() -> set[tuple[Endpoint, Endpoint]]:
+        def find() -> set[tuple[AddressPort, AddressPort]]:
             is_few = len(connections) <= MOST_ONE_BY_ONE
             flows = self._of_connections(connections) if is_few else self._flows(asked)
             return {(flow.source, flow.asked.endpoint) for flow in flows if flow.is_moved}
@@ -114,7 +114,7 @@ class Flows:
     def _forget(
         self,
         asked: Collection[Destination],
-        endpoints: Collection[Endpoint],
+        endpoints: Collection[AddressPort],
         before: Callable[[Collection[Flow]], None],
     ) -> list[Flow]:
         found = [flow for flow in self._flows(asked) if flow.server in endpoints and flow.is_moved]
@@ -137,7 +137,7 @@ class Flows:
                 self._on_problem(f"flows could not be forgotten: {problem}")
         return forgotten
 
-    def _of_connections(self, connections: Collection[tuple[Endpoint, Endpoint]]) -> Iterator[Flow]:
+    def _of_connections(self, connections: Collection[tuple[AddressPort, AddressPort]]) -> Iterator[Flow]:
         """The flows of these TCP connections, as far as conntrack has them."""
         for version, family in _FAMILIES.items():
             of_version = [connection for connection in connections if connection[1][0].version == version]

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from daemon_kit.errors import FatalError
 
-NftCommand = Mapping[str, Any]
+NftCommand = dict[str, Any]
 
 LIBRARY = "libnftables.so.1"
 _OUTPUT_JSON = 1 << 4

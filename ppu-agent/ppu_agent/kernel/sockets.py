@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 from pyroute2 import DiagSocket
 from pyroute2.netlink.exceptions import NetlinkError
 
-from ppu_agent.destinations import Endpoint
+from ppu_agent.destinations import AddressPort
 
-IsMeant = Callable[[Endpoint, Endpoint], bool]
-FindMeant = Callable[[Collection[tuple[Endpoint, Endpoint]]], IsMeant]
+IsMeant = Callable[[AddressPort, AddressPort], bool]
+FindMeant = Callable[[Collection[tuple[AddressPort, AddressPort]]], IsMeant]
 """Told connections, each its own address and port and the server's: which are meant."""
 NetlinkResult = TypeVar("NetlinkResult")
 
@@ -38,14 +38,14 @@ def beside_the_loop(function: Callable[[], NetlinkResult]) -> NetlinkResult:
         return thread.submit(function).result()
 
 
-def _end(stats: dict[str, object], address: str, port: str) -> Endpoint:
+def _end(stats: dict[str, object], address: str, port: str) -> AddressPort:
     """Address and port of one end as others name them: IPv4, also where an IPv6 socket has it."""
     found = ip_address(str(stats[f"idiag_{address}"]))
     plain = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
     return plain, int(str(stats[f"idiag_{port}"]))
 
 
-def _listings(servers: Collection[Endpoint]) -> set[tuple[int, int]]:
+def _listings(servers: Collection[AddressPort]) -> set[tuple[int, int]]:
     """The kernel's lists in which connections to these are: a family, and a port of the other side.
 
     A program with one socket for both has its IPv4 connections in an IPv6 one, ::ffff:192.0.2.1.
@@ -68,9 +68,9 @@ class LocalSockets:
 
     def end_connections(
         self,
-        servers: Collection[Endpoint],
+        servers: Collection[AddressPort],
         find_meant: FindMeant = lambda connections: lambda source, server: True,
-        before: Callable[[Endpoint, Endpoint], object] = lambda source, server: None,
+        before: Callable[[AddressPort, AddressPort], object] = lambda source, server: None,
     ) -> int:
         """End this host's TCP connections to these addresses and ports; return how many.
 
@@ -83,9 +83,9 @@ class LocalSockets:
 
     def _end_connections(
         self,
-        servers: Collection[Endpoint],
+        servers: Collection[AddressPort],
         find_meant: FindMeant,
-        before: Callable[[Endpoint, Endpoint], object],
+        before: Callable[[AddressPort, AddressPort], object],
     ) -> int:
         if not servers:
             return 0

@@ -23,7 +23,7 @@ from pool_user import Network
 from ppu_agent.answering import Answering, Connection, answering
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed
-from ppu_agent.destinations import Destination, Endpoint
+from ppu_agent.destinations import AddressPort, Destination
 from ppu_agent.kernel import (
     COLLECT_EVERY_S,
     COPIES_GROUP,
@@ -74,7 +74,7 @@ class Copied:
 
     networks: frozenset[Network] = frozenset()
     ports: frozenset[int] = frozenset()
-    left_alone: frozenset[Endpoint] = frozenset()
+    left_alone: frozenset[AddressPort] = frozenset()
 
 
 def copied(plan: Plan) -> Copied:
@@ -144,7 +144,7 @@ class EndingMechanism(Mechanism):
         ending = {destination.endpoint for destination in (*self._died, *self._ending)}
         return self.copying(copied(plan), certain & ending, time.monotonic())
 
-    def copying(self, wanted: Copied, passing: Collection[Endpoint], now: float) -> TableCommands:
+    def copying(self, wanted: Copied, passing: Collection[AddressPort], now: float) -> TableCommands:
         """Have packets copied. If the kernel refuses that, it is tried again after 30 s."""
         self._copied = wanted
         if not self._writer.is_open:
@@ -241,7 +241,7 @@ class EndingMechanism(Mechanism):
         a thread beside the event loop.
         """
 
-        def find_meant(connections: Collection[tuple[Endpoint, Endpoint]]) -> IsMeant:
+        def find_meant(connections: Collection[tuple[AddressPort, AddressPort]]) -> IsMeant:
             elsewhere = self._flows.moved(servers, connections) if self._may_be_moved() else ()
             return lambda source, server: (source, server) not in elsewhere
 
@@ -298,7 +298,7 @@ class EndingMechanism(Mechanism):
                     answers.end_of_others(moved)
                     self._take_answers(answers)
 
-    def _answering(self, asked: Iterable[Endpoint]) -> AbstractContextManager[Answering | None]:
+    def _answering(self, asked: Iterable[AddressPort]) -> AbstractContextManager[Answering | None]:
         return answering(self.copies, set(asked) - self._copied.left_alone, self._writer.is_closed)
 
     def _take_answers(self, answers: Answering) -> None:
@@ -342,7 +342,7 @@ def _copy_chains() -> list[NftCommand]:
     return commands
 
 
-def _passing_rules(servers: Collection[Endpoint]) -> list[NftCommand]:
+def _passing_rules(servers: Collection[AddressPort]) -> list[NftCommand]:
     """Let pass what connections send to these servers, as probes do, for a lease."""
     commands: list[NftCommand] = []
     for version in KEY_TYPE:

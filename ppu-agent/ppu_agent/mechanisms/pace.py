@@ -9,7 +9,7 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 
 from ppu_agent.configuration import PpuConfig
-from ppu_agent.destinations import Endpoint
+from ppu_agent.destinations import AddressPort
 from ppu_agent.kernel import PaceError, Pacer, Pacing
 from ppu_agent.mechanisms.base import Mechanism
 from ppu_agent.plan import Plan, Way
@@ -22,7 +22,7 @@ class PaceMechanism(Mechanism):
 
     def __init__(self) -> None:
         self._pacer: Pacer | None = None
-        self._paced: dict[Endpoint, Pacing] = {}
+        self._paced: dict[AddressPort, Pacing] = {}
         self._problem = ""
         """The reason why the kernel refused it last, and may have taken only a part; logged once."""
 
@@ -71,9 +71,9 @@ class PaceMechanism(Mechanism):
             self._pacer = None
 
 
-def paced(plan: Plan) -> dict[Endpoint, Pacing]:
+def paced(plan: Plan) -> dict[AddressPort, Pacing]:
     """How set-up to each living member is paced; the first pool of the configuration decides."""
-    found: dict[Endpoint, Pacing] = {}
+    found: dict[AddressPort, Pacing] = {}
     for place in plan.places_by(Way.PACE):
         if place.policy.pace is not None:
             found.setdefault(place.destination.endpoint, place.policy.pace)
