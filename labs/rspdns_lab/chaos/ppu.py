@@ -563,7 +563,7 @@ def run_ppu_chaos(
     say(f"a lab with ppu-agent, {len(left)} trials to go")
     with PpuLab(tuple(dict.fromkeys(fault.way for fault, _ in left))) as lab:
         for name, server in lab.servers.items():
-            program = [sys.executable, "-m", "rspdns_lab.chaos.sip_server"]
+            program = [sys.executable, "-m", "rspdns_lab.chain.named_server", "sip"]
             server.serve_tcp_by([*program, server.host.address, str(SIP_PORT), name])
         lab.start()
         for number, (fault, trial) in enumerate(left, start=1):

@@ -162,8 +162,9 @@ class WebServer:
 
     def __init__(self, name: str, host: Host, folder: Path, sctp: SctpRunner) -> None:
         self.host = host
-        server = [sys.executable, "-m", "rspdns_lab.proxies.http_server", host.address, str(PORT), name]
-        self.server = Program("web", host, server, folder / "web.log")
+        program = [sys.executable, "-m", "rspdns_lab.chain.named_server", "http"]
+        command = [*program, host.address, str(PORT), name]
+        self.server = Program("web", host, command, folder / "web.log")
         (folder / "agent.toml").write_text(sidecar_toml(name, host.address, folder))
         sidecar = [sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml")]
         self.sidecar = Program("agent", host, sctp.command(sidecar), folder / "agent.log", sctp.environment)
