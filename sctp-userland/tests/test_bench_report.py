@@ -76,7 +76,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_a_run_that_was_interrupted_is_gone_on_with(tmp_path: Path, runs: list[list[str]]) -> None:
     file = tmp_path / "figures.json"
-    command = ["--json", str(file), "--resume"]
+    command = ["--results", str(file)]
     done = CliRunner().invoke(bench_sctp, command)
     assert done.exit_code == 130, done.output
     assert "| SCTP round trip against UDP | 10 | <= 7 |" in done.stdout

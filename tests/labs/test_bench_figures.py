@@ -205,7 +205,7 @@ def test_results_are_read_back_and_a_finished_run_is_resumed_without_a_lab(tmp_p
     trials = [REPORT.write(result) for result in ALL]
     file = tmp_path / "bench.json"
     file.write_text(json.dumps({"trials": trials}))
-    options = ["--only", "scale", "--quick", "--json", str(file), "--resume"]
+    options = ["--only", "scale", "--quick", "--results", str(file)]
     done = CliRunner().invoke(main, ["bench", *options, "--html", str(tmp_path / "page")])
     assert done.exit_code == 0, done.output
     assert "rspdns, every PowerDNS cache off" in done.output

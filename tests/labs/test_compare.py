@@ -189,7 +189,7 @@ def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None
     report = {**figures(TRIALS), "trials": [asdict(trial) for trial in TRIALS]}
     file.write_text(json.dumps(report))
     assert [measurement(trial) for trial in json.loads(file.read_text())["trials"]] == TRIALS
-    arguments = ["compare", "--fault", "power-cut", "--trials", "2", "--json", str(file), "--resume"]
+    arguments = ["compare", "--fault", "power-cut", "--trials", "2", "--results", str(file)]
     done = CliRunner().invoke(main, [*arguments, "--html", str(page)])
     assert done.exit_code == 0, done.output
     assert "power-cut" in done.output

@@ -167,7 +167,7 @@ def test_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
         "to_dead_s": [],
     }
     file.write_text(json.dumps({"trials": [trial]}))
-    arguments = ["ims", "--fault", "as-killed", "--json", str(file), "--resume", "--html", str(page)]
+    arguments = ["ims", "--fault", "as-killed", "--results", str(file), "--html", str(page)]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     assert "as2 100%" in done.output
@@ -177,7 +177,7 @@ def test_a_finished_run_is_resumed_without_a_lab(tmp_path: Path) -> None:
 def test_a_file_of_something_else_is_not_resumed(tmp_path: Path) -> None:
     file = tmp_path / "ims.json"
     file.write_text("[]")
-    done = CliRunner().invoke(main, ["ims", "--json", str(file), "--resume"])
+    done = CliRunner().invoke(main, ["ims", "--results", str(file)])
     assert done.exit_code == 2
     assert "no report of this lab" in done.output
 

@@ -125,7 +125,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_run_that_was_interrupted_is_gone_on_with_for_the_rest(tmp_path: Path, runs: list[float]) -> None:
     file, page = tmp_path / "loss.json", tmp_path / "page"
-    run = ["loss", "--seconds", "60", "--json", str(file), "--html", str(page), "--resume"]
+    run = ["loss", "--seconds", "60", "--results", str(file), "--html", str(page)]
     done = CliRunner().invoke(main, run)
     assert done.exit_code == 130, done.output
     assert "| answers | 3,000 | more than 0 |" in done.stdout

@@ -169,7 +169,7 @@ def test_a_run_with_other_options_is_not_gone_on_with(
     file = tmp_path / "report.json"
     ReportFiles(file).keep({"trials": found}, written)
     before = file.read_text()
-    done = CliRunner().invoke(main, [*arguments.split(), "--json", str(file), "--resume"])
+    done = CliRunner().invoke(main, [*arguments.split(), "--results", str(file)])
     assert done.exit_code == 2, done.output
     assert done.stderr == (
         f"error: {file} can't be resumed: {words}; use the same options, or another file\n"
@@ -211,7 +211,7 @@ def test_a_report_of_another_version_is_refused(
     file = tmp_path / "report.json"
     ReportFiles(file).keep({"trials": [trial]}, options)
     before = file.read_text()
-    done = CliRunner().invoke(main, [*lab.split(), "--json", str(file), "--resume"])
+    done = CliRunner().invoke(main, [*lab.split(), "--results", str(file)])
     assert done.exit_code == 2, done.output
     assert f"error: {file} is no report of this lab" in done.stderr
     assert file.read_text() == before

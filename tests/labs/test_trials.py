@@ -67,12 +67,9 @@ def shown(done: Result) -> str:
     return " ".join(re.findall(r"^\| (\d+) \|$", done.stdout, re.MULTILINE))
 
 
-@pytest.mark.parametrize("options", [("--results", "{}"), ("--json", "{}", "--resume")])
-def test_an_interrupted_run_shows_what_it_has_and_is_gone_on_with(
-    tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_an_interrupted_run_shows_what_it_has_and_is_gone_on_with(tmp_path: Path) -> None:
     file = tmp_path / "throws.json"
-    arguments = [option.format(file) for option in options]
+    arguments = ("--results", str(file))
     done = dice(*arguments, ends_at=3)
     assert (done.exit_code, shown(done)) == (130, "1 2")
     assert done.stderr.splitlines() == [
@@ -92,7 +89,7 @@ def test_results_and_figures_may_go_to_two_files(tmp_path: Path) -> None:
     for _ in range(2):
         assert dice("--results", str(results), "--json", str(figures)).exit_code == 0
         assert json.loads(results.read_text()) == json.loads(figures.read_text())
-    assert shown(dice("--json", str(figures), eyes=lambda _: 6)) == "6 6 6", "without --resume all anew"
+    assert shown(dice("--json", str(figures), eyes=lambda _: 6)) == "6 6 6", "all anew"
     assert shown(dice("--results", str(results), eyes=lambda _: 6)) == "1 2 3"
 
 
@@ -122,15 +119,11 @@ def test_faults_come_by_turns_and_are_taken_back_between_trials() -> None:
 
 
 @pytest.mark.parametrize("text", ["dear diary\nanother line\n", "{}\n", '{"trials": [{}]}\n', "\xff\n"])
-@pytest.mark.parametrize("option", ["--results", "--json"])
 @pytest.mark.parametrize("lab", LABS)
-def test_a_file_of_something_else_is_refused_and_left_alone(
-    tmp_path: Path, lab: str, option: str, text: str
-) -> None:
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path: Path, lab: str, text: str) -> None:
     file = tmp_path / "notes.txt"
     file.write_text(text, "latin-1")
-    resume = ["--resume"] if option == "--json" else []
-    done = CliRunner().invoke(main, [lab, option, str(file), *resume])
+    done = CliRunner().invoke(main, [lab, "--results", str(file)])
     assert done.exit_code == 2, done.output
     assert done.stderr == f"error: {file} is no report of this lab; remove it, or name another file\n"
     assert file.read_text("latin-1") == text

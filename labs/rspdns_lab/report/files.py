@@ -47,7 +47,6 @@ class ReportFiles:
     """
 
     json_file: Path | None = None
-    resume: bool = False
     html_file: Path | None = None
     results: Path | None = None
     markdown_file: Path | None = None
@@ -58,7 +57,7 @@ class ReportFiles:
         `read` may raise TypeError or LookupError. `options`: what a trial's figures depend on. Raises
         LabError when the file is another lab's report, or none at all, or of a run with other options.
         """
-        file = self.results or (self.json_file if self.resume else None)
+        file = self.results
         if file is None or not file.exists():
             return []
         try:
@@ -91,7 +90,7 @@ class ReportFiles:
             except OSError as error:
                 raise LabError(
                     f"{file}: {error.strerror or error}; what it held before is kept: make room, "
-                    "and go on from there with --resume"
+                    "and go on from there with --results"
                 ) from None
 
 
@@ -134,23 +133,21 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_report(
         json_file: Path | None,
         *,
-        resume: bool,
         results: Path | None,
         html_file: Path | None,
         markdown_file: Path | None,
         **arguments: Any,
     ) -> None:
-        if resume and json_file is None:
-            raise click.UsageError("--resume needs --json FILE, where the earlier run's results are")
-        command(report=ReportFiles(json_file, resume, html_file, results, markdown_file), **arguments)
+        command(report=ReportFiles(json_file, html_file, results, markdown_file), **arguments)
 
     for option in (
         click.option(
             "--markdown", "markdown_file", type=ReportPath(), help="One page of Markdown: the tables."
         ),
         click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots."),
-        click.option("--results", type=ReportPath(), help="The same as --json FILE --resume."),
-        click.option("--resume", is_flag=True, help="Go on where the run that wrote the JSON file ended."),
+        click.option(
+            "--results", type=ReportPath(), help="The same, and the run that wrote this file is gone on with."
+        ),
         click.option(
             "--json", "json_file", type=ReportPath(), help="Figures and every trial; kept up as it runs."
         ),

@@ -14,7 +14,7 @@ from rspdns_lab.report.files import ReportFiles
 from rspdns_lab.report.page import Page, tables_of, write_markdown, write_page
 
 EXIT_BROKEN = 1
-REPORTS = ("--json", "--resume", "--results", "--html", "--markdown")
+REPORTS = ("--json", "--results", "--html", "--markdown")
 T = TypeVar("T")
 S = TypeVar("S")
 
