@@ -7,7 +7,7 @@ which is the first one of a server that forks.
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,27 @@ _STOPPED: Final = frozenset("Tt")
 _GONE: Final = frozenset("ZXx")
 
 
+class ExitWatch:
+    """Watches the process `pid`, and calls `on_exit` when it ends. Raises OSError when there is none."""
+
+    def __init__(self, pid: int, on_exit: Callable[[], None]) -> None:
+        self.pid = pid
+        self.has_exited = False
+        self._on_exit = on_exit
+        self._descriptor = os.pidfd_open(pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._exited)
+
+    def close(self) -> None:
+        """Watch no more."""
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+
+    def _exited(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)  # it stays readable
+        self.has_exited = True
+        self._on_exit()
+
+
 class ProcessCheck(PeriodicCheck):
     """Watches the process that `pid_file` or `name` (or both) tell."""
 
@@ -30,31 +51,30 @@ class ProcessCheck(PeriodicCheck):
         super().__init__(str(pid_file) if pid_file else f"process {name}", timing)
         self._pid_file = pid_file
         self._name = name
-        self._pid = 0
-        self._pidfd = -1
-        self._has_exited = False
+        self._watch: ExitWatch | None = None
 
     async def attempt(self) -> Finding:
         """Find the process unless it is held, and look at its state."""
-        if self._pidfd < 0:
-            problem = self._find()
-            if problem is not None:
-                return problem
-        state = None if self._has_exited else _state(self._pid)
+        watch = self._watch or self._find()
+        if isinstance(watch, Finding):
+            return watch
+        self._watch = watch
+        state = None if watch.has_exited else _state(watch.pid)
         if state is None or state in _GONE:
-            gone = self._pid
-            self._let_go()
-            return Finding(Life.REFUSED, f"process {gone} has exited")
+            await self.close()
+            return Finding(Life.REFUSED, f"process {watch.pid} has exited")
         if state in _STOPPED:
-            return Finding(Life.UNWELL, f"process {self._pid} is stopped")
-        return Finding(Life.ALIVE, f"process {self._pid} runs")
+            return Finding(Life.UNWELL, f"process {watch.pid} is stopped")
+        return Finding(Life.ALIVE, f"process {watch.pid} runs")
 
     async def close(self) -> None:
         """Let go of the process."""
-        self._let_go()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
-    def _find(self) -> Finding | None:
-        """Hold the process; return what is wrong when there is none."""
+    def _find(self) -> ExitWatch | Finding:
+        """Watch the process from now on; return what is wrong when there is none."""
         try:
             pid = _read_pid(self._pid_file) if self._pid_file else _oldest(self._name or "")
         except FileNotFoundError:
@@ -69,25 +89,11 @@ class ProcessCheck(PeriodicCheck):
         if name is not None and self._name is not None and name != _cut(self._name):
             return Finding(Life.REFUSED, f"process {pid} of {self._pid_file} is {name}, not {self._name}")
         try:
-            self._pidfd = os.pidfd_open(pid)
+            return ExitWatch(pid, self.hurry)
         except ProcessLookupError:
             return Finding(Life.REFUSED, f"process {pid} is gone")
         except OSError as error:
             return of_error(error, f"process {pid} can't be watched")
-        self._pid, self._has_exited = pid, False
-        asyncio.get_running_loop().add_reader(self._pidfd, self._exited)
-        return None
-
-    def _exited(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)  # it stays readable
-        self._has_exited = True
-        self.hurry()
-
-    def _let_go(self) -> None:
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
 
 
 def _read_pid(path: Path) -> int:

@@ -3,8 +3,6 @@
 `systemctl` is asked every interval; when the main process exits, at once.
 """
 
-import asyncio
-import os
 import re
 from typing import Final
 
@@ -12,6 +10,7 @@ from daemon_kit.finding import Finding, Life, of_error
 
 from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.exec_check import run_command
+from ppe_agent.checks.process import ExitWatch
 
 _ALIVE: Final = frozenset({"active", "reloading"})
 _PASSING: Final = frozenset({"activating"})
@@ -34,8 +33,7 @@ class SystemdUnitCheck(PeriodicCheck):
     def __init__(self, unit: str, timing: Timing, scope: str = "system") -> None:
         super().__init__(unit, timing)
         self._command = ["systemctl", f"--{scope}", "show", f"--property={_PROPERTIES}", "--", unit]
-        self._pid = 0
-        self._pidfd = -1
+        self._main: ExitWatch | None = None
 
     async def attempt(self) -> Finding:
         """Ask once."""
@@ -58,25 +56,14 @@ class SystemdUnitCheck(PeriodicCheck):
 
     def _watch(self, pid: int) -> None:
         """Watch the process `pid` (0: none) instead of the one before."""
-        if pid == self._pid:
-            return
-        loop = asyncio.get_running_loop()
-        if self._pidfd >= 0:
-            loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-        self._pid, self._pidfd = 0, -1
-        if pid:
+        if self._main is not None and (self._main.has_exited or self._main.pid != pid):
+            self._main.close()
+            self._main = None
+        if pid and self._main is None:
             try:
-                self._pidfd = os.pidfd_open(pid)
+                self._main = ExitWatch(pid, self.hurry)
             except OSError:
                 self.hurry()  # gone already
-                return
-            self._pid = pid
-            loop.add_reader(self._pidfd, self._exited)
-
-    def _exited(self) -> None:
-        self._watch(0)
-        self.hurry()
 
 
 def judge(unit: str, text: str) -> tuple[Finding, int]:
