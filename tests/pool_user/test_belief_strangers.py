@@ -1,9 +1,12 @@
 """A stranger that registers thousands of elements costs in proportion to each, and fills nothing."""
 
+from collections.abc import Collection
+from functools import partial
+
 import pytest
 from pool_user import Code
 from pool_user.belief import PoolRules, decisions
-from pool_user.belief.admission import MAX_FOREIGN
+from pool_user.belief.admission import MAX_FOREIGN, PoolAdmission
 from pool_user.belief.decisions import judge
 
 from rserpool import PoolElement, Update
@@ -56,6 +59,26 @@ def test_a_pool_takes_no_more_than_max_members_and_keeps_those_it_has() -> None:
     assert 1003 not in play.members()
     push(play, pe(3000, R1))
     assert play.members() == [1, 2, 1000, 1001, 1002, 1004, 1005, 1006, 1007, 3000]
+
+
+def test_refusal_in_a_full_pool_costs_the_same_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = played(max_members=10)
+    for number in range(20):
+        push(play, pe(1000 + number, R1))
+    assert len(play.members()) == 10
+    searches: list[object] = []
+
+    def counted(admission: PoolAdmission, needed: Collection[int]) -> list[int]:
+        searches.append(admission)
+        return PoolAdmission.others(admission, needed)
+
+    monkeypatch.setattr(
+        play.belief._pools[POOL].admission, "others", partial(counted, play.belief._pools[POOL].admission)
+    )
+    for number in range(500):
+        push(play, pe(2000 + number, R1))
+    assert len(searches) <= 1, "all members are compared once, and not for each stranger"
+    assert len(play.members()) == 10
 
 
 def test_claims_made_in_vain_keep_nobody_out() -> None:

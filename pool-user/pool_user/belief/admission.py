@@ -13,7 +13,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
-from pool_user.belief.rules import PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent
 from rserpool import PoolElement, Transport
@@ -91,10 +90,9 @@ class PoolAdmission:
     def __len__(self) -> int:
         return len(self._own) + len(self._foreign)
 
-    def takes(self, element: PoolElement, rules: PoolRules) -> bool:
-        """Whether a registrar's word about this PE counts; then it is known from now on."""
-        identifier = element.identifier
-        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
+    def takes(self, identifier: int, *, is_foreign: bool, most: int) -> bool:
+        """Whether a registrar's word about this PE counts; then it is known from now on. `is_foreign`: the
+        rules refuse its place; `most`: the most PEs that they don't refuse."""
         # A known PE that is told outside the networks keeps its seat: a registrar that lies may say so.
         if identifier in self._own or (is_foreign and identifier in self._foreign):
             return True
@@ -103,7 +101,7 @@ class PoolAdmission:
                 return False
             self._foreign.add(identifier)
             return True
-        if len(self._own) >= rules.max_members:
+        if len(self._own) >= most:
             return False
         self._foreign.discard(identifier)
         self._own.add(identifier)
@@ -118,16 +116,13 @@ class PoolAdmission:
         self._own.discard(identifier)
         self._foreign.discard(identifier)
 
-    def spare(self, needed: Collection[int]) -> int | None:
-        """One of the known PEs inside `accept` that is not `needed`; None if all are."""
-        return next(iter(self._own.difference(needed)), None)
+    def others(self, needed: Collection[int]) -> list[int]:
+        """The known PEs inside `accept` that are not among the `needed`."""
+        return list(self._own.difference(needed))
 
-    def refuse(
-        self, element: PoolElement, rules: PoolRules, now: float, *, unproven: bool = False
-    ) -> BeliefEvent | None:
-        """Count a refusal. Return what is to be told about it and those before, if it is time."""
-        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
-        code = Code.UNPROVEN if unproven else Code.FOREIGN if is_foreign else Code.TOO_MANY
+    def refuse(self, element: PoolElement, code: Code, max_members: int, now: float) -> BeliefEvent | None:
+        """Count a refusal: FOREIGN, TOO_MANY or UNPROVEN. Return the event about it and those before, if it
+        is time."""
         self.refused[code] += 1
         self._untold[code] += 1
         if now < self._told_s.get(code, float("-inf")) + TOLD_EVERY_S:
@@ -136,6 +131,6 @@ class PoolAdmission:
         count, self._untold[code] = self._untold[code], 0
         addresses = element.user_transport.addresses
         last = f"{addresses[0] if addresses else 'no address'} port {element.user_transport.port}"
-        most = MAX_FOREIGN if is_foreign else rules.max_members
+        most = MAX_FOREIGN if code is Code.FOREIGN else max_members
         cause = Cause(code, identifier=element.identifier, detail=last, count=count, most=most)
         return BeliefEvent(now, "refused", self._handle, None, cause)

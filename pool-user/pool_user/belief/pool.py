@@ -48,6 +48,9 @@ class PoolBelief:
         self._decisions: dict[int, Decision] = {}
         self._open: set[int] = set()
         """PEs whose decision others may change."""
+        self._spare: list[int] | None = None
+        """Known PEs inside `accept` that were not in at the last evaluation: others may have their places.
+        None: not looked for since."""
         self._wanted: dict[int, Member] = {}
         """The PEs that are in by the word of the registrars and by `accept`."""
         self._out: dict[int, OutMember] = {}
@@ -99,25 +102,37 @@ class PoolBelief:
 
     def _takes(self, element: PoolElement, at_s: float) -> bool:
         """Whether what is said about this PE counts; a refusal is counted."""
-        size = self.size
-        if self.admission.takes(element, self._rules):
+        identifier, rules, size = element.identifier, self._rules, self.size
+        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
+        if self.admission.takes(identifier, is_foreign=is_foreign, most=rules.max_members):
             if self.size > size:  # should no claim come of it, the next evaluation releases it
-                self._touched.add(element.identifier)
+                self._touched.add(identifier)
             return True
-        if why_refused(element.user_transport, self._rules.accept, self._rules.ports) is None:
-            # The pool is full. A PE that is in stays; one whose claims were denied makes room.
-            spare = self.admission.spare(self._wanted.keys() | self._members.keys() | self._touched)
-            if spare is not None:
+        if not is_foreign and self._make_room():
+            return self.admission.takes(identifier, is_foreign=False, most=rules.max_members)
+        self._note_refusal(element, Code.FOREIGN if is_foreign else Code.TOO_MANY, at_s)
+        return False
+
+    def _make_room(self) -> bool:
+        """Forget a PE of a full pool whose claims were denied; one that is in stays. Return False when there
+        is none."""
+        if self._spare is None:  # once for each evaluation: those refused may be thousands a second
+            self._spare = self.admission.others(self._wanted.keys() | self._members.keys())
+        while self._spare:
+            identifier = self._spare.pop()
+            if identifier not in self._touched:
                 for listing in self._listings.values():
-                    listing.forget(spare)
-                self._touched.add(spare)
+                    listing.forget(identifier)
+                self._touched.add(identifier)
                 self.is_dirty = True
-                self.admission.release(spare)
-                return self.admission.takes(element, self._rules)
-        notice = self.admission.refuse(element, self._rules, at_s)
+                self.admission.release(identifier)
+                return True
+        return False
+
+    def _note_refusal(self, element: PoolElement, code: Code, at_s: float) -> None:
+        notice = self.admission.refuse(element, code, self._rules.max_members, at_s)
         if notice is not None:
             self._notices.append(notice)
-        return False
 
     def _genuine(self, elements: Iterable[PoolElement], index: int, at_s: float) -> Iterable[PoolElement]:
         """The PEs that registrar `index` tells, with the addresses of their servers; of a keyed pool those
@@ -127,9 +142,9 @@ class PoolBelief:
         """
         agents = self._rules.remote_agents
         if agents:
-            return [spoken_for(one, agents) for one in elements]
+            return [spoken_for(element, agents) for element in elements]
         return (
-            [genuine for one in elements if (genuine := self._proven(one, index, at_s))]
+            [genuine for element in elements if (genuine := self._proven(element, index, at_s))]
             if self._rules.keys
             else elements
         )
@@ -137,9 +152,7 @@ class PoolBelief:
     def _proven(self, element: PoolElement, index: int, at_s: float) -> PoolElement | None:
         proven, element = self._identities.genuine(element, self._rules.keys, index, at_s)
         if proven is None:
-            notice = self.admission.refuse(element, self._rules, at_s, unproven=True)
-            if notice is not None:
-                self._notices.append(notice)
+            self._note_refusal(element, Code.UNPROVEN, at_s)
             return None
         if not proven.is_leaving:
             return element
@@ -174,7 +187,9 @@ class PoolBelief:
             return False
         was_settled = listing.was_settled
         taken = tuple(
-            one for one in self._genuine(elements, index, answered_at_s) if self._takes(one, answered_at_s)
+            element
+            for element in self._genuine(elements, index, answered_at_s)
+            if self._takes(element, answered_at_s)
         )
         news, members_changed = listing.update(
             taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
@@ -207,7 +222,8 @@ class PoolBelief:
 
     def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
         """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
-        taken = [one for one in self._genuine(elements, index, asked_at_s) if self._takes(one, asked_at_s)]
+        genuine = self._genuine(elements, index, asked_at_s)
+        taken = [element for element in genuine if self._takes(element, asked_at_s)]
         return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
 
     def _set_dirty(self) -> bool:
@@ -277,6 +293,7 @@ class PoolBelief:
             listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
             self._members.setdefault(member.identifier, member)
             self._homes.remember(member.identifier, member.home_registrar)
+        self._spare = None
         self._history.recent = tuple(recent)  # `_recent` applies the rules
         self._known = True
         self._stale_since_s = stale_since_s
@@ -305,10 +322,10 @@ class PoolBelief:
     def probe_targets(self) -> tuple[Member, ...]:
         """The members of a pool that is stale, verified, or has somebody whose home registrar is lost (the
         others are the witnesses), the unreachable too; else the vanished, and those told elsewhere, only."""
-        found = {**self._vanished.members, **self._moves.members}
+        targets = {**self._vanished.members, **self._moves.members}
         if self._is_probed(self.view.stale_since_s) or self.view.suspected:
-            found = self._members | found
-        return tuple(found[identifier] for identifier in sorted(found))
+            targets = self._members | targets
+        return tuple(targets[identifier] for identifier in sorted(targets))
 
     def evaluate(
         self, registrars: SettledRegistrars, stale_since_s: float, now: float, followed: Collection[int] = ()
@@ -319,6 +336,7 @@ class PoolBelief:
         `followed` are the registrars (by index) that push changes.
         """
         self.is_dirty = False
+        self._spare = None
         self._now = now
         judged = self._judge(registrars, now)
         self._admit(judged, registrars, now)
@@ -552,7 +570,7 @@ class PoolBelief:
     def _leaving(self, members: Mapping[int, Member]) -> set[int]:
         """The members of before that are not among `members` and may be held back."""
         gone = self._members.keys() - members.keys()
-        return {one for one in gone if self._may_be_held(self._members[one])}
+        return {identifier for identifier in gone if self._may_be_held(self._members[identifier])}
 
     def _hold_back(
         self, members: dict[int, Member], registrars: SettledRegistrars, now: float
@@ -575,7 +593,7 @@ class PoolBelief:
         }
         before = set(self._crowd.held_since_s)
         held = self._crowd.hold(staying | leaving, members.keys(), confirmed, now)
-        awaited = {index for one in self._open for index in self._decisions[one].awaited}
+        awaited = {index for identifier in self._open for index in self._decisions[identifier].awaited}
         for identifier in held:
             members[identifier] = self._members[identifier]
             since_s = self._crowd.held_since_s[identifier]
@@ -630,12 +648,12 @@ class PoolBelief:
 
     def _recent(self, now: float) -> tuple[Member, ...]:
         """The last good ones but those that left by their own word; the rules may have changed since."""
-        found = (
+        invited = (
             self._invited(member)
             for member in self._history.recent
             if not self._identities.has_left(member.identifier, now)
         )
-        return tuple(replace(member, stale=True) for member in found if member is not None)
+        return tuple(replace(member, stale=True) for member in invited if member is not None)
 
 
 def _out(element: PoolElement, cause: Cause) -> OutMember:
