@@ -109,8 +109,8 @@ def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[
     except orjson.JSONDecodeError:
         raise DamagedFileError("it is no JSON document, or was cut short") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else None
-        raise DamagedFileError(f"its format is {found!r}, this version reads {FORMAT!r}")
+        read = document.get("format") if isinstance(document, dict) else None
+        raise DamagedFileError(f"its format is {read!r}, this version reads {FORMAT!r}")
     content: Any = document.get("content")
     if document.get("checksum") != _checksum(content):
         raise DamagedFileError("its checksum does not match its content")

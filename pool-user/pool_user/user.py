@@ -78,7 +78,10 @@ class PoolUser:
         self._follower: HandlespaceFollower | None = None
         if is_to_follow:
             self._follower = HandlespaceFollower(
-                registrars, self._told, is_wanted=self._is_wanted, local_addresses=local_addresses
+                registrars,
+                self._on_follower_event,
+                is_wanted=self._is_wanted,
+                local_addresses=local_addresses,
             )
         self._views: Mapping[str, PoolView] = {}
         self._questions: set[asyncio.Task[None]] = set()
@@ -133,12 +136,12 @@ class PoolUser:
     async def listed(self, handles: Sequence[str]) -> dict[str, list[PoolElement]]:
         """Ask every registrar about pools that are not followed (yet). Unanswered questions tell nothing."""
         up = [client for client in self._clients if client.is_up]
-        found = {}
+        listed = {}
         for handle in handles:
             questions = (client.resolve(handle.encode()) for client in up)
             answers = await asyncio.gather(*questions, return_exceptions=True)
-            found[handle] = merged(one for one in answers if isinstance(one, Resolution))
-        return found
+            listed[handle] = merged(answer for answer in answers if isinstance(answer, Resolution))
+        return listed
 
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
@@ -177,7 +180,7 @@ class PoolUser:
         self._flush()
         self.look()
 
-    def _told(self, index: int, event: FollowerEvent) -> None:
+    def _on_follower_event(self, index: int, event: FollowerEvent) -> None:
         session = self.sessions[index]
         match event:
             case Update():
@@ -257,7 +260,9 @@ def _not_before(delay_s: float, deadline_s: float | None) -> float | None:
 
 def merged(answers: Iterable[Resolution]) -> list[PoolElement]:
     """Return the PEs that registrars list of one pool, each PE once: as the last of these answers has it."""
-    return list({element.identifier: element for one in answers for element in one.pool_elements}.values())
+    return list(
+        {element.identifier: element for answer in answers for element in answer.pool_elements}.values()
+    )
 
 
 def _log_following(session: RegistrarSession) -> None:

@@ -431,5 +431,5 @@ async def test_registrar_whose_association_is_there_is_about_to_tell_its_table()
         session = scene.pool_user.sessions[0]
         session.follow()
         assert not session.is_about_to_tell
-        scene.pool_user._told(0, Joined())
+        scene.pool_user._on_follower_event(0, Joined())
         assert session.is_about_to_tell

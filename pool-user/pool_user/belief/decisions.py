@@ -162,16 +162,16 @@ def decide(
     where their registrar goes on making them. A PE that nobody claims has no decision."""
     judged: dict[int, _Judged] = {}
     for identifier in identifiers:
-        of_one = [
+        claims = [
             (index, claim, _news(judge(index, claim, listings, registrars), identifier in members))
             for index, listing in listings.items()
             if (claim := listing.claims.get(identifier)) is not None
         ]
-        if of_one:
-            judged[identifier] = of_one
-    decisions = {identifier: _decision(of_one, listings, registrars) for identifier, of_one in judged.items()}
-    for of_one in judged.values():
-        _carry_out(of_one, listings)
+        if claims:
+            judged[identifier] = claims
+    decisions = {identifier: _decision(claims, listings, registrars) for identifier, claims in judged.items()}
+    for claims in judged.values():
+        _carry_out(claims, listings)
     return decisions
 
 

@@ -222,7 +222,7 @@ class VanishedMembers:
     ) -> tuple[list[Member], list[BeliefEvent]]:
         """The members that are in by their own answer alone, and what is to be told of them. The `questioned`
         are in anyway."""
-        found = [
+        answering = [
             gone
             for identifier, gone in self._gone.items()
             if gone.answers and now >= gone.since_s + VANISHED_AFTER_S and identifier not in questioned
@@ -230,12 +230,12 @@ class VanishedMembers:
         cause = Cause(Code.VANISHED, count=round(VANISHED_KEPT_S))
         events = [
             BeliefEvent(now, "vanished", handle, gone.member.identifier, cause, gone.member)
-            for gone in found
+            for gone in answering
             if not gone.is_told
         ]
-        for gone in found:
+        for gone in answering:
             gone.is_told = True
-        return [gone.member for gone in found], events
+        return [gone.member for gone in answering], events
 
     @property
     def next_deadline_s(self) -> float | None:

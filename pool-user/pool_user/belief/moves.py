@@ -92,14 +92,14 @@ class MovedMembers:
 
     def doubled(self, places: ServerPlaces) -> set[int]:
         """The members whose server is in under another identifier; they do not stay any more."""
-        found = {
+        doubled = {
             identifier
             for identifier, move in self._moves.items()
             if not move.is_over and places.others(move.member)
         }
-        for identifier in found:
+        for identifier in doubled:
             self._moves[identifier].is_over = True
-        return found
+        return doubled
 
     @property
     def members(self) -> Mapping[int, Member]:

@@ -101,7 +101,7 @@ class Belief:
         )
         if changed:
             self.sessions.note_changed(registrar, (handle,))
-        self._note_told(handle, pool)
+        self._note_report(handle, pool)
         return changed
 
     def updated(self, registrar: int, update: Update) -> bool:
@@ -120,7 +120,7 @@ class Belief:
         changed = pool.updated(registrar, update, settled=registrar in self._registrars.settled)
         if changed:
             self.sessions.note_changed(registrar, (handle,))
-        self._note_told(handle, pool)
+        self._note_report(handle, pool)
         return changed
 
     def table(self, registrar: int, table: Table) -> list[str]:
@@ -150,7 +150,7 @@ class Belief:
                 )
             if news:
                 changed.append(handle)
-            self._note_told(handle, pool)
+            self._note_report(handle, pool)
         self.sessions.note_changed(registrar, changed)
         return changed
 
@@ -317,7 +317,7 @@ class Belief:
         if self.resume_at_s is None:
             self.views(now)
 
-    def _note_told(self, handle: str, pool: PoolBelief) -> None:
+    def _note_report(self, handle: str, pool: PoolBelief) -> None:
         """A registrar told something of the pool."""
         self._note_dirty(handle, pool)
         self._events.extend(pool.take_notices())

@@ -135,7 +135,7 @@ class Prober:
             if handle in self._pools
             for member in members
         ]
-        self._found(self._book.set_targets(targets, now))
+        self._take_changes(self._book.set_targets(targets, now))
         if len(self._failed) > len(targets):
             present = {(target.handle, target.member.identifier) for target in targets}
             self._failed = {key: finding for key, finding in self._failed.items() if key in present}
@@ -150,7 +150,7 @@ class Prober:
             else:
                 self._failed.pop(key, None)
         finally:
-            self._found(self._book.result(target, life, time.monotonic()))
+            self._take_changes(self._book.result(target, life, time.monotonic()))
             self._wake.set()
 
     def _called(self, target: ProbeTarget) -> dict[str, str]:
@@ -159,7 +159,7 @@ class Prober:
         words = {"identifier": f"{member.identifier:08x}", "address": f"{member.addresses[0]}"}
         return words if name is None else words | {"name": name}
 
-    def _found(self, changes: list[ReachChange]) -> None:
+    def _take_changes(self, changes: list[ReachChange]) -> None:
         for change in changes:
             target, identifier = change.target, change.target.member.identifier
             if not change.forgotten:

@@ -211,10 +211,10 @@ class ProbeBook:
         """Return who is to be probed now; each must be told of by `result()` once."""
         room = self._room(now)
         urgent, others = self._queues
-        found = self._take(urgent, -(-room // 2), now)
-        found += self._take(others, room - len(found), now)
-        found += self._take(urgent, room - len(found), now)
-        return [record.target for record in found]
+        begun = self._take(urgent, -(-room // 2), now)
+        begun += self._take(others, room - len(begun), now)
+        begun += self._take(urgent, room - len(begun), now)
+        return [record.target for record in begun]
 
     @property
     def next_due_s(self) -> float:
@@ -273,12 +273,12 @@ class ProbeBook:
         """Have some others of the pool probed as soon as that proves something."""
         due_s = max(now, failing.failing_since_s + failing.target.plan.timeout_s / ATTEMPTS)
         others = [
-            one
-            for one in failing.group.present
-            if one.reachable and not one.under_way and one.failing_since_s == float("inf")
+            other
+            for other in failing.group.present
+            if other.reachable and not other.under_way and other.failing_since_s == float("inf")
         ]
-        for one in heapq.nsmallest(WITNESSES, others, key=lambda one: one.answered_s):
-            self._queue(one, min(one.due_s, due_s), urgent=True)
+        for witness in heapq.nsmallest(WITNESSES, others, key=lambda other: other.answered_s):
+            self._queue(witness, min(witness.due_s, due_s), urgent=True)
 
     def _add(self, key: tuple[object, ...], target: ProbeTarget, now: float) -> None:
         group = self._groups.setdefault(target.group or target.handle, _Group())
@@ -301,16 +301,16 @@ class ProbeBook:
         heapq.heappush(self._queues[0 if urgent else 1], (due_s, self._count, record))
 
     def _take(self, queue: list[tuple[float, int, _Record]], most: int, now: float) -> list[_Record]:
-        found: list[_Record] = []
-        while queue and queue[0][0] <= now and len(found) < most:
+        taken: list[_Record] = []
+        while queue and queue[0][0] <= now and len(taken) < most:
             due_s, _, record = heapq.heappop(queue)
             if record.under_way or record.due_s != due_s or record.gone_at_s is not None:
                 continue
             record.under_way, record.began_s, record.due_s = True, now, float("inf")
             self.under_way += 1
             self._allowed_at_s += 1 / self.max_per_s
-            found.append(record)
-        return found
+            taken.append(record)
+        return taken
 
     def _room(self, now: float) -> int:
         """How many probes may start now: a tenth of a second's worth at once, no more."""
@@ -326,10 +326,10 @@ def _may_fall(record: _Record, now: float) -> bool:
         return True
     # A way that broke while the probe was under way lets no later probe of another through.
     since_s = record.failing_since_s + plan.timeout_s / ATTEMPTS
-    if not any(one.reachable and one.answered_s >= since_s for one in group.present):
+    if not any(other.reachable and other.answered_s >= since_s for other in group.present):
         return False
     group.fell_s = [at_s for at_s in group.fell_s if at_s > now - CROWD_WINDOW_S]
-    gone = len(group.fell_s) + sum(one.wants_to_fall for one in group.present)
+    gone = len(group.fell_s) + sum(other.wants_to_fall for other in group.present)
     if gone < 2 or 2 * gone <= sum(1 for _ in group.present):
         return True
     return record.streak >= 2 * plan.fall or now >= record.failing_since_s + CROWD_QUESTIONED_S

@@ -72,7 +72,9 @@ class HotPools:
     def set_handles(self, handles: Iterable[str], now: float) -> None:
         """Take new pools: those that were not known are hot."""
         before, self._handles = self._handles, dict.fromkeys(handles)
-        new = dict.fromkeys((one for one in self._handles if one not in before), now + self._hot_for_s)
+        new = dict.fromkeys(
+            (handle for handle in self._handles if handle not in before), now + self._hot_for_s
+        )
         kept = {handle: until_s for handle, until_s in self._until_s.items() if handle in self._handles}
         self._until_s = kept | new
         self._looked_up &= self._handles.keys()
@@ -192,12 +194,12 @@ class Round:
 
     def _unasked(self, most: int) -> list[str]:
         """Take from what was never asked about."""
-        found: list[str] = []
-        while self._new and len(found) < most:
+        unasked: list[str] = []
+        while self._new and len(unasked) < most:
             handle = self._new.pop()
             if handle not in self._asked_s:
-                found.append(handle)
-        return found
+                unasked.append(handle)
+        return unasked
 
     def _in_turn(self, hot: list[str]) -> list[str]:
         """The hot pools, beginning where the last round had no more room."""
@@ -211,7 +213,7 @@ class Round:
         """The hot pools that are due to be asked about, the longest first."""
         every_s = max(self._intervals.hot_s, CHECK_EVERY_S) - SENTINEL_EVERY_S / 2
         asked_s = {handle: self._asked_s.get(handle, float("-inf")) for handle in hot}
-        return sorted((one for one in hot if now - asked_s[one] >= every_s), key=asked_s.__getitem__)
+        return sorted((handle for handle in hot if now - asked_s[handle] >= every_s), key=asked_s.__getitem__)
 
     def _idle_share(self, hot: set[str], now: float, most_per_s: float) -> list[str]:
         """As many of the others as are due in this round, so that all have their turn in `idle_s`."""
@@ -220,6 +222,6 @@ class Round:
         self._idle_due = min(self._idle_due, MAX_UNANSWERED, len(self._idle))
         turns = int(self._idle_due)
         self._idle_due -= turns
-        found = [handle for handle in islice(self._idle, turns) if handle not in hot]
+        share = [handle for handle in islice(self._idle, turns) if handle not in hot]
         self._idle.rotate(-turns)
-        return found
+        return share

@@ -417,7 +417,8 @@ class RegistrarSessions:
         """Follow every registrar that is settled, the first of all alone at first."""
         if not self._is_to_follow or self.is_leaving:
             return
-        idle = [one for one in self._sessions if one.state in (SessionState.ASKED, SessionState.HELD)]
+        not_followed = (SessionState.ASKED, SessionState.HELD)
+        idle = [session for session in self._sessions if session.state in not_followed]
         settled = [session for session in idle if session.standing is Standing.SETTLED]
         if self._first is None and settled:
             self._first = settled.pop(0), now
@@ -466,7 +467,9 @@ class RegistrarSessions:
     def _ask_awaited(self, questions: Sequence[RegistrarQuestion], now: float) -> bool:
         wanted: Iterable[RegistrarQuestion] = questions
         if len(questions) > MOST_ASKED_AT_ONCE:  # a handle table tells sooner
-            wanted = [one for one in questions if not self._sessions[one.index].is_about_to_tell]
+            wanted = [
+                question for question in questions if not self._sessions[question.index].is_about_to_tell
+            ]
         late = False
         for question in wanted:
             late |= not self._sessions[question.index].ask_at_once(question.handle, now)

@@ -202,7 +202,10 @@ class RegistrarLife:
         """Words about pool elements in its sentinel's pool that are not at its host."""
         if not strangers:
             return ""
-        where = min((str(one) for each in strangers for one in each.user_transport.addresses), default="none")
+        where = min(
+            (str(address) for element in strangers for address in element.user_transport.addresses),
+            default="none",
+        )
         pool = sentinel_handle(self.number)
         if is_own_there:
             return f"Something at {where} registers in its sentinel's pool, {pool}, too: that does not count"
@@ -307,7 +310,7 @@ def identify_all(registrars: Sequence[RegistrarLife], now: float) -> None:
     awaited = [registrar.number for registrar in registrars if registrar.is_awaited(now)]
     wanted = [registrar.own_identifier(now) for registrar in registrars]
     for registrar, identifier in zip(registrars, wanted, strict=True):
-        others = [one for one, other in zip(registrars, wanted, strict=True) if other == identifier]
+        others = [other for other, claimed in zip(registrars, wanted, strict=True) if claimed == identifier]
         is_alone = len(others) == 1
         if identifier is not None and identifier == registrar.identifier:
             fits = is_alone or now >= registrar.identified_s + OLD_SENTINEL_TRUSTED_AFTER_S
