@@ -28,11 +28,11 @@ from daemon_kit.errors import FatalError
 from daemon_kit.logs import get_logger
 from pool_user import (
     Belief,
+    BeliefChange,
     BeliefEvent,
     Intervals,
     LastKnownGood,
     PoolUser,
-    PoolView,
     Prober,
 )
 
@@ -96,7 +96,7 @@ class Backend:
             config.registrar_addresses,
             config.accept_by_handle,
             self.belief,
-            self._views_changed,
+            self._take_change,
             is_to_follow=config.follow == "enrp",
             intervals=Intervals(config.poll_hot_ms / 1000, config.poll_hot_for_s, config.poll_idle_s),
             timeout_ms=config.resolve_timeout_ms,
@@ -186,7 +186,9 @@ class Backend:
         self._loop = asyncio.get_running_loop()
         self._lookups.start()
         cleanup.callback(self._lookups.close)
-        self.publisher.start(self.belief.views(time.monotonic()))
+        change = self.belief.evaluate(time.monotonic())
+        self.keeper.changed(change.views)
+        self.publisher.start(change)
         cleanup.callback(self.publisher.close)
         cleanup.push_async_callback(self._reloads.close)
         await self._control.claim()  # another backend that runs is not disturbed
@@ -294,9 +296,9 @@ class Backend:
         self.examiner.happened(told)
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
 
-    def _views_changed(self, views: Mapping[str, PoolView]) -> None:
-        self.publisher.publish(views)
-        self.keeper.changed(views)
+    def _take_change(self, change: BeliefChange) -> None:
+        self.publisher.publish(change)
+        self.keeper.changed(change.views)
         self.prober.changed()
 
     def _swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
@@ -451,7 +453,9 @@ class Backend:
         self._write_names()
         if self.fastpath is not None:
             self.fastpath.set_zones(config.zones)
-        self.publisher.set_zones(config.zones, self.belief.views(now))
+        change = self.belief.evaluate(now)
+        self.publisher.set_zones(config.zones, change)
+        self.keeper.changed(change.views)
         self.pool_user.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
         return before
@@ -514,7 +518,7 @@ class Backend:
             zones=build.zones(
                 self.config.zones,
                 self.publisher.snapshot,
-                self.belief.views(now),
+                self.belief.views,
                 now,
                 self._known(),
                 refused=self.belief.refused,

@@ -1,7 +1,8 @@
 """The belief of a pool user: the members of its pools, by the word of every registrar and by its own probes.
 
 This is the package's door: everything that others may import. A `Belief` decides, a `PoolUser` feeds it from
-the registrars, a `Prober` from the members themselves; `PoolView` and `Member` are what comes out.
+the registrars, a `Prober` from the members themselves; a `BeliefChange` comes out, of `PoolView`s of
+`Member`s.
 `LastKnownGood` keeps that across restarts. A `Cause` says why a member is out. The
 module `weights` (from load to weight) is public as it is. No DNS in it.
 """
@@ -25,6 +26,7 @@ from pool_user.configuration import (
     not_empty,
     read_trusted_network,
 )
+from pool_user.fairness import Fairness
 from pool_user.memory import LastKnownGood
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
@@ -32,7 +34,15 @@ from pool_user.probe.probing import PoolProbing, ProbePlan
 from pool_user.registrars.polling import Intervals
 from pool_user.registrars.standing import RegistrarView, Standing
 from pool_user.user import PoolUser
-from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
+from pool_user.views import (
+    BeliefChange,
+    BeliefEvent,
+    Member,
+    OutMember,
+    PoolChange,
+    PoolView,
+    TransportAddresses,
+)
 from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [
@@ -42,9 +52,11 @@ __all__ = [
     "SLOW_START_S",
     "AcceptNetworks",
     "Belief",
+    "BeliefChange",
     "BeliefEvent",
     "Cause",
     "Code",
+    "Fairness",
     "Handle",
     "Intervals",
     "KeyFile",
@@ -52,6 +64,7 @@ __all__ = [
     "Member",
     "Network",
     "OutMember",
+    "PoolChange",
     "PoolProbing",
     "PoolRules",
     "PoolUser",

@@ -1,8 +1,8 @@
 """`PoolUser`: the belief and the sessions with all registrars, on sockets and timers. It decides nothing.
 
 Every registrar is asked (ASAP handle resolutions, pipelined), and followed (as a passive ENRP peer). Each
-word of a registrar goes to the belief or its session. Once all words of a moment were given, `_look` gives
-the pools' views, and then has the sessions ask what a change calls for. Registrars are named by their index.
+word of a registrar goes to the belief or its session. Once all words of a moment were given, `_look` tells
+what changed, and then has the sessions ask what a change calls for. Registrars are named by their index.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import AT_ONCE, Belief, pool_name
+from pool_user.belief import Belief, pool_name
+from pool_user.fairness import MEMBERS_AT_ONCE, Fairness
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
 from pool_user.registrars.session import Action, Ask, Follow, RegistrarSession, SessionInput
-from pool_user.views import BeliefEvent, Member, PoolView
+from pool_user.views import BeliefChange, BeliefEvent, Member
 from rserpool import (
     DeadlineTimer,
     Ended,
@@ -40,7 +41,7 @@ SHORTEST_TIMER_S = 0.001
 
 
 class PoolUser:
-    """Keeps `belief` fed about the pools `handles`. `on_change` gets every pool's view whenever one changed.
+    """Keeps `belief` fed about the pools `handles`. `on_change` gets each change of the belief.
 
     With `is_to_follow`, registrars that are settled push their changes (ENRP) and are asked only as a check;
     without it they are asked alone. A question waits `timeout_ms` for its answer. `on_events` gets what a
@@ -52,7 +53,7 @@ class PoolUser:
         registrars: Sequence[RegistrarAddress],
         handles: Iterable[str],
         belief: Belief,
-        on_change: Callable[[Mapping[str, PoolView]], None],
+        on_change: Callable[[BeliefChange], None],
         *,
         is_to_follow: bool,
         intervals: Intervals,
@@ -83,7 +84,7 @@ class PoolUser:
                 is_wanted=self._is_wanted,
                 local_addresses=local_addresses,
             )
-        self._views: Mapping[str, PoolView] = {}
+        self._fairness = Fairness(MEMBERS_AT_ONCE)
         self._questions: set[asyncio.Task[None]] = set()
         self._rounds: DeadlineTimer | None = None
         self._looks: DeadlineTimer | None = None
@@ -208,16 +209,17 @@ class PoolUser:
         if self._is_closed:
             return
         now = time.monotonic()
-        views = self.belief.views(now, AT_ONCE)
+        chosen, resume_at_s = self._fairness.choose(self.belief.due(now))
+        with self._fairness.work(chosen):
+            change = self.belief.evaluate(now, [handle for handle, _ in chosen])
         if events := self.belief.take_events():
             self._on_events(events)
-        if views is not self._views:
-            self._views = views
-            self._on_change(views)
+        if change.pools:
+            self._on_change(change)
         # Only now, since each question waits for the SCTP daemon's turn, and the change is urgent.
-        is_late = self.sessions.follow_up(self.belief.questions(now), now)
+        is_late = self.sessions.follow_up(self.belief.questions(), now)
         times_s = (
-            self.belief.resume_at_s,
+            resume_at_s,
             self.belief.next_deadline_s,
             now + REPEAT_AFTER_S if is_late else None,
         )

@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
+from itertools import compress
+from operator import is_not
+from types import MappingProxyType
 
 from daemon_kit.finding import Finding
 
 from pool_user.cause import Cause, Code
 from rserpool import Policy, Protocol
+
+_GONE = Cause(Code.GONE)
+_NO_CAUSES: Mapping[int, Cause] = MappingProxyType({})
 
 TransportAddresses = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 """The addresses and the port of a pool element."""
@@ -92,6 +98,87 @@ class PoolView:
     suspected: tuple[int, ...] = ()
     vanished: tuple[int, ...] = ()
     moving: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolChange:
+    """The step of a pool from the view `before` to the view `after`.
+
+    `joined` are the members that came in; `left` those that went out, each with its cause. `moved` are those,
+    before and after, of which something differs: home registrar, address, policy, load or `stale`. All three
+    are empty if only PEs differ that are not shown.
+    """
+
+    before: PoolView
+    after: PoolView
+    joined: tuple[Member, ...] = ()
+    left: tuple[tuple[Member, Cause], ...] = ()
+    moved: tuple[tuple[Member, Member], ...] = ()
+
+    @classmethod
+    def between(
+        cls, before: PoolView, after: PoolView, causes: Mapping[int, Cause] = _NO_CAUSES
+    ) -> PoolChange:
+        """The step between two views of a pool. `causes`, by identifier, are those of members that left."""
+        if before.members is after.members:
+            return cls(before, after)
+        old = {member.identifier: member for member in before.members}
+        new = {member.identifier: member for member in after.members}
+        joined, left = new.keys() - old.keys(), old.keys() - new.keys()
+        others = compress(new, map(is_not, new.values(), map(old.get, new)))
+        return cls(
+            before,
+            after,
+            joined=tuple(new[identifier] for identifier in sorted(joined)),
+            left=tuple((old[identifier], causes.get(identifier, _GONE)) for identifier in sorted(left)),
+            moved=tuple((old[identifier], new[identifier]) for identifier in others if identifier in old),
+        )
+
+    def then(self, later: PoolChange) -> PoolChange:
+        """The step of both, one after the other."""
+        joined = {member.identifier: member for member in self.joined}
+        left = {member.identifier: (member, cause) for member, cause in self.left}
+        moved = {new.identifier: (old, new) for old, new in self.moved}
+        for member, cause in later.left:
+            identifier = member.identifier
+            if joined.pop(identifier, None) is None:
+                old, _ = moved.pop(identifier, (member, member))
+                left[identifier] = old, cause
+        for member in later.joined:
+            identifier = member.identifier
+            if identifier in left:
+                moved[identifier] = left.pop(identifier)[0], member
+            else:
+                joined[identifier] = member
+        for old, new in later.moved:
+            identifier = new.identifier
+            if identifier in joined:
+                joined[identifier] = new
+            else:
+                moved[identifier] = moved.get(identifier, (old, old))[0], new
+        return PoolChange(
+            self.before, later.after, tuple(joined.values()), tuple(left.values()), tuple(moved.values())
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BeliefChange:
+    """The step of the whole belief: `pools` are the changes by handle, `views` all views after it."""
+
+    pools: Mapping[str, PoolChange]
+    views: Mapping[str, PoolView]
+
+    @classmethod
+    def between(cls, before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> BeliefChange:
+        """The step between two moments. A pool that is new was not known before, nor one that is gone now."""
+        pools = {
+            handle: PoolChange.between(
+                before.get(handle) or PoolView(handle), after.get(handle) or PoolView(handle)
+            )
+            for handle in before.keys() | after.keys()
+            if before.get(handle) is not after.get(handle)
+        }
+        return cls(pools, after)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ A weight is never 0 (RFC 2782 gives such a target next to nothing): a live eleme
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from pool_user.views import Member
@@ -75,21 +75,24 @@ def weigh(
     previous: Mapping[Key, Weighted],
     now: float,
     slow_start_s: float = SLOW_START_S,
+    due: Collection[Key] | None = None,
 ) -> dict[Key, Weighted]:
     """Priority and weight of every member of one pool.
 
     `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
-    seconds; `slow_start_s` 0 switches slow start off.
+    seconds; `slow_start_s` 0 switches slow start off. `due` are the members whose weights may be others than
+    in `previous`, None: all may. A member whose policy `is_relative` makes all others due, too.
     """
-    newcomers = _newcomers(members, now, slow_start_s)
+    due = members.keys() if due is None else due
+    newcomers = _newcomers(members, now, slow_start_s, due)
     ranks: Mapping[int, int] | None = None
     scale: float | None = None
-    weighted: dict[Key, Weighted] = {}
-    for key, member in members.items():
-        policy = member.policy
+    weighted = {key: previous[key] for key in members if key in previous}
+    for key in due:
+        policy = members[key].policy
         load = effective_load(policy)
         if load is not None:
-            elapsed_s = now - member.since_s if key in newcomers else slow_start_s
+            elapsed_s = now - members[key].since_s if key in newcomers else slow_start_s
             weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)
         elif isinstance(policy, policies.Priority):
             ranks = _ranks(members) if ranks is None else ranks
@@ -126,20 +129,27 @@ def grown(elapsed_s: float, slow_start_s: float) -> float:
     return SLOW_START_FROM + (1 - SLOW_START_FROM) * max(0, int(elapsed_s)) / slow_start_s
 
 
-def still_growing(members: Mapping[Key, Member], now: float, slow_start_s: float) -> bool:
-    """Whether some member's weight will grow by time alone."""
-    return any(
-        effective_load(members[key].policy) is not None for key in _newcomers(members, now, slow_start_s)
-    )
+def is_relative(policy: policies.Policy) -> bool:
+    """Whether a member with this policy has a weight or priority that depends on the other members."""
+    return isinstance(policy, (policies.Priority, *_WEIGHT))
 
 
-def _newcomers(members: Mapping[Key, Member], now: float, slow_start_s: float) -> set[Key]:
-    """The members that came lately, when others were there already: these alone start slowly.
+def growing(members: Mapping[Key, Member], now: float, slow_start_s: float, due: Collection[Key]) -> set[Key]:
+    """Those of the members that are `due` whose weights will grow by time alone."""
+    newcomers = _newcomers(members, now, slow_start_s, due)
+    return {key for key in newcomers if effective_load(members[key].policy) is not None}
+
+
+def _newcomers(
+    members: Mapping[Key, Member], now: float, slow_start_s: float, due: Collection[Key]
+) -> set[Key]:
+    """Those of the members that are `due` that came lately, when others were there already: these alone start
+    slowly.
 
     A backend that starts sees every member come in at once. Were all to grow alike, they would share the work
     as with their whole weights, but each second would cost a purge.
     """
-    young = {key for key, member in members.items() if now - member.since_s < slow_start_s}
+    young = {key for key in due if now - members[key].since_s < slow_start_s}
     if not young:
         return young
     first_s = min(member.since_s for member in members.values())

@@ -53,7 +53,7 @@ class PpuAgent:
             config.registrar_addresses,
             config.handles,
             self.belief,
-            self.views_changed,
+            lambda change: self.views_changed(change.views),
             is_to_follow=config.follow == "enrp",
             intervals=INTERVALS,
             timeout_ms=_RESOLVE_TIMEOUT_MS,
@@ -66,7 +66,7 @@ class PpuAgent:
         self.writer = Writer()
         self.suspended = False
         self._counts = {"died_count": 0, "returned_count": 0}
-        self._views: Mapping[str, PoolView] = {}
+        self._views: Mapping[str, PoolView] = self.belief.views
         self._weights: dict[str, dict[int, Weighted]] = {}
         self._were_dead: Mapping[Destination, Departed] = {}
         self._were_certain: frozenset[Destination] = frozenset()
@@ -120,7 +120,7 @@ class PpuAgent:
         self.deaths.restrict(config.accept_by_handle, config.ports_by_handle)
         self.prober.set_pools(config.probing)
         self.pool_user.set_handles(config.handles)
-        self.views_changed(self.belief.views(now))
+        self.views_changed(self.belief.evaluate(now).views)
 
     def parts(self) -> Iterable[Coroutine[Any, Any, None]]:
         """The tasks that run while the agent does."""
@@ -161,7 +161,7 @@ class PpuAgent:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             now = time.monotonic()
-            self.questions.follow(self.belief.views(now), now)
+            self.questions.follow(self.belief.views, now)
             self.conclude(now)
 
     # Departed, plan, mechanisms
@@ -231,7 +231,7 @@ class PpuAgent:
     def status(self) -> dict[str, Any]:
         """The belief and the treatments, and what every mechanism says of itself."""
         now = time.monotonic()
-        registrars, views = self.belief.registrar_states(now), self.belief.views(now)
+        registrars, views = self.belief.registrar_states(now), self.belief.views
         found: dict[str, Any] = {
             "suspended": self.suspended,
             **describe(now, registrars, views, self.deaths.departed, self.plan),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from daemon_kit.addresses import is_on_this_host
 from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import SIP_PORT
-from pool_user import Belief, Intervals, PoolUser, PoolView, Weighted, weights
+from pool_user import Belief, BeliefChange, Intervals, PoolUser, PoolView, Weighted, weights
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
@@ -91,8 +90,8 @@ async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
     belief = Belief(config.registrars, config.pool_rules)
     settled = asyncio.Event()
 
-    def look(views: Mapping[str, PoolView]) -> None:
-        if all(view.known for view in views.values()):
+    def look(change: BeliefChange) -> None:
+        if all(view.known for view in change.views.values()):
             settled.set()
 
     pool_user = PoolUser(
@@ -110,7 +109,7 @@ async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ASK_FOR_S):
                 await settled.wait()
-        return belief.views(time.monotonic())
+        return belief.views
     finally:
         await pool_user.close()
 

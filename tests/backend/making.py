@@ -7,9 +7,9 @@ from random import Random
 from typing import Any
 
 from daemon_kit.config_file import parse
-from pool_user import BeliefEvent, Cause, Code, Member, PoolView
+from pool_user import BeliefChange, BeliefEvent, Cause, Code, Member, PoolView
 from rspdns.answers.building import build
-from rspdns.answers.change import difference
+from rspdns.answers.change import Change, difference
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.pdns.responder import Responder
 from rspdns.rrset import Record
@@ -64,6 +64,39 @@ def views(*of_pools: PoolView) -> dict[str, PoolView]:
     return {one.handle: one for one in of_pools}
 
 
+class Believed:
+    """The changes of a belief: from the views that were given last to those that are given."""
+
+    def __init__(self) -> None:
+        self._views: Mapping[str, PoolView] = {}
+
+    def to(self, of_pools: Mapping[str, PoolView]) -> BeliefChange:
+        before, self._views = self._views, dict(of_pools)
+        return BeliefChange.between(before, self._views)
+
+
+_BUILT: dict[int, tuple[Snapshot, Mapping[str, PoolView]]] = {}
+"""By the snapshot's address, what it was built from."""
+
+
+def built(
+    zones: Sequence[Zone],
+    of_pools: Mapping[str, PoolView],
+    previous: Snapshot | None,
+    now: float,
+    serial: int,
+    draw: Random,
+    **options: Any,
+) -> Change:
+    """The change from `previous` by these views."""
+    _, before = _BUILT.get(id(previous), (None, {}))
+    change = build(
+        zones, BeliefChange.between(before, dict(of_pools)), previous, now, serial, draw, **options
+    )
+    _BUILT[id(change.after)] = change.after, dict(of_pools)
+    return change
+
+
 def answered(
     zones: Zone | Sequence[Zone],
     of_pools: Mapping[str, PoolView],
@@ -73,7 +106,7 @@ def answered(
     seed: int = 1,
 ) -> Snapshot:
     own = [zones] if isinstance(zones, Zone) else zones
-    return build(own, of_pools, previous, now, serial, Random(seed)).after
+    return built(own, of_pools, previous, now, serial, Random(seed)).after
 
 
 def swap(responder: Responder, snapshot: Snapshot) -> Sequence[str]:

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rserpool.policies import Priority, WeightedRandom
 from rspdns import fitting
-from rspdns.answers.building import build
 from rspdns.answers.pool_state import state_of
 from rspdns.answers.records import site_nodes
 from rspdns.answers.snapshot import NODATA, NXDOMAIN, Failure, Nothing
@@ -21,7 +20,9 @@ from tests.backend.making import (
     TCP,
     UDP,
     ZONE,
+    Believed,
     answered,
+    built,
     contents,
     member,
     records,
@@ -150,7 +151,7 @@ def test_addresses_are_drawn_by_weight_without_replacement() -> None:
     loads = {1: 0.5, 2: 0.75, 3: 0.75}
     (site,) = zone().sites
     pool = view(*(member(n, policy=LeastUsed(load)) for n, load in loads.items()))
-    state = state_of(site.pools[0], [pool], None, NOW, 3600)
+    state = state_of(site.pools[0], Believed().to(views(pool)), None, NOW, 3600, 1)
     draw, seen = Random(43), Counter[tuple[str, ...]]()
     for _ in range(DRAWS):
         nodes, drawn = site_nodes(site, [state], 1, draw)
@@ -170,8 +171,8 @@ def test_addresses_are_drawn_anew_after_each_ttl() -> None:
     pool, own, draw, snapshot = views(view(*(member(n) for n in (1, 2, 3)))), zone(), Random(43), None
     seen = set()
     for second in range(50):
-        snapshot = build([own], pool, snapshot, NOW + second, 1, draw).after
-        early = build([own], pool, snapshot, NOW + second + 0.9, 1, draw).after
+        snapshot = built([own], pool, snapshot, NOW + second, 1, draw).after
+        early = built([own], pool, snapshot, NOW + second + 0.9, 1, draw).after
         assert early.nodes is snapshot.nodes, "not before the TTL is over"
         seen.add(tuple(contents(snapshot, AS, "A")))
     assert len(seen) == 3
@@ -181,12 +182,12 @@ def test_answers_are_drawn_anew_when_a_member_leaves_that_they_show() -> None:
     few = [member(n) for n in range(1, 21)]
     own, draw, snapshot, seen = zone(), Random(47), None, set()
     for _ in range(60):
-        snapshot = build([own], views(view(*few)), snapshot, NOW, 1, draw).after
+        snapshot = built([own], views(view(*few)), snapshot, NOW, 1, draw).after
         shown = contents(snapshot, AS, "A")
         seen.add(tuple(shown))
         left = next(one for one in few if str(one.addresses[0]) == shown[0])
         fewer = [one for one in few if one is not left]
-        snapshot = build([own], views(view(*fewer)), snapshot, NOW, 1, draw).after
+        snapshot = built([own], views(view(*fewer)), snapshot, NOW, 1, draw).after
         assert shown[0] not in contents(snapshot, AS, "A")
     assert len(seen) > 15
 
@@ -194,7 +195,7 @@ def test_answers_are_drawn_anew_when_a_member_leaves_that_they_show() -> None:
 def test_members_that_an_answer_does_not_show_come_and_go_without_a_purge_of_it() -> None:
     """Somebody registers hundreds a second in the same pool: their names change, the answer does not."""
     few, own, draw = [member(n) for n in range(1, 21)], zone(), Random(48)
-    first = build([own], views(view(*few)), None, NOW, 1, draw).after
+    first = built([own], views(view(*few)), None, NOW, 1, draw).after
     shown = {line.rpartition(" ")[2] for line in contents(first, OWNER, "SRV")}
     addresses = set(contents(first, AS, "A"))
     unshown = [
@@ -208,10 +209,10 @@ def test_members_that_an_answer_does_not_show_come_and_go_without_a_purge_of_it(
         now = NOW + turn / 10
         strangers = [member(100 + 10 * turn + n, since_s=now) for n in range(10)]
         rest = [one for one in few if one is not unshown[turn % len(unshown)]]
-        change = build([own], views(view(*rest, *strangers)), snapshot, now, 1, draw)
+        change = built([own], views(view(*rest, *strangers)), snapshot, now, 1, draw)
         snapshot = change.after
         assert {OWNER, AS}.isdisjoint(change.names())
-    drawn = build([own], views(view(*rest, *strangers)), snapshot, NOW + 1.1, 1, draw).after
+    drawn = built([own], views(view(*rest, *strangers)), snapshot, NOW + 1.1, 1, draw).after
     assert contents(drawn, OWNER, "SRV") != contents(first, OWNER, "SRV"), (
         "newcomers wait for a second at most"
     )
@@ -328,8 +329,8 @@ def test_nodes_shared_with_the_snapshot_before_equal_those_built_anew(
             protocol = Protocol.UDP if handle == "sip-udp" else Protocol.TCP
             members = [member(one, *found, port=port, protocol=protocol) for one, found, port in of_pool]
             told |= views(view(*sorted(members, key=lambda one: one.identifier), handle=handle))
-        snapshot = build([own], told, snapshot, now, 1, Random(1), asked_for=asked_for).after
-        assert snapshot.nodes == build([own], told, None, now, 1, Random(1)).after.nodes
+        snapshot = built([own], told, snapshot, now, 1, Random(1), asked_for=asked_for).after
+        assert snapshot.nodes == built([own], told, None, now, 1, Random(1)).after.nodes
 
 
 TARGET = f"00000001.u.{AS}"

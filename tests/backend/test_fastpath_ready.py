@@ -7,7 +7,6 @@ from random import Random
 
 import dns.message
 import dns.rdatatype
-from rspdns.answers.building import build
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import (
@@ -24,7 +23,7 @@ from rspdns.fastpath.ready import (
 from rspdns.rrset import Node, Record
 
 from rserpool import LeastUsed, Protocol
-from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, view, views, zone
+from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, built, member, view, views, zone
 
 HOST = f"as.{ZONE}"
 OWNER = f"_sip._udp.{HOST}"
@@ -342,7 +341,7 @@ def test_changes_give_the_answers_of_the_snapshots_that_they_lead_to() -> None:
             zones = [zone(UDP + TCP), *zones[1:]] if turn < 30 else zones[:1]
         udp = view(*(member(number) for number in rng.sample(range(1, 9), rng.randint(0, 8))))
         tcp = view(*(member(7, protocol=Protocol.TCP) for _ in range(turn % 2)), handle="sip-tcp")
-        change = build(zones, views(udp, tcp), before, NOW + turn, turn, rng)
+        change = built(zones, views(udp, tcp), before, NOW + turn, turn, rng)
         signed = {inner} if turn % 7 == 0 else set[str]()
         if turn % 7 < 2:
             answers.take(before, signed)

@@ -2,21 +2,22 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
 import pytest
-from pool_user import PoolView
+from pool_user import Fairness, PoolView
+from pool_user.fairness import LONGEST_REST_S
 from rspdns.answers import publisher
 from rspdns.answers.change import Change
-from rspdns.answers.publisher import LONGEST_WAIT_S, Publisher
+from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Found, Snapshot
 from rspdns.zones.zone import Zone
 
 from rserpool import LeastUsed
-from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.backend.making import UDP, ZONE, Believed, member, view, views, zone
 from tests.support.waiting import until_async
 
 OWNER = f"_sip._udp.as.{ZONE}"
@@ -32,6 +33,9 @@ class Scene:
         self.is_seen_at_once = False
         self.first: tuple[str, ...] = ()
         self.purged_in_order: list[str] = []
+        self.build_takes_s = 0.0
+        self._spent_s = 0.0
+        self._believed = Believed()
         self.publisher = Publisher(
             zones or (zone(),),
             SerialNumbers(folder, 5.0),
@@ -41,8 +45,22 @@ class Scene:
             hot=lambda: self.hot,
             clock=lambda: self.now,
             draw=Random(1),
+            fairness=Fairness(clock=lambda: self.now, spent=self.spent),
             is_seen_at_once=lambda: self.is_seen_at_once,
         )
+
+    def start(self, of_pools: Mapping[str, PoolView]) -> None:
+        self.publisher.start(self._believed.to(of_pools))
+
+    def publish(self, of_pools: Mapping[str, PoolView]) -> None:
+        self.publisher.publish(self._believed.to(of_pools))
+
+    def set_zones(self, zones: Sequence[Zone], of_pools: Mapping[str, PoolView]) -> None:
+        self.publisher.set_zones(zones, self._believed.to(of_pools))
+
+    def spent(self) -> float:
+        self._spent_s += self.build_takes_s
+        return self._spent_s
 
     def swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
         self.told.append(("swap", change.after))
@@ -71,9 +89,9 @@ class Scene:
 
 async def test_answers_are_swapped_before_their_names_are_purged(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     scene.take()
-    scene.publisher.publish(views(view(member(1), member(2))))
+    scene.publish(views(view(member(1), member(2))))
     (first, snapshot), (second, names) = scene.take()
     assert (first, second) == ("swap", "purge")
     assert isinstance(snapshot, Snapshot)
@@ -85,7 +103,7 @@ async def test_answers_are_swapped_before_their_names_are_purged(tmp_path: Path)
 
 async def test_at_the_start_powerdns_forgets_what_a_former_life_said(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     kinds = [kind for kind, _ in scene.told]
     assert kinds == ["rediscover", "swap", "purge"]
     assert scene.purged() == {WHOLE}
@@ -94,20 +112,20 @@ async def test_at_the_start_powerdns_forgets_what_a_former_life_said(tmp_path: P
 
 async def test_powerdns_forgets_a_former_life_only_when_there_is_something_to_say(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start({})
+    scene.start({})
     assert scene.purged() == set()
-    scene.publisher.publish(views(view(member(1))))
+    scene.publish(views(view(member(1))))
     assert {WHOLE, OWNER} <= scene.purged()
-    scene.publisher.publish(views(view(member(2))))
+    scene.publish(views(view(member(2))))
     assert WHOLE not in scene.purged()
     scene.publisher.close()
 
 
 async def test_names_that_the_swap_gives_are_purged_before_all_others(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     scene.first = ("zz.example",)
-    scene.publisher.publish(views(view(member(1), member(2))))
+    scene.publish(views(view(member(1), member(2))))
     assert scene.purged_in_order[0] == "zz.example"
     changed = {"zz.example", OWNER, f"as.{ZONE}", f"00000002.u.as.{ZONE}"}
     assert set(scene.purged_in_order) == {*changed, ZONE}
@@ -115,10 +133,10 @@ async def test_names_that_the_swap_gives_are_purged_before_all_others(tmp_path: 
 
 async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     serial = scene.publisher.snapshot.zones()[0].serial
     scene.take()
-    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.01)))))
+    scene.publish(views(view(member(1, policy=LeastUsed(0.01)))))
     assert scene.purged() == set()
     assert scene.publisher.snapshot.zones()[0].serial == serial
     scene.publisher.close()
@@ -126,14 +144,14 @@ async def test_nothing_is_purged_when_no_answer_changed(tmp_path: Path) -> None:
 
 async def test_where_purges_have_to_wait_builds_do_too_and_take_all_changes_along(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1), member(2), member(3))))
+    scene.start(views(view(member(1), member(2), member(3))))
     builds = scene.publisher.builds
     scene.take()
     scene.now += 10
     scene.free_at_s = scene.now + 0.02
-    scene.publisher.publish(views(view(member(2), member(3))))
+    scene.publish(views(view(member(2), member(3))))
     scene.free_at_s += 60  # what goes on meanwhile does not hold it up again
-    scene.publisher.publish(views(view(member(3))))
+    scene.publish(views(view(member(3))))
     assert scene.take() == []
     scene.now += 0.02
     end_s = time.monotonic() + 10
@@ -146,14 +164,14 @@ async def test_where_purges_have_to_wait_builds_do_too_and_take_all_changes_alon
 
 async def test_a_departure_is_purged_at_once_and_weights_wait(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1), member(2), member(3))))
+    scene.start(views(view(member(1), member(2), member(3))))
     scene.now += 1.5
-    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.5)), member(2), member(3))))
+    scene.publish(views(view(member(1, policy=LeastUsed(0.5)), member(2), member(3))))
     scene.take()
     scene.now += 0.1
-    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.8)), member(2), member(3))))
+    scene.publish(views(view(member(1, policy=LeastUsed(0.8)), member(2), member(3))))
     assert scene.purged() == set(), "a weight moves once a second at most"
-    scene.publisher.publish(views(view(member(1, policy=LeastUsed(0.8)), member(3))))
+    scene.publish(views(view(member(1, policy=LeastUsed(0.8)), member(3))))
     assert OWNER in scene.purged()
     scene.publisher.close()
 
@@ -161,7 +179,7 @@ async def test_a_departure_is_purged_at_once_and_weights_wait(tmp_path: Path) ->
 async def test_time_alone_brings_the_next_build(tmp_path: Path) -> None:
     """A newcomer grows in steps of a second: the timer comes by itself, once."""
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1, since_s=999.95), member(2))))
+    scene.start(views(view(member(1, since_s=999.95), member(2))))
     builds = scene.publisher.builds
     scene.take()
     scene.now = 1001.1
@@ -178,7 +196,7 @@ async def test_time_alone_brings_the_next_build(tmp_path: Path) -> None:
 
 async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     builds = scene.publisher.builds
     real_swap = scene.publisher._swap
 
@@ -187,9 +205,9 @@ async def test_expensive_builds_leave_time_for_answers(tmp_path: Path) -> None:
         real_swap(change, purge)
 
     scene.publisher._swap = slow_swap
-    scene.publisher.publish(views(view(member(2))))
-    scene.publisher.publish(views(view(member(3))))
-    scene.publisher.publish(views(view(member(4))))
+    scene.publish(views(view(member(2))))
+    scene.publish(views(view(member(3))))
+    scene.publish(views(view(member(4))))
     assert scene.publisher.builds == builds + 1
     scene.take()
     scene.now += 0.05
@@ -215,15 +233,15 @@ async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_re
 
     scene.publisher._swap = slow_swap
     both, one = views(view(member(1), member(2))), views(view(member(1)))
-    scene.publisher.start(both)
+    scene.start(both)
     scene.now += 0.01
     scene.take()
-    scene.publisher.publish(one)
+    scene.publish(one)
     assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
-    scene.publisher.set_zones((zone(),), both)
+    scene.set_zones((zone(),), both)
     scene.now += 0.01
     scene.take()
-    scene.publisher.publish(one)
+    scene.publish(one)
     assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
     scene.publisher.close()
 
@@ -231,10 +249,10 @@ async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_re
 async def test_timed_builds_come_seldom_and_views_at_once(tmp_path: Path) -> None:
     scene = Scene(tmp_path, hot=frozenset({"sip-udp"}))
     many = [member(number) for number in range(1, 20)]
-    scene.publisher.start(views(view(*many)))
+    scene.start(views(view(*many)))
     builds = scene.publisher.builds
     scene.now += 0.999
-    scene.publisher.publish(views(view(*many[1:])))
+    scene.publish(views(view(*many[1:])))
     assert scene.publisher.builds == builds + 1, "who leaves is out at once"
     for _ in range(20):
         scene.now += 0.5
@@ -247,17 +265,17 @@ async def test_chance_draws_again_only_for_pools_somebody_asks_for(tmp_path: Pat
     many = views(view(*(member(number) for number in range(1, 20))))
     for hot, is_due in ((frozenset({"sip-udp"}), True), (frozenset[str](), False)):
         scene = Scene(tmp_path, hot=hot)
-        scene.publisher.start(many)
+        scene.start(many)
         assert (scene.publisher.snapshot.rebuild_at_s <= scene.now + 1) is is_due
         scene.publisher.close()
 
 
 async def test_new_zones_are_made_known_and_old_ones_forgotten(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     scene.take()
     other = zone(UDP, name="other.example")
-    scene.publisher.set_zones([other], views(view(member(1))))
+    scene.set_zones([other], views(view(member(1))))
     assert scene.told[0][0] == "rediscover"
     assert {WHOLE, "other.example$", OWNER} <= scene.purged()
     assert [one.name for one in scene.publisher.snapshot.zones()] == ["other.example"]
@@ -269,12 +287,13 @@ async def test_a_large_pool_that_changes_all_the_time_delays_no_other(tmp_path: 
     scene = Scene(tmp_path, zone(UDP + quiet))
     crowd = [member(number, f"10.0.{number // 250}.{number % 250 + 1}") for number in range(1, 501)]
     one = view(member(1), handle="quiet")
-    scene.publisher.start(views(view(*crowd), one))
+    scene.start(views(view(*crowd), one))
+    scene.build_takes_s = 0.01
     scene.now += 1
-    scene.publisher.publish(views(view(*crowd[1:]), one))
+    scene.publish(views(view(*crowd[1:]), one))
     assert f"00000001.u.as.{ZONE}" in scene.purged()
     two = view(member(2), handle="quiet")
-    scene.publisher.publish(views(view(*crowd[2:]), two))
+    scene.publish(views(view(*crowd[2:]), two))
     purged = scene.purged()
     assert f"00000002.u.quiet.{ZONE}" in purged
     assert f"00000002.u.as.{ZONE}" not in purged, "the crowd was built a moment ago"
@@ -288,11 +307,12 @@ async def test_a_death_in_the_largest_pool_waits_for_a_bounded_time(tmp_path: Pa
     scene = Scene(tmp_path)
     scene.is_seen_at_once = True
     crowd = [member(number, f"10.0.{number // 250}.{number % 250 + 1}") for number in range(1, 4001)]
-    scene.publisher.start(views(view(*crowd)))
+    scene.start(views(view(*crowd)))
+    scene.build_takes_s = 0.01
     scene.now += 1
-    scene.publisher.publish(views(view(*crowd[1:])))
-    scene.now += LONGEST_WAIT_S
-    scene.publisher.publish(views(view(*crowd[2:])))
+    scene.publish(views(view(*crowd[1:])))
+    scene.now += LONGEST_REST_S
+    scene.publish(views(view(*crowd[2:])))
     assert f"00000002.u.as.{ZONE}" in scene.purged()
     scene.publisher.close()
 
@@ -301,7 +321,7 @@ async def test_a_pool_looked_up_first_is_drawn_again_though_nothing_changes(
     tmp_path: Path,
 ) -> None:
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(*(member(number) for number in range(1, 30)))))
+    scene.start(views(view(*(member(number) for number in range(1, 30)))))
     scene.take()
     scene.now += 5
     scene.hot = frozenset({"sip-udp"})
@@ -322,8 +342,8 @@ async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_n
     monkeypatch.setattr(publisher, "DEPARTED_KEPT_S", 0.0)
     monkeypatch.setattr(publisher, "PURGE_DEPARTED_S", 0.01)
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1), member(2))))
-    scene.publisher.publish(views(view(member(1))))
+    scene.start(views(view(member(1), member(2))))
+    scene.publish(views(view(member(1))))
     scene.told.clear()
     await until_async(lambda: bool(scene.told))
     assert scene.purged() == {f"00000002.u.as.{ZONE}"}
@@ -343,13 +363,13 @@ async def test_change_waits_for_nothing_that_only_time_calls_for(tmp_path: Path)
         """When chance draws again for the first two pools."""
         scene.now = now
         seen.update(views(*changed))
-        scene.publisher.publish(dict(seen))
+        scene.publish(dict(seen))
         a, b, c = scene.publisher.snapshot.zone_answers[ZONE].sites
         assert len(c.states[0].members) == len(seen["c"].members), "the change itself"
         return a.redraw_at_s, b.redraw_at_s
 
     one, two = view(member(1), handle="c"), view(member(1), member(2), handle="c")
-    scene.publisher.start(dict(seen))
+    scene.start(dict(seen))
     assert publish(1000.05, view(*crowd[:4], handle="b"), one) == pytest.approx((1001, 1001.05))
     assert publish(1001.00, two) == pytest.approx((1002, 1001.05))
     assert publish(1001.07, one) == pytest.approx((1002, 1001.05)), "the second is due, but not planned yet"
@@ -361,18 +381,18 @@ async def test_change_waits_for_nothing_that_only_time_calls_for(tmp_path: Path)
 async def test_the_apex_is_purged_last_and_ten_times_a_second_at_most(tmp_path: Path) -> None:
     """A secondary looks at the SOA there: with the new serial, all else must be new, too."""
     scene = Scene(tmp_path)
-    scene.publisher.start(views(view(member(1))))
+    scene.start(views(view(member(1))))
     scene.take()
-    scene.publisher.publish(views(view(member(1), member(2))))
+    scene.publish(views(view(member(1), member(2))))
     assert scene.purged_in_order[-1] == ZONE
     scene.take()
     for number in (3, 4, 5):
         scene.now += 0.02
-        scene.publisher.publish(views(view(member(1), member(number))))
+        scene.publish(views(view(member(1), member(number))))
         assert ZONE not in scene.purged_in_order
     await until_async(lambda: scene.purged_in_order == [ZONE])
     assert sum(names == {ZONE} for kind, names in scene.take() if kind == "purge") == 1
     scene.now += 1.0
-    scene.publisher.publish(views(view(member(1), member(2))))
+    scene.publish(views(view(member(1), member(2))))
     assert scene.purged_in_order[-1] == ZONE
     scene.publisher.close()

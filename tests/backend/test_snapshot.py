@@ -9,13 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_user import PoolView
-from rspdns.answers.building import build
 from rspdns.answers.change import difference
 from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot
 from rspdns.rrset import Node
 
 from rserpool import LeastUsed
-from tests.backend.making import FIXED, NOW, UDP, ZONE, answered, contents, member, records, view, views, zone
+from tests.backend.making import (
+    FIXED,
+    NOW,
+    UDP,
+    ZONE,
+    answered,
+    built,
+    contents,
+    member,
+    records,
+    view,
+    views,
+    zone,
+)
 
 AS = f"as.{ZONE}"
 OWNER = f"_sip._udp.{AS}"
@@ -147,11 +159,11 @@ def test_addresses_that_nobody_asks_for_are_not_drawn_again() -> None:
     members = tuple(member(number) for number in range(1, 6))
     pools = views(view(*members), view(*members, handle="other"))
     first = answered(own, pools)
-    later = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset({"other"})).after
+    later = built(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset({"other"})).after
     assert contents(later, AS, "A") == contents(first, AS, "A")
     assert contents(later, f"other.{ZONE}", "A") != contents(first, f"other.{ZONE}", "A")
     assert later.rebuild_at_s == NOW + 61
-    idle = build(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset()).after
+    idle = built(own, pools, first, NOW + 60, 2, random.Random(2), asked_for=frozenset()).after
     assert idle.nodes is first.nodes
     assert idle.rebuild_at_s == float("inf")
 

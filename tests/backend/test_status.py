@@ -155,6 +155,7 @@ async def a_backend(folder: Path) -> Backend:
     backend = Backend(config.with_files((zone(UDP + TCP),), Access()))
     now = time.monotonic()
     backend.belief.remember("sip-udp", [member(1), member(2)], [], now, now)
+    backend.belief.evaluate(now)
     backend.roster.roster.joined("sip-udp", member(3))
     backend.roster.roster.left("sip-udp", member(3), Cause(Code.GONE), time.time())
     backend.events.happened(

@@ -17,14 +17,23 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 import psutil
 import uvloop
 from daemon_kit.control import ControlCommand, ControlServer
-from pool_user import Belief, BeliefEvent, Intervals, PoolRules, PoolUser, PoolView, RegistrarView
+from pool_user import (
+    Belief,
+    BeliefChange,
+    BeliefEvent,
+    Intervals,
+    PoolRules,
+    PoolUser,
+    PoolView,
+    RegistrarView,
+)
 
 from rserpool import (
     AssociationUp,
@@ -78,8 +87,8 @@ class FollowedPool:
         self.events: list[BeliefEvent] = []
         self.elements: dict[int, asyncio.subprocess.Process] = {}
 
-    def _on_change(self, views: Mapping[str, PoolView]) -> None:
-        self.view = views[HANDLE]
+    def _on_change(self, change: BeliefChange) -> None:
+        self.view = change.views[HANDLE]
         members = [member.identifier for member in self.view.members]
         if not self.changes or self.changes[-1][1] != members:
             self.changes.append((time.monotonic(), members))

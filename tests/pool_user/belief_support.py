@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, ip_network
 from pool_user import Code
 from pool_user.belief import Belief, PoolRules
 from pool_user.registrars.session import SessionState
-from pool_user.views import PoolView
+from pool_user.views import BeliefChange, Member, PoolView
 
 from rserpool import LeastUsed, Policy, PoolElement, Protocol, Resolution, Transport, Update, sentinel_handle
 
@@ -48,9 +48,16 @@ class Play:
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
+    def evaluate(self) -> BeliefChange:
+        return self.belief.evaluate(self.now)
+
+    def probe_targets(self) -> dict[str, tuple[Member, ...]]:
+        self.evaluate()
+        return self.belief.probe_targets()
+
     def begin_probes(self) -> None:
         """The backend's own probe of each member that is to be probed begins."""
-        for handle, members in self.belief.probe_targets(self.now).items():
+        for handle, members in self.probe_targets().items():
             for member in members:
                 self.belief.probing(handle, member, self.now)
 
@@ -93,7 +100,7 @@ class Play:
         self.now += TRIP_S
         told = Resolution(handle.encode(), bool(elements), LeastUsed(0.0), elements, asked_s, self.now)
         changed = self.belief.answered(index, told)
-        self.belief.views(self.now)
+        self.evaluate()
         self.now += TRIP_S
         return changed
 
@@ -106,7 +113,7 @@ class Play:
         self.wait(TRIP_S)
 
     def view(self, handle: str = POOL) -> PoolView:
-        return self.belief.views(self.now)[handle]
+        return self.evaluate().views[handle]
 
     def members(self, handle: str = POOL) -> list[int]:
         return [member.identifier for member in self.view(handle).members]
@@ -118,7 +125,8 @@ class Play:
         return {member.identifier: member.cause.code for member in self.view(handle).out}
 
     def asked(self) -> set[tuple[int, str]]:
-        return {(question.index, question.handle) for question in self.belief.questions(self.now)}
+        self.evaluate()
+        return {(question.index, question.handle) for question in self.belief.questions()}
 
     def standings(self) -> list[str]:
         return [state.standing.value for state in self.belief.registrar_states(self.now)]

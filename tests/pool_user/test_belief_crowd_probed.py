@@ -41,7 +41,7 @@ class Probed(Play):
         assert len(self.members()) == SIZE
 
     def take_targets(self) -> None:
-        view, wanted = self.view(), self.belief.probe_targets(self.now).get(POOL, ())
+        view, wanted = self.view(), self.probe_targets().get(POOL, ())
         doubted = {*view.vanished, *view.moving}
         targets = [
             ProbeTarget(POOL, member, is_suspected=True, is_vanished=member.identifier in doubted)

@@ -55,10 +55,10 @@ class KeyedPlay(Play):
         self.all_answer(server(OTHER))
 
     def targets(self) -> set[int]:
-        return {one.identifier for one in self.belief.probe_targets(self.now).get(POOL, ())}
+        return {one.identifier for one in self.probe_targets().get(POOL, ())}
 
     def probe(self, who: int, answers: bool) -> None:
-        (member,) = [one for one in self.belief.probe_targets(self.now)[POOL] if one.identifier == who]
+        (member,) = [one for one in self.probe_targets()[POOL] if one.identifier == who]
         self.belief.probed(POOL, member, answers, self.now)
 
     def events(self, kind: str) -> list[str]:
@@ -329,7 +329,7 @@ def test_a_pool_without_key_probes_nobody_that_left() -> None:
         for index in (0, 1, 2):
             play.answer(index, *elements)
     assert play.members() == [2]
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def test_a_server_that_is_registered_twice_has_one_place() -> None:

@@ -37,7 +37,7 @@ def shown(play: Play) -> list[str]:
 
 def probe(play: Play, answers: bool) -> None:
     """The probe of PE 1, at the place at which it is to be probed, comes to a conclusion."""
-    (member,) = [one for one in play.belief.probe_targets(play.now)[POOL] if one.identifier == 1]
+    (member,) = [one for one in play.probe_targets()[POOL] if one.identifier == 1]
     play.belief.probed(POOL, member, answers, play.now)
 
 
@@ -160,7 +160,7 @@ def test_a_word_that_is_taken_back_leaves_nothing_behind(play: Play) -> None:
     push(play, 0, pe(1, R1))
     assert shown(play) == [OLD, "10.0.0.2"]
     assert play.view().moving == ()
-    assert POOL not in play.belief.probe_targets(play.now)
+    assert POOL not in play.probe_targets()
 
 
 def test_lies_and_deletions_in_turn_keep_nobody_out(play: Play) -> None:

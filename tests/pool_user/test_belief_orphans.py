@@ -23,7 +23,7 @@ def listed(play: Play, home: int = R1) -> None:
 
 
 def probed(play: Play, identifier: int, reachable: bool) -> None:
-    members = play.belief.probe_targets(play.now)[POOL]
+    members = play.probe_targets()[POOL]
     play.belief.probed(
         POOL, next(one for one in members if one.identifier == identifier), reachable, play.now
     )
@@ -31,12 +31,12 @@ def probed(play: Play, identifier: int, reachable: bool) -> None:
 
 def test_an_orphan_that_registers_nowhere_else_is_probed_with_the_others_as_witnesses() -> None:
     play = orphaned(0.1)
-    assert play.belief.probe_targets(play.now) == {}, "it may be on its way to another registrar"
+    assert play.probe_targets() == {}, "it may be on its way to another registrar"
     deadline_s = play.belief.next_deadline_s
     assert deadline_s is not None
     play.wait(deadline_s - play.now)
     assert play.view().suspected == (1,)
-    targets: tuple[Member, ...] = play.belief.probe_targets(play.now)[POOL]
+    targets: tuple[Member, ...] = play.probe_targets()[POOL]
     assert [one.identifier for one in targets] == [1, 2]
     assert play.members() == [1, 2], "suspected is not yet out"
 
@@ -45,7 +45,7 @@ def test_an_orphan_that_registers_elsewhere_in_time_is_not_probed() -> None:
     play = orphaned(0.1)
     listed(play, R2)
     for _ in range(20):
-        assert play.belief.probe_targets(play.now) == {}, "it may be one that no probe reaches"
+        assert play.probe_targets() == {}, "it may be one that no probe reaches"
         play.wait(0.25)
     assert play.members() == [1, 2]
 
@@ -65,7 +65,7 @@ def test_no_member_is_probed_where_all_have_settled_homes() -> None:
     play = settled()
     play.wait(5)
     assert play.members() == [1, 2]
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def homeless(life_ms: int = 6000) -> Play:
@@ -125,7 +125,7 @@ def test_a_live_one_that_is_out_of_reach_from_here_is_not_kept_out_for_good() ->
     assert play.members() == [2]
     back_s = until_in(play, 1)
     assert 20 < back_s < 40
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
     listed(play)
     play.wait(100)
     assert play.members() == [1, 2], "and that does not begin anew"
@@ -157,7 +157,7 @@ def test_a_takeover_counts_once_it_answered_the_new_homes_keep_alive() -> None:
     assert deadline_s is not None
     play.wait(deadline_s - play.now)
     assert play.members() == [1, 2], "only the way from here to there is broken"
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def test_taken_over_and_found_dead_it_is_gone_for_good() -> None:
@@ -168,7 +168,7 @@ def test_taken_over_and_found_dead_it_is_gone_for_good() -> None:
         play.answer(index, pe(2, R2))
     assert play.members() == [2]
     play.wait(60)
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
     listed(play, R2)
     assert play.members() == [1, 2], "it came back"
 
@@ -228,7 +228,7 @@ def test_a_home_that_never_settles_keeps_nobody_out_for_good() -> None:
         play.answer(index, pe(1, 0xC9), pe(2, 0xC9))
     assert play.members() == [2]
     assert 20 < until_in(play, 1) < 40
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def test_a_suspect_that_left_has_its_pool_probed_no_more() -> None:
@@ -252,19 +252,19 @@ def test_a_suspect_that_left_has_its_pool_probed_no_more() -> None:
         play.answer(index, pe(2, 0xB9))
     assert play.members() == [2]
     assert play.view().suspected == ()
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def test_orphans_come_back_once_they_answered_their_homes_keep_alive() -> None:
     play = revived(0xA9, 0, 1)
     play.wait(0.9)
     assert play.members() == [2]
-    assert play.belief.probe_targets(play.now) != {}
+    assert play.probe_targets() != {}
     deadline_s = play.belief.next_deadline_s
     assert deadline_s is not None
     play.wait(deadline_s - play.now)
     assert play.members() == [1, 2]
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
 
 
 def test_orphans_leave_when_their_home_has_found_them_dead() -> None:
@@ -273,4 +273,4 @@ def test_orphans_leave_when_their_home_has_found_them_dead() -> None:
     play.answer(0, pe(2, 0xA9))
     play.wait(60)
     assert play.members() == [2]
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}

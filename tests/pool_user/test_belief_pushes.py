@@ -34,10 +34,10 @@ def test_a_new_load_concerns_nobody_else() -> None:
 
 def test_a_pushed_renewal_changes_nothing_and_counts_as_seen_then() -> None:
     play = settled()
-    views = play.belief.views(play.now)
+    views = play.evaluate().views
     asked_s = play.now
     assert not push(play, 0, pe(1, R1))
-    assert play.belief.views(play.now) is views, "nothing was thought over"
+    assert play.evaluate().views is views, "nothing was thought over"
     play.answer(0, pe(2, R2), asked_s=asked_s)
     assert play.members() == [1, 2], "asked before it was seen"
     assert push(play, 0, pe(1, R1), gone=True)

@@ -283,7 +283,7 @@ def test_an_unknown_pool_is_ignored() -> None:
     play = Play()
     play.settle(0)
     assert not play.answer(0, pe(1, R1), handle="stranger")
-    assert list(play.belief.views(play.now)) == [POOL]
+    assert list(play.evaluate().views) == [POOL]
 
 
 def test_every_standing_is_explained() -> None:
@@ -379,7 +379,7 @@ def test_a_registrar_that_is_not_settled_says_why() -> None:
     )
 
 
-def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_first() -> None:
+def test_pools_of_which_something_was_said_are_due_before_those_that_a_standing_concerns() -> None:
     pools = tuple(f"pool-{number}" for number in range(50))
     play = Play(pools=pools)
     play.settle(0, 1, 2)
@@ -388,13 +388,14 @@ def test_thousands_of_pools_are_judged_anew_in_steps_and_what_was_told_comes_fir
     play.down(1)  # concerns them all
     listed = (pe(1, R1), pe(2, R1))
     play.belief.answered(0, Resolution(b"pool-30", True, LeastUsed(0.0), listed, play.now, play.now))
-    views = play.belief.views(play.now, 10)
-    assert [member.identifier for member in views["pool-30"].members] == [1, 2]
-    steps = 1
-    while play.belief.resume_at_s is not None:
-        assert play.belief.views(play.now, 10)["pool-30"] is views["pool-30"]
-        steps += 1
-    assert 5 <= steps <= len(pools)
+    due = [handle for handle, _ in play.belief.due(play.now)]
+    assert due[0] == "pool-30"
+    assert sorted(due) == sorted(pools)
+    change = play.belief.evaluate(play.now, due[:1])
+    assert [member.identifier for member in change.views["pool-30"].members] == [1, 2]
+    assert [member.identifier for member in change.pools["pool-30"].joined] == [2]
+    assert "pool-30" not in dict(play.belief.due(play.now))
+    assert len(play.belief.due(play.now)) == len(pools) - 1
 
 
 def test_an_element_denied_by_its_home_is_not_brought_back_by_a_registrar_that_settles_later() -> None:

@@ -135,16 +135,16 @@ def test_since_outlives_the_restart() -> None:
 def test_an_unknown_pool_of_the_file_is_ignored() -> None:
     play = Play()
     play.belief.remember("gone", [member(1)], [], play.now, play.now)
-    assert list(play.belief.views(play.now)) == [POOL]
+    assert list(play.evaluate().views) == [POOL]
 
 
 def test_members_are_to_be_probed_once_no_registrar_can_vouch_for_them() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1))
-    assert play.belief.probe_targets(play.now) == {}
+    assert play.probe_targets() == {}
     play.down(0)
-    assert [one.identifier for one in play.belief.probe_targets(play.now)[POOL]] == [1]
+    assert [one.identifier for one in play.probe_targets()[POOL]] == [1]
 
 
 def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
@@ -155,7 +155,7 @@ def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
     probed(play, 1, False)
     assert play.members() == [2]
     assert "not reached by the probe" in play.out()[1]
-    assert [one.identifier for one in play.belief.probe_targets(play.now)[POOL]] == [1, 2]
+    assert [one.identifier for one in play.probe_targets()[POOL]] == [1, 2]
     probed(play, 1, True)
     assert play.members() == [1, 2]
     assert play.out() == {}
@@ -194,7 +194,7 @@ def test_a_probe_counts_only_while_stale() -> None:
 def probed(play: Play, identifier: int, reachable: bool) -> None:
     target = next(
         one
-        for one in play.belief.probe_targets(play.now).get(POOL, ()) or play.view().members
+        for one in play.probe_targets().get(POOL, ()) or play.view().members
         if one.identifier == identifier
     )
     play.belief.probed(POOL, target, reachable, play.now)

@@ -22,11 +22,11 @@ def play(*identifiers: int) -> Play:
 
 
 def target(of: Play, identifier: int) -> Member:
-    return next(one for one in of.belief.probe_targets(of.now)[POOL] if one.identifier == identifier)
+    return next(one for one in of.probe_targets()[POOL] if one.identifier == identifier)
 
 
 def test_the_members_are_probed_although_a_registrar_vouches() -> None:
-    assert [one.identifier for one in play(1, 2).belief.probe_targets(101)[POOL]] == [1, 2]
+    assert [one.identifier for one in play(1, 2).probe_targets()[POOL]] == [1, 2]
 
 
 def test_the_unreachable_is_out_with_its_reason_and_returns_as_old_as_it_was() -> None:
@@ -85,7 +85,7 @@ def test_without_verify_any_more_it_does_not_count() -> None:
     one.belief.probed(POOL, target(one, 1), False, one.now)
     one.belief.set_pools({POOL: PoolRules((ip_network("10.0.0.0/8"),))}, one.now)
     assert one.members() == [1, 2]
-    assert one.belief.probe_targets(one.now) == {}
+    assert one.probe_targets() == {}
 
 
 def test_a_conclusion_holds_for_one_address_and_is_news_once() -> None:

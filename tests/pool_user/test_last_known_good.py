@@ -239,11 +239,11 @@ def test_a_damaged_file_is_a_warning_and_replaced_by_the_next(tmp_path: Path) ->
     assert one.load_into(belief) == 0
     assert one.problem is not None
     assert FILE_NAME in one.problem
-    assert not belief.views(NOW)["pool"].known
+    assert not belief.evaluate(NOW).views["pool"].known
     one.changed({"pool": view(member(1))})
     assert one.save_now()
     assert keeper(tmp_path).load_into(belief) == 1
-    assert [found.identifier for found in belief.views(NOW)["pool"].members] == [1]
+    assert [found.identifier for found in belief.evaluate(NOW).views["pool"].members] == [1]
 
 
 def test_nothing_known_never_overwrites_a_file(tmp_path: Path) -> None:

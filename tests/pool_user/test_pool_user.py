@@ -124,7 +124,7 @@ class Scene:
             settings.registrar_addresses,
             settings.handles,
             self.belief,
-            self.views.append,
+            lambda change: self.views.append(change.views),
             is_to_follow=False,
             intervals=Intervals(settings.poll_hot_ms / 1000, settings.poll_hot_for_s, settings.poll_idle_s),
             timeout_ms=settings.resolve_timeout_ms,

@@ -210,10 +210,9 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
 
         fell = asyncio.Event()
 
-        def views(self, now: float) -> dict[str, PoolView]:
-            return {"pool": PoolView("pool", tuple(members), suspected=(1,))}
+        views = {"pool": PoolView("pool", tuple(members), suspected=(1,))}  # noqa: RUF012 - read only
 
-        def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
+        def probe_targets(self) -> dict[str, tuple[Member, ...]]:
             return {"pool": tuple(members)}
 
         def probing(self, handle: str, member: Member, now: float) -> None:
@@ -243,13 +242,14 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
     prober = Prober(belief, {"pool": PoolProbing(ProbePlan("sip-options"), "pool")}, told.set)
 
     def members_are(identifiers: list[int]) -> bool:
-        view = belief.views(asyncio.get_running_loop().time())["pool"]
+        view = belief.evaluate(asyncio.get_running_loop().time()).views["pool"]
         return [one.identifier for one in view.members] == identifiers
 
     async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, _):
         other = free_port(socket.SOCK_DGRAM)
         members = [member(port, Protocol.UDP, 1), member(other, Protocol.UDP, 2)]
         belief.remember("pool", members, [], now, now)
+        belief.evaluate(now)
         running = asyncio.create_task(prober.run())
         try:
             await until_async(lambda: members_are([1]))

@@ -13,7 +13,7 @@ from pool_user.weights import (
     TOGETHER_S,
     Weighted,
     effective_load,
-    still_growing,
+    growing,
     weigh,
 )
 
@@ -132,12 +132,12 @@ def test_the_first_members_of_a_pool_start_at_full_weight(ages: list[float], pas
 
 def test_slow_start_is_over_when_nothing_grows_any_more() -> None:
     young = {1: member(1), 2: member(2, since_s=NOW - 9.9)}
-    assert still_growing(young, NOW, SLOW_START_S)
-    assert not still_growing(young, NOW + 0.2, SLOW_START_S)
-    assert not still_growing(young, NOW, 0.0)
-    assert not still_growing({2: young[2]}, NOW, SLOW_START_S), "alone"
+    assert growing(young, NOW, SLOW_START_S, young) == {2}
+    assert not growing(young, NOW + 0.2, SLOW_START_S, young)
+    assert not growing(young, NOW, 0.0, young)
+    assert not growing({2: young[2]}, NOW, SLOW_START_S, {2: young[2]}), "alone"
     equal = {1: member(1), 2: member(2, since_s=NOW, policy=policies.RoundRobin())}
-    assert not still_growing(equal, NOW, SLOW_START_S)
+    assert not growing(equal, NOW, SLOW_START_S, equal)
 
 
 def test_registered_weights_are_taken_as_they_are_while_they_fit() -> None:

@@ -9,13 +9,13 @@ members change: monotonic seconds, and their ports.
 import asyncio
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 
 import uvloop
-from pool_user import Belief, Intervals, PoolProbing, PoolRules, PoolUser, PoolView, ProbePlan, Prober
+from pool_user import Belief, BeliefChange, Intervals, PoolProbing, PoolRules, PoolUser, ProbePlan, Prober
 
 from rserpool import PoolKey, RegistrarAddress, read_pool_keys
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -79,8 +79,8 @@ async def main(keys: Sequence[PoolKey], handle: str, network: str, *addresses: s
     """Poll until killed."""
     belief = Belief(addresses, {handle: PoolRules(accept=(ip_network(network),), keys=keys)})
 
-    def changed(views: Mapping[str, PoolView]) -> None:
-        ports = (member.port for member in views[handle].members)
+    def changed(change: BeliefChange) -> None:
+        ports = (member.port for member in change.views[handle].members)
         print("members", time.monotonic(), *sorted(ports), flush=True)
         prober.changed()
 

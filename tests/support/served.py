@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
-from pool_user import PoolView
+from pool_user import BeliefChange, PoolView
 from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -121,7 +121,7 @@ class ScriptedBackend:
             draw=random.Random(1),
             is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
         )
-        self.publisher.start(views)
+        self.publisher.start(BeliefChange.between({}, views))
         await self.connector.start()
         if self.fastpath is not None:
             self.fastpath.set_zones(self.zones)
@@ -134,15 +134,16 @@ class ScriptedBackend:
         purge(self.responder.swap(change))
 
     async def _publish(self, views: Mapping[str, PoolView]) -> None:
-        self.views = views
-        self.publisher.publish(views)
+        before, self.views = self.views, views
+        self.publisher.publish(BeliefChange.between(before, views))
 
     async def _set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
         self.zones = zones
         self._write_names()
         if self.fastpath is not None:
             self.fastpath.set_zones(zones)
-        self.publisher.set_zones(zones, views)
+        before, self.views = self.views, views
+        self.publisher.set_zones(zones, BeliefChange.between(before, views))
 
     def _signing_changed(self, zone: str) -> None:
         self._write_names()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from operator import attrgetter, is_not
 
-from pool_user import PoolView
+from pool_user import BeliefChange
 
 from rspdns.answers.change import Change, difference
 from rspdns.answers.pool_state import PoolState, state_of
@@ -23,7 +22,7 @@ REDRAW_S = 1
 
 def build(
     zones: Sequence[Zone],
-    views: Mapping[str, PoolView],
+    believed: BeliefChange,
     previous: Snapshot | None,
     now: float,
     serial: int,
@@ -35,22 +34,22 @@ def build(
 ) -> Change:
     """Answer everything anew, sharing with `previous` what did not change.
 
-    A pool without an entry in `views` was never seen: SERVFAIL. `now` is monotonic. A zone whose records
-    changed gets `serial`, the others keep theirs. `asked_for` are the pools that somebody looked up lately
-    (None: all): for the others chance need not choose anew every TTL.
+    `believed` is the change of the pools since `previous`. A pool without a view was never seen: SERVFAIL.
+    `now` is monotonic. A zone whose records changed gets `serial`, the others keep theirs. `asked_for` are
+    the pools that somebody looked up lately (None: all): for the others chance need not choose anew every
+    TTL.
 
     `only_changes`: what time alone calls for is left for the next time, unless the zones are others; so a
     change waits for nothing else.
 
-    Call it again on every change of the views, and when the snapshot's `rebuild_at_s` comes: weights grow,
+    Call it again on every change of the belief, and when the snapshot's `rebuild_at_s` comes: weights grow,
     chance draws again, what is too old is served no more.
     """
     before = previous if previous is not None else Snapshot()
-    moment = _Moment(views, now, draw, max_stale_s, asked_for)
-    changed = changed_pools(before.views, views)
+    moment = _Moment(believed, now, draw, max_stale_s, asked_for)
     is_nothing_else_due = now < before.rebuild_at_s and moment.asks_for_no_more_than(before)
     if (only_changes or is_nothing_else_due) and _are_same(zones, before):
-        return difference(before, _with_changes(zones, changed, before, moment, serial))
+        return difference(before, _with_changes(zones, before, moment, serial))
     old_sites = {site.name: site for zone in before.zone_answers.values() for site in zone.sites}
     answers: dict[str, ZoneAnswers] = {}
     due = [float("inf")]
@@ -60,8 +59,8 @@ def build(
             old = old_sites.get(site.name)
             if (
                 old is not None
-                and old.source[0] is site
-                and changed.isdisjoint(site.handles)
+                and old.site is site
+                and believed.pools.keys().isdisjoint(site.handles)
                 and now < moment.due_at_s(site, old)
             ):
                 new = old
@@ -76,7 +75,6 @@ def build(
         answers,
         _all_nodes(answers, before),
         min(due),
-        dict(views),
         asked_for,
         max((zone.most_labels for zone in zones), default=1),
         before.numbers.following(answers),
@@ -87,7 +85,6 @@ def build(
 
 def _with_changes(
     zones: Sequence[Zone],
-    changed: set[str],
     before: Snapshot,
     moment: _Moment,
     serial: int,
@@ -95,7 +92,9 @@ def _with_changes(
     """The snapshot of before with the sites of the changed pools made anew: nothing else is due."""
     made: list[tuple[Zone, dict[int, SiteAnswers]]] = []
     for zone in zones:
-        if indexes := {index for handle in changed for index in zone.site_indexes.get(handle, ())}:
+        if indexes := {
+            index for handle in moment.believed.pools for index in zone.site_indexes.get(handle, ())
+        }:
             old_sites, ttl_s = before.zone_answers[zone.name].sites, zone.config.live_ttl_s
             sites = {index: moment.site(zone.sites[index], old_sites[index], ttl_s) for index in indexes}
             made.append((zone, sites))
@@ -115,7 +114,6 @@ def _with_changes(
         answers,
         nodes,
         min(due),
-        dict(moment.views),
         before.asked_for,
         before.most_labels,
         before.numbers,
@@ -133,19 +131,11 @@ def _are_same(zones: Sequence[Zone], before: Snapshot) -> bool:
     )
 
 
-def changed_pools(before: Mapping[str, PoolView], after: Mapping[str, PoolView]) -> set[str]:
-    """The pools whose views are not the very same."""
-    if before.keys() == after.keys():  # in the same order as ever; if not, a few are made anew for nothing
-        return set(compress(after, map(is_not, before.values(), after.values())))
-    gone = before.keys() - after.keys()
-    return gone | {handle for handle, view in after.items() if before.get(handle) is not view}
-
-
 @dataclass(slots=True)
 class _Moment:
     """The values that all sites of one build have in common."""
 
-    views: Mapping[str, PoolView]
+    believed: BeliefChange
     now: float
     draw: random.Random
     max_stale_s: float
@@ -164,29 +154,28 @@ class _Moment:
 
     def site(self, site: Site, before: SiteAnswers | None, ttl_s: int) -> SiteAnswers:
         """The site's answers: those of before when what they are made of is the same and no time has come."""
-        seen = [
-            [self.views.get(handle) or PoolView(handle) for handle in pool.config.shards]
-            for pool in site.pools
-        ]
-        source = (site, seen)
-        if before is not None and before.source == source and self.now < self.due_at_s(site, before):
-            return before
         old = {state.pool.owner: state for state in before.states} if before is not None else {}
+        if before is not None and before.site is not site:  # with another TTL, say
+            old = {owner: state._replace(targets={}, view=None) for owner, state in old.items()}
         states = tuple(
-            state_of(pool, of_pool, old.get(pool.owner), self.now, self.max_stale_s)
-            for pool, of_pool in zip(site.pools, seen, strict=True)
+            state_of(pool, self.believed, old.get(pool.owner), self.now, self.max_stale_s, ttl_s)
+            for pool in site.pools
         )
-        if before is not None and self.now < before.redraw_at_s and _give_the_same(states, before.states):
+        if (
+            before is not None
+            and before.site is site
+            and self.now < before.redraw_at_s
+            and _give_the_same(states, before.states)
+        ):
             # A load report that moves no weight is no reason to draw again: that would be a purge.
             nodes, redraw_at_s, redraw = before.nodes, before.redraw_at_s, before.redraw
         else:
-            known = _known_targets(site, states, before)
-            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, known)
-            redraw = _redraw(site, states, ttl_s, nodes) if redraw_at_s != float("inf") else None
+            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s)
+            redraw = _redraw(site, states, ttl_s) if redraw_at_s != float("inf") else None
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
-            source=source,
+            site=site,
             states=states,
             rebuild_at_s=min((state.rebuild_at_s for state in states), default=float("inf")),
             redraw_at_s=redraw_at_s,
@@ -200,12 +189,11 @@ class _Moment:
         states: Sequence[PoolState],
         before: SiteAnswers | None,
         ttl_s: int,
-        known: Mapping[str, Node],
     ) -> tuple[Mapping[str, Node], float]:
         """The nodes of a site, those of before when they are equal, and when chance may draw again."""
-        is_redraw_due = before is None or before.source[0] is not site or self.now >= before.redraw_at_s
+        is_redraw_due = before is None or before.site is not site or self.now >= before.redraw_at_s
         kept = {} if before is None or is_redraw_due else before.nodes
-        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, known, kept)
+        nodes, drawn = site_nodes(site, states, ttl_s, self.draw, kept)
         redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
         if before is not None and not is_redraw_due and drawn:
             redraw_at_s = min(before.redraw_at_s, self.now + REDRAW_S)  # newcomers wait no longer
@@ -213,16 +201,10 @@ class _Moment:
 
 
 def _redraw(
-    site: Site, states: Sequence[PoolState], ttl_s: int, nodes: Mapping[str, Node]
+    site: Site, states: Sequence[PoolState], ttl_s: int
 ) -> Callable[[random.Random], Mapping[str, Node]]:
     """Lets chance choose again among the same members; the nodes of their targets stay the same."""
-    targets = {
-        target: nodes[target]
-        for state in states
-        for label in state.members
-        for target in (state.pool.target(label),)
-    }
-    return lambda draw: site_nodes(site, states, ttl_s, draw, targets)[0]
+    return lambda draw: site_nodes(site, states, ttl_s, draw)[0]
 
 
 def _give_the_same(states: Sequence[PoolState], before: Sequence[PoolState]) -> bool:
@@ -230,19 +212,6 @@ def _give_the_same(states: Sequence[PoolState], before: Sequence[PoolState]) -> 
     return len(states) == len(before) and all(
         new.gives_the_records_of(old) for new, old in zip(states, before, strict=True)
     )
-
-
-def _known_targets(site: Site, states: Sequence[PoolState], before: SiteAnswers | None) -> dict[str, Node]:
-    """The nodes of before of the targets whose addresses are the same."""
-    if before is None or before.source[0] is not site:
-        return {}
-    return {
-        target: before.nodes[target]
-        for old, new in zip(before.states, states, strict=True)
-        for label, member in new.members.items()
-        if old.has(label, member)
-        for target in (new.pool.target(label),)
-    }
 
 
 def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], serial: int) -> ZoneAnswers:

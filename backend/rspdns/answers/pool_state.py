@@ -3,12 +3,16 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import socket
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pool_user import Member, PoolView, Weighted, weights
+from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
+from rspdns import fitting
+from rspdns.rrset import Node, Record
 from rspdns.zones.zone import Pool
 
 WEIGHTS_HOLD_S = 1.0
@@ -16,46 +20,60 @@ WEIGHTS_HOLD_S = 1.0
 
 
 class PoolState(NamedTuple):
-    """One pool at one moment. `members` and `weights` by target label.
+    """One pool at one moment. `members` and `weights` by target label, `targets` the nodes by target name.
 
     `live` tells members that are in from the last good ones of an empty pool. With none, `failure` says
     why the answer is SERVFAIL, `static` that the zone file's records stand in; without both it is NODATA.
     `weighed_at_s` (monotonic) is when the weights moved last, `rebuild_at_s` when time alone changes the
-    state.
+    state. `unsettled` are the labels whose weights time alone may move, `first_s` is when the oldest of the
+    members came in.
+
+    `view` is that of the `members`, None where they are of several shards, or not live. `changed` are the
+    labels that differ from the state before; None: any may.
     """
 
     pool: Pool
     members: Mapping[str, Member] = MappingProxyType({})
     weights: Mapping[str, Weighted] = MappingProxyType({})
+    targets: Mapping[str, Node] = MappingProxyType({})
     live: bool = False
     static: bool = False
     failure: str = ""
     weighed_at_s: float | None = None
     rebuild_at_s: float = float("inf")
+    unsettled: frozenset[str] = frozenset()
+    first_s: float = float("inf")
+    view: PoolView | None = None
+    changed: frozenset[str] | None = None
 
     def gives_the_records_of(self, other: PoolState) -> bool:
-        """Whether the records made from both are the same, chance apart: a load that moves no weight has no
-        part in them."""
+        """Whether the records made from this state and from `other`, the one before, are the same, chance
+        apart: a load that moves no weight has no part in them."""
         return (
             (self.live, self.static, self.failure) == (other.live, other.static, other.failure)
             and self.pool == other.pool
             and self.weights == other.weights
-            and self.members.keys() == other.members.keys()
-            and all(other.has(label, member) for label, member in self.members.items())
-        )
-
-    def has(self, label: str, member: Member) -> bool:
-        """Whether the target with this label leads to the member's addresses and port."""
-        known = self.members.get(label)
-        return known is not None and (
-            known is member or known.transport_addresses == member.transport_addresses
+            and self.targets == other.targets
+            and all(
+                self.members[label].port == other.members[label].port
+                for label in (self.members if self.changed is None else self.changed & self.members.keys())
+            )
         )
 
 
 def state_of(
-    pool: Pool, views: Sequence[PoolView], before: PoolState | None, now: float, max_stale_s: float
+    pool: Pool,
+    believed: BeliefChange,
+    before: PoolState | None,
+    now: float,
+    max_stale_s: float,
+    ttl_s: int,
 ) -> PoolState:
-    """The state of a pool, `views` being those of its handles and `before` its state in the build before."""
+    """The state of a pool after a change of the belief, `before` being its state in the build before.
+
+    `ttl_s` is that of its targets' addresses; `before` had the same, or has no `view` and no `targets`.
+    """
+    views = [believed.views.get(handle) or PoolView(handle) for handle in pool.config.shards]
     usable, stale_at_s = [], float("inf")
     for view in views:
         until_s = float("inf") if view.stale_since_s is None else view.stale_since_s + max_stale_s
@@ -64,24 +82,49 @@ def state_of(
             stale_at_s = min(stale_at_s, until_s)
     if not usable:
         return PoolState(pool, failure=_why_unknown(pool, views))
+    if before is not None and len(views) == 1:
+        step = _step(pool, views[0], before, believed.pools.get(views[0].handle))
+        if step is not None and step.members:
+            return _weighed(step, before, now, stale_at_s, ttl_s)
     members = by_label(pool, [view.members for view in usable])
     if members:
-        return _weighed(pool, members, before, now, stale_at_s, live=True)
+        view_of_all = views[0] if len(views) == 1 else None
+        return _weighed(PoolState(pool, members, live=True, view=view_of_all), before, now, stale_at_s, ttl_s)
     if len(usable) < len(views):  # members may well live in the shard that nobody tells of
         return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
     unreachable = by_label(pool, [view.unreachable for view in usable])
     if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
-        return _weighed(pool, unreachable, before, now, stale_at_s)
+        return _weighed(PoolState(pool, unreachable), before, now, stale_at_s, ttl_s)
     match pool.config.when_empty:
         case "last-good":
             recent = by_label(pool, [view.recent for view in usable])
-            return _weighed(pool, recent, before, now, stale_at_s)
+            return _weighed(PoolState(pool, recent), before, now, stale_at_s, ttl_s)
         case "static":
             return PoolState(pool, static=True, rebuild_at_s=stale_at_s)
         case "servfail":
             return PoolState(pool, failure=f"the pool {_handles(pool)} is empty", rebuild_at_s=stale_at_s)
         case "nodata":
             return PoolState(pool, rebuild_at_s=stale_at_s)
+
+
+def _step(pool: Pool, view: PoolView, before: PoolState, change: PoolChange | None) -> PoolState | None:
+    """The members of a view by what changed since the state before; None where that is of another view."""
+    if before.view is view:
+        return PoolState(pool, before.members, live=True, view=view, changed=frozenset())
+    if change is None or before.view is not change.before or change.after is not view:
+        return None
+    members, changed = dict(before.members), set()
+    for gone, _ in change.left:
+        if members.pop(_label(gone), None) is not None:
+            changed.add(_label(gone))
+    for member in (*change.joined, *(new for _, new in change.moved)):
+        label = _label(member)
+        if member.protocol == pool.config.protocol:
+            members[label] = member
+        elif members.pop(label, None) is None:
+            continue
+        changed.add(label)
+    return PoolState(pool, members, live=True, view=view, changed=frozenset(changed))
 
 
 def _why_unknown(pool: Pool, views: Sequence[PoolView]) -> str:
@@ -104,9 +147,13 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
     for number, members in enumerate(shards, start=1):
         for member in members:
             if member.protocol == protocol:
-                label = f"{member.identifier:08x}"
+                label = _label(member)
                 found[label if label not in found else f"{label}-{number}"] = member
     return found
+
+
+def _label(member: Member) -> str:
+    return f"{member.identifier:08x}"
 
 
 def _held(fresh: Weighted, old: Weighted | None) -> Weighted:
@@ -116,28 +163,78 @@ def _held(fresh: Weighted, old: Weighted | None) -> Weighted:
 
 
 def _weighed(
-    pool: Pool,
-    members: Mapping[str, Member],
-    before: PoolState | None,
-    now: float,
-    rebuild_at_s: float,
-    *,
-    live: bool = False,
+    state: PoolState, before: PoolState | None, now: float, rebuild_at_s: float, ttl_s: int
 ) -> PoolState:
-    """The state with the weights of its members, those of before while they may not move yet."""
-    slow_start_s = pool.config.slow_start_s
+    """The state with the weights of its members, those of before while they may not move yet, and with the
+    nodes of their targets."""
+    slow_start_s = state.pool.config.slow_start_s
     old: Mapping[str, Weighted] = before.weights if before is not None else {}
     old_s = before.weighed_at_s if before is not None else None
-    fresh = weights.weigh(members, old, now, slow_start_s)
-    weighed_at_s = now
+    first_s = min((member.since_s for member in state.members.values()), default=float("inf"))
+    due = _due(state, before, now, first_s)
+    fresh = weights.weigh(state.members, old, now, slow_start_s, due)
+    given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
-    elif old_s is not None and fresh.keys() == old.keys() and now - old_s < WEIGHTS_HOLD_S:
-        fresh, weighed_at_s = dict(old), old_s
-        rebuild_at_s = min(rebuild_at_s, weighed_at_s + WEIGHTS_HOLD_S)
     elif old_s is not None and now - old_s < WEIGHTS_HOLD_S:
-        fresh = {label: _held(weighted, old.get(label)) for label, weighted in fresh.items()}
+        if fresh.keys() == old.keys():
+            given = dict(old)
+        else:
+            given = fresh | {label: _held(fresh[label], old.get(label)) for label in due}
         weighed_at_s, rebuild_at_s = old_s, min(rebuild_at_s, old_s + WEIGHTS_HOLD_S)
-    if weights.still_growing(members, now, slow_start_s):
+    growing = weights.growing(state.members, now, slow_start_s, due)
+    if growing:
         rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
-    return PoolState(pool, members, fresh, live, False, "", weighed_at_s, rebuild_at_s)
+    return state._replace(
+        weights=given,
+        targets=_targets(state, before, ttl_s),
+        weighed_at_s=weighed_at_s,
+        rebuild_at_s=rebuild_at_s,
+        first_s=first_s,
+        unsettled=frozenset(growing | {label for label in due if given.get(label) != fresh.get(label)}),
+    )
+
+
+def _due(state: PoolState, before: PoolState | None, now: float, first_s: float) -> Collection[str]:
+    """The labels whose weights may be others than before: all, where the weight of a member depends on
+    others that changed."""
+    if state.changed is None or before is None:
+        return state.members.keys()
+    labels = state.changed | before.unsettled
+    concerned = (members.get(label) for members in (before.members, state.members) for label in labels)
+    if any(member is not None and weights.is_relative(member.policy) for member in concerned):
+        return state.members.keys()
+    if first_s != before.first_s:  # slow start depends on it
+        since_s = now - state.pool.config.slow_start_s
+        labels |= {label for label, member in state.members.items() if member.since_s > since_s}
+    return labels & state.members.keys()
+
+
+def _targets(state: PoolState, before: PoolState | None, ttl_s: int) -> Mapping[str, Node]:
+    """The nodes of the members' targets by name; those of before where the addresses are the same."""
+    old: Mapping[str, Node] = before.targets if before is not None else {}
+    if before is None or state.changed is None:
+        labels: Iterable[str] = state.members
+        targets: dict[str, Node] = {}
+    elif not state.changed:
+        return old
+    else:
+        labels, targets = state.changed, dict(old)
+    for label in labels:
+        name, member = state.pool.target(label), state.members.get(label)
+        known = before.members.get(label) if before is not None else None
+        if member is None:
+            targets.pop(name, None)
+        elif known is not None and known.addresses == member.addresses and name in old:
+            targets[name] = old[name]
+        else:
+            shown = fitting.addresses_beside(state.pool.owner, name, member.addresses)
+            targets[name] = Node(tuple(address_record(name, address, ttl_s) for address in shown))
+    return targets
+
+
+def address_record(name: str, address: IPv4Address | IPv6Address, ttl_s: int) -> Record:
+    """The A or AAAA record of an address."""
+    if isinstance(address, IPv4Address):
+        return Record(name, "A", socket.inet_ntoa(address.packed), ttl_s)  # str() takes several times as long
+    return Record(name, "AAAA", str(address), ttl_s)

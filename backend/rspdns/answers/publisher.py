@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol as Interface
 
-from pool_user import PoolView
+from pool_user import BeliefChange, Fairness, PoolChange, PoolView
 
-from rspdns.answers.building import build, changed_pools
+from rspdns.answers.building import build
 from rspdns.answers.change import Change
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot
@@ -32,12 +32,6 @@ PURGE_DEPARTED_S = 0.05
 APEX_EVERY_S = 0.1
 """Least time between two purges of a zone's apex because its serial moved. A secondary decides by its SOA
 whether to transfer the zone; without the purge that stays old for up to 3 s."""
-LARGE = 100
-"""A pool of more members than this waits between two builds while it changes all the time."""
-LARGE_WAITS_S = 60e-6
-"""How long a large pool waits, for each of its members, so that the others get most of the time."""
-LONGEST_WAIT_S = 0.06
-"""The longest such wait: a server that died is shown meanwhile."""
 
 
 class Purges(Interface):
@@ -70,6 +64,7 @@ class Publisher:
         hot: Callable[[], frozenset[str]],
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
+        fairness: Fairness | None = None,
         on_published: Callable[[set[str]], None] = lambda names: None,
         is_seen_at_once: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -81,8 +76,9 @@ class Publisher:
         self._is_seen_at_once = is_seen_at_once
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
-        self._ready_s: dict[str, float] = {}
-        """When large pools that were built a moment ago may be built again."""
+        self._changes: dict[str, PoolChange] = {}
+        """By pool, the change since it was built last."""
+        self._fairness = fairness or Fairness(clock=clock)
         self._serials = serials
         self._swap = swap
         self._purger = purger
@@ -101,20 +97,20 @@ class Publisher:
         self._ready_at_s: float | None = None
         """When the build may come that a change waits for; None when none waits."""
 
-    def start(self, views: Mapping[str, PoolView]) -> None:
+    def start(self, change: BeliefChange) -> None:
         """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
         self._purger.rediscover()
-        self._views = views
+        self._take(change)
         self._build_all()
 
-    def publish(self, views: Mapping[str, PoolView]) -> None:
-        """The views changed: build at once, or when as much time as the last build took has passed since.
+    def publish(self, change: BeliefChange) -> None:
+        """Build what changed at once, or when as much time as the last build took has passed since.
 
         So answers to PowerDNS get their share of the time also when thousands of pools change all the time.
         Then a build also waits until its names can be purged, and takes along what changes meanwhile: nobody
         would see it earlier.
         """
-        self._views = views
+        self._take(change)
         if self._ready_at_s is None:
             self._ready_at_s = self._rested_at_s
             if not self._is_seen_at_once():
@@ -134,20 +130,28 @@ class Publisher:
         if at_s < self._timer_at_s:
             self._set_timer(at_s)
 
-    def set_zones(self, zones: Sequence[Zone], views: Mapping[str, PoolView]) -> None:
-        """The zones changed: everything is built and purged anew."""
+    def _take(self, change: BeliefChange) -> None:
+        self._views = change.views
+        for handle, later in change.pools.items():
+            earlier = self._changes.get(handle)
+            self._changes[handle] = later if earlier is None else earlier.then(later)
+
+    def set_zones(self, zones: Sequence[Zone], change: BeliefChange) -> None:
+        """The zones changed, and the belief about their pools: everything is built and purged anew."""
         before = {zone.name for zone in self._zones}
         self._zones = tuple(zones)
         self._unpurged = before | {zone.name for zone in zones}
         self._apex_purged_s.clear()
         self._purger.rediscover()
-        self._views = views
+        self._take(change)
         self._build_all()
 
     def _build_all(self) -> None:
         """Build everything anew. That takes long and comes once: the next change does not wait for it."""
-        self._build()
+        self._fairness.forget()
+        self._build(everything=True)
         self._rested_at_s = float("-inf")
+        self._fairness.forget()
 
     def close(self) -> None:
         """Build no more."""
@@ -159,29 +163,42 @@ class Publisher:
             self._timer = None
         self._timer_at_s = float("inf")
 
-    def _build(self) -> None:
+    def _build(self, *, everything: bool = False) -> None:
         self._ready_at_s = None
         began_s = self._clock()
-        old, serial, hot = self.snapshot, self._serials.following, self._hot()
-        views, resume_at_s = self._views_of(began_s)
+        chosen, resume_at_s = self._fairness.choose(map(_sized, self._changes.values()))
+        if chosen or everything or began_s >= self._whole_at_s:
+            with self._fairness.work(chosen):
+                self._build_pools([handle for handle, _ in chosen], began_s)
+            self.built_at_s = ended_s = self._clock()
+            self._rested_at_s = 2 * ended_s - began_s
+            whole_at_s = max(self.snapshot.rebuild_at_s, began_s + TIMED_EVERY_S)
+            is_whole = began_s >= self._whole_at_s
+            self._whole_at_s = whole_at_s if is_whole else min(whole_at_s, self._whole_at_s)
+        self._set_timer(self._whole_at_s if resume_at_s is None else min(self._whole_at_s, resume_at_s))
+
+    def _build_pools(self, handles: Iterable[str], now: float) -> None:
+        """Build with the changes of these pools; others that changed are as they were built last."""
+        old, serial = self.snapshot, self._serials.following
+        changes = {handle: self._changes.pop(handle) for handle in handles}
+        resting = {handle: change.before for handle, change in self._changes.items()}
         change = build(
             self._zones,
-            views,
+            BeliefChange(changes, {**self._views, **resting} if resting else self._views),
             old,
-            began_s,
+            now,
             serial,
             self._draw,
             max_stale_s=self._max_stale_s,
-            asked_for=hot,
-            only_changes=began_s < self._whole_at_s,
+            asked_for=self._hot(),
+            only_changes=now < self._whole_at_s,
         )
-        new = change.after
+        self.snapshot = new = change.after
         self.builds += 1
         zones = (zone.after for zone in change.zones.values())
         moved = {zone.name for zone in zones if zone is not None and zone.serial == serial}
         if moved:
             self._serials.use(serial)
-        self.snapshot = new
         whole = self._whole_zones(new)
         names = {f"{zone}$" for zone in whole}
         apexes: set[str] = set()
@@ -189,13 +206,6 @@ class Publisher:
             names |= change.names(whole)
             apexes = moved - whole
         self._swap(change, lambda first: self._purge(new, first, names, apexes))
-        ended_s = self._clock()
-        self.built_at_s = ended_s
-        self._rested_at_s = 2 * ended_s - began_s
-        self._note_large(old.views, views, ended_s)
-        whole_at_s = max(new.rebuild_at_s, began_s + TIMED_EVERY_S)
-        self._whole_at_s = whole_at_s if began_s >= self._whole_at_s else min(whole_at_s, self._whole_at_s)
-        self._set_timer(min(self._whole_at_s, resume_at_s))
 
     def _purge(
         self, new: Snapshot, first: Collection[str], changed: Collection[str], apexes: Collection[str]
@@ -235,29 +245,6 @@ class Publisher:
             after_s = DEPARTED_KEPT_S + PURGE_DEPARTED_S
             asyncio.get_running_loop().call_later(after_s, self._purger.purge, left)
 
-    def _views_of(self, now: float) -> tuple[Mapping[str, PoolView], float]:
-        """The views to build from, and when to build again: those of large pools that were built a moment ago
-        are of before."""
-        if not self._ready_s:
-            return self._views, float("inf")
-        before = self.snapshot.views
-        self._ready_s = {handle: ready_s for handle, ready_s in self._ready_s.items() if ready_s > now}
-        waiting = {
-            handle: ready_s
-            for handle, ready_s in self._ready_s.items()
-            if handle in before and handle in self._views and before[handle] is not self._views[handle]
-        }
-        if not waiting:
-            return self._views, float("inf")
-        return {**self._views, **{handle: before[handle] for handle in waiting}}, min(waiting.values())
-
-    def _note_large(self, before: Mapping[str, PoolView], built: Mapping[str, PoolView], now: float) -> None:
-        """Note which large pools changed with this build."""
-        for handle in changed_pools(before, built):
-            size = len(built[handle].members) if handle in built else 0
-            if size > LARGE:
-                self._ready_s[handle] = now + min(size * LARGE_WAITS_S, LONGEST_WAIT_S)
-
     def _whole_zones(self, snapshot: Snapshot) -> set[str]:
         """The zones to purge as a whole, once: when they are first known in this life.
 
@@ -279,6 +266,10 @@ class Publisher:
             self._timer_at_s = at_s
             delay_s = max(at_s - self._clock(), _SHORTEST_WAIT_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._build)
+
+
+def _sized(change: PoolChange) -> tuple[str, int]:
+    return change.after.handle, len(change.after.members)
 
 
 def _is_service(name: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from typing import TypeVar
 from pool_user import Weighted
 
 from rspdns import fitting
-from rspdns.answers.pool_state import PoolState
+from rspdns.answers.pool_state import PoolState, address_record
 from rspdns.rrset import Node, Record
 from rspdns.zones.zone import Site
 
@@ -79,14 +78,12 @@ def site_nodes(
     states: Sequence[PoolState],
     ttl_s: int,
     draw: random.Random,
-    known_targets: Mapping[str, Node] = MappingProxyType({}),
     kept: Mapping[str, Node] = MappingProxyType({}),
 ) -> tuple[dict[str, Node], bool]:
     """The nodes of a site, and whether chance had a part in them (so that another draw may give others).
 
-    `known_targets` are the nodes of targets whose addresses are those of the build before. `kept` are nodes
-    of before that chance need not draw again: those that show nobody who left or changed stay. So members
-    that an answer does not show come and go without a purge.
+    `kept` are nodes of before that chance need not draw again: those that show nobody who left or changed
+    stay. So members that an answer does not show come and go without a purge.
     """
     nodes, drawn = _site_node(site, states, ttl_s, draw, kept.get(site.name, Node()))
     for state in states:
@@ -96,13 +93,7 @@ def site_nodes(
         nodes[state.pool.targets] = Node(
             site.static.get(state.pool.targets, ()), failure=state.failure, below=bool(state.failure)
         )
-        for label, member in state.members.items():
-            target = state.pool.target(label)
-            node = known_targets.get(target)
-            if node is None:
-                shown = fitting.addresses_beside(state.pool.owner, target, member.addresses)
-                node = Node(tuple(_address(target, address, ttl_s) for address in shown))
-            nodes[target] = node
+        nodes |= state.targets
     return nodes, drawn
 
 
@@ -228,7 +219,7 @@ def _addresses(
                 weights = {number: weight for number, (_, weight) in candidates.items()}
                 shown = in_drawn_order(weights, draw)[:limit]
             drawn = True
-        records += [_address(site.name, candidates[number][0], ttl_s) for number in sorted(shown)]
+        records += [address_record(site.name, candidates[number][0], ttl_s) for number in sorted(shown)]
     return records, drawn
 
 
@@ -260,12 +251,6 @@ def _naptr(state: PoolState) -> str:
     config = state.pool.config
     service = state.pool.naptr_service
     return f'{config.naptr_order} {config.naptr_preference} "s" "{service}" "" {state.pool.owner}'
-
-
-def _address(name: str, address: IPv4Address | IPv6Address, ttl_s: int) -> Record:
-    if isinstance(address, IPv4Address):
-        return Record(name, "A", socket.inet_ntoa(address.packed), ttl_s)  # str() takes several times as long
-    return Record(name, "AAAA", str(address), ttl_s)
 
 
 def _others(records: Iterable[Record], types: Sequence[str]) -> tuple[Record, ...]:

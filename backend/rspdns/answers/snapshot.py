@@ -15,11 +15,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pool_user import PoolView
-
 from rspdns.answers.pool_state import PoolState
 from rspdns.rrset import MOST_LABELS, Node, Record
-from rspdns.zones.zone import Zone
+from rspdns.zones.zone import Site, Zone
 
 LIMIT = 2**30
 """Numbers of zones are below it; those above stand for moments of signed zones (`rspdns.pdns.domain_ids`)."""
@@ -99,7 +97,7 @@ NXDOMAIN = Nothing(exists=False)
 class SiteAnswers(NamedTuple):
     """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
 
-    `source` is what they were made from, `states` what was made of it for each pool in the site's order;
+    `site` is what they were made for, `states` the state of each pool in the site's order;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
     chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; None where it
     had no part.
@@ -107,7 +105,7 @@ class SiteAnswers(NamedTuple):
 
     name: str
     nodes: Mapping[str, Node]
-    source: tuple[object, ...]
+    site: Site
     states: tuple[PoolState, ...]
     rebuild_at_s: float
     redraw_at_s: float
@@ -196,7 +194,7 @@ class ZoneNodes(Mapping[str, Node]):
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All answers at one moment. `rebuild_at_s` (monotonic) is when time alone calls for the next build,
-    `views` what they were made from, `asked_for` the pools for which chance draws again (None: all).
+    `asked_for` the pools for which chance draws again (None: all).
 
     `most_labels` is how many labels a name of these zones can have at most. Deeper names are not climbed
     label by label: a look-up costs the same however deep its name is.
@@ -209,7 +207,6 @@ class Snapshot:
     zone_answers: Mapping[str, ZoneAnswers] = field(default_factory=dict)
     nodes: Mapping[str, Mapping[str, Node]] = field(default_factory=dict)
     rebuild_at_s: float = float("inf")
-    views: Mapping[str, PoolView] = field(default_factory=dict)
     asked_for: frozenset[str] | None = None
     most_labels: int = MOST_LABELS
     numbers: ZoneNumbers = field(default_factory=ZoneNumbers)

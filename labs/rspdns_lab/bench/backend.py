@@ -19,7 +19,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import uvloop
-from pool_user import Member, PoolView
+from pool_user import BeliefChange, Member, PoolView
 from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -85,7 +85,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         hot=frozenset,  # nobody asks for A and AAAA, for which chance would draw anew
     )
     name_table.write(config.pdns.connector, config.zones, store.signed_zones(), serials.following)
-    publisher.start(views)
+    publisher.start(BeliefChange.between({}, views))
     purger.start()
     path = unix_path(config.pdns.connector)
     if path is None:
@@ -104,9 +104,10 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         await asyncio.sleep(next_s - time.monotonic())
         index = turn % len(handles) if log is None else 0
         handle = handles[index]
-        views[handle] = fewer[index] if views[handle] is full[index] else full[index]
+        changed = fewer[index] if views[handle] is full[index] else full[index]
         changed_s, builds = time.monotonic(), publisher.builds
-        publisher.publish(dict(views))
+        before, views = views, {**views, handle: changed}
+        publisher.publish(BeliefChange.between(before, views))
         if log is not None:
             await _write(log, changed_s, len(views[handle].members), publisher, builds, purger)
 

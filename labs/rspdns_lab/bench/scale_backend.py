@@ -8,11 +8,10 @@ Asking its control socket instead would cost it memory and time for as many memb
 import asyncio
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
-from pool_user import PoolView
+from pool_user import BeliefChange
 from rspdns.configuration import load_configuration
 from rspdns.service import Backend
 
@@ -22,9 +21,10 @@ class _Backend(Backend):
         """Write the time when every member is known."""
         publish = self.publisher.publish
 
-        def published(views: Mapping[str, PoolView]) -> None:
-            publish(views)
-            if not known.exists() and all(len(view.members) == members for view in views.values()):
+        def published(change: BeliefChange) -> None:
+            publish(change)
+            views = change.views.values()
+            if not known.exists() and all(len(view.members) == members for view in views):
                 known.with_suffix(".new").write_text(str(time.monotonic()))
                 known.with_suffix(".new").rename(known)
 

@@ -1,12 +1,9 @@
 """The memory of a pool about its members' comings and goings: `since_s`, who left lately, the last good
-ones.
-
-`happened` tells people what changed between two views: logs, the live page, the stream of events.
-"""
+ones."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Set
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, replace
 
 from pool_user.belief.rules import (
@@ -17,7 +14,7 @@ from pool_user.belief.rules import (
     RECENT_S,
 )
 from pool_user.cause import Cause, Code
-from pool_user.views import BeliefEvent, Member, OutMember, PoolView, TransportAddresses
+from pool_user.views import Member, OutMember, TransportAddresses
 
 MAX_LEFT = 256
 """Members that left and are remembered; a hostile registrar could make any number come and go."""
@@ -136,35 +133,3 @@ class History:
         """When somebody who left is not shown any more."""
         first = next(iter(self._left.values()), None)  # they are in the order of leaving
         return None if first is None else first.left_s + OUT_SHOWN_S
-
-
-def happened(
-    handle: str,
-    view: PoolView,
-    before: Mapping[int, Member],
-    members: Mapping[int, Member],
-    changed: Set[int],
-    out: Mapping[int, OutMember],
-    causes: Mapping[int, Cause],
-    now: float,
-) -> list[BeliefEvent]:
-    """The events between `view`, whose members `before` holds by identifier, and the members of now;
-    members that are in both are the same but for the `changed`."""
-    events = []
-    for identifier in sorted(members.keys() - before.keys()):
-        cause = Cause(Code.REGISTERED, registrar=f"{members[identifier].home_registrar:08x}")
-        events.append(BeliefEvent(now, "joined", handle, identifier, cause, members[identifier]))
-    events += [
-        BeliefEvent(now, "left", handle, identifier, causes.get(identifier, _GONE), before[identifier])
-        for identifier in sorted(before.keys() - members.keys())
-    ]
-    for identifier in sorted(changed & (members.keys() & before.keys())):
-        old, new = before[identifier].home_registrar, members[identifier].home_registrar
-        if old != new:
-            cause = Cause(Code.MOVED, registrar=f"{new:08x}", former=f"{old:08x}")
-            events.append(BeliefEvent(now, "moved", handle, identifier, cause, members[identifier]))
-    known = {(member.identifier, member.cause) for member in view.out}
-    for identifier, member in sorted(out.items()):
-        if member.cause.code.is_refusal and (identifier, member.cause) not in known:
-            events.append(BeliefEvent(now, "refused", handle, identifier, member.cause))
-    return events

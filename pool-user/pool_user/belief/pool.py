@@ -9,7 +9,8 @@ from dataclasses import replace
 from pool_user.belief.admission import PoolAdmission, accepted, spoken_for, why_refused
 from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import Decision, decide
-from pool_user.belief.history import History, happened
+from pool_user.belief.events import events_of
+from pool_user.belief.history import History
 from pool_user.belief.homes import Homes
 from pool_user.belief.identities import Identities, ServerPlaces, VanishedMembers, place_of
 from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
@@ -18,7 +19,7 @@ from pool_user.belief.reachability import OrphanedMembers, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
-from pool_user.views import BeliefEvent, Member, OutMember, PoolView
+from pool_user.views import BeliefEvent, Member, OutMember, PoolChange, PoolView
 from rserpool import PoolElement, Transport, Update, prove
 
 
@@ -329,8 +330,9 @@ class PoolBelief:
 
     def evaluate(
         self, registrars: SettledRegistrars, stale_since_s: float, now: float, followed: Collection[int] = ()
-    ) -> list[BeliefEvent]:
-        """Form the view anew and return what happened. Each step takes what the one before it found.
+    ) -> tuple[PoolChange | None, list[BeliefEvent]]:
+        """Form the view anew. Return its change, None if it is the same, and what happened. Each step takes
+        what the one before it found.
 
         `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
         `followed` are the registrars (by index) that push changes.
@@ -356,7 +358,6 @@ class PoolBelief:
         )
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
-        events += happened(self.handle, self.view, self._shown, members, judged, out, causes, now)
         self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members)
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
@@ -374,8 +375,11 @@ class PoolBelief:
             moving=tuple(sorted(self._moves.members)),
         )
         self._shown = members
-        self.view = self.view if view == self.view else view
-        return events
+        if view == self.view:
+            return None, events
+        change = PoolChange.between(self.view, view, causes)
+        self.view = view
+        return change, events + events_of(change, now)
 
     def _in_order(self, members: Mapping[int, Member]) -> tuple[Member, ...]:
         """The members by identifier; those of the view when they are the same."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,16 +14,10 @@ from pool_user.belief.rules import (
 from pool_user.cause import Code
 from pool_user.registrars.session import RegistrarQuestion, RegistrarSessions
 from pool_user.registrars.standing import RegistrarView, SettledRegistrars
-from pool_user.views import BeliefEvent, Member, PoolView
+from pool_user.views import BeliefChange, BeliefEvent, Member, PoolChange, PoolView
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
 _EVENTS_KEPT = 10_000
-AT_ONCE = 500
-"""The most members that are looked at in one go: about 30 ms of work, during which no registrar is heard."""
-LARGE = 100
-"""A pool of more PEs than this waits between two evaluations while it changes all the time."""
-LARGE_WAITS_S = 10e-6
-"""How long a large pool waits, for each of its PEs, so that it leaves most of the time to others."""
 
 
 class Belief:
@@ -34,8 +26,8 @@ class Belief:
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by its
     index in it, from 0. `sessions` hold what is known of each registrar itself. Tell the belief what happens
-    (`link`, `answered`, `updated`, `table`, `unanswered`, `probed`), read `views()`, ask `questions()` at
-    once, and come back at `next_deadline_s` at the latest.
+    (`link`, `answered`, `updated`, `table`, `unanswered`, `probed`); `evaluate()` what is `due()`, which
+    returns what changed; ask `questions()` at once, and come back at `next_deadline_s` at the latest.
     """
 
     def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
@@ -46,11 +38,8 @@ class Belief:
         """The pools of which something was told."""
         self._concerned: set[str] = set()
         """Those that others are judged about anew, since a registrar's standing changed: they have time."""
-        self.resume_at_s: float | None = None
-        """When to call `views()` again, which was kept from looking at all that has changed; else None."""
-        self._ready_s: dict[str, float] = {}
-        """When large pools may be evaluated again."""
-        self._views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
+        self.views: Mapping[str, PoolView] = {handle: pool.view for handle, pool in self._pools.items()}
+        """Every pool by the last evaluation. A pool in which nothing changed keeps the very same object."""
         self._stale_since_s: float | None = None
         self._timers_s: dict[str, float] = {}
         self._waiting: set[str] = set()
@@ -200,9 +189,8 @@ class Belief:
         }
         for handle, pool in self._pools.items():
             pool.rules = pools[handle]
-        self._views = {handle: pool.view for handle, pool in self._pools.items()}
+        self.views = {handle: pool.view for handle, pool in self._pools.items()}
         self._timers_s.clear()
-        self._ready_s.clear()
         self._waiting.clear()
         self._concerned.clear()
         self._dirty = set(self._pools)
@@ -226,53 +214,41 @@ class Belief:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
 
-    # Views of the belief
+    # Evaluation
 
-    def views(self, now: float, most: float = math.inf) -> Mapping[str, PoolView]:
-        """Every pool. A pool in which nothing changed keeps the very same object; if none did, so do all.
-
-        When about `most` members have been looked at, the rest keeps its views for now, as do large pools
-        that were looked at a moment ago: then this is to be called again at `resume_at_s`.
-        """
+    def due(self, now: float) -> list[tuple[str, int]]:
+        """The pools to evaluate, each with the number of PEs that are known of it. Those come first of which
+        something was said, or whose time has come, the small ones before the large."""
         self.advance(now)
-        due = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
-        urgent = self._dirty | due
-        changed: dict[str, PoolView] = {}
-        looked_at = 0
-        resume_at_s = math.inf
-        small_first = sorted(urgent, key=lambda handle: self._pools[handle].size)
-        for handle in itertools.chain(small_first, self._concerned - urgent):
-            ready_s = self._ready_s.get(handle, now) if math.isfinite(most) else now
-            if looked_at >= most or ready_s > now:
-                resume_at_s = min(resume_at_s, ready_s)
-                continue
-            pool = self._pools[handle]
-            self._evaluate(pool, now)
+        timed = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
+        urgent = self._dirty | timed
+        sizes = [(handle, self._pools[handle].size) for handle in (*urgent, *(self._concerned - urgent))]
+        return sorted(sizes, key=lambda sized: (sized[0] not in urgent, sized[1]))
+
+    def evaluate(self, now: float, handles: Iterable[str] | None = None) -> BeliefChange:
+        """Evaluate these pools, or all that are due. Return what changed."""
+        changes: dict[str, PoolChange] = {}
+        for handle in [handle for handle, _ in self.due(now)] if handles is None else handles:
+            change = self._evaluate(self._pools[handle], now)
             self._dirty.discard(handle)
             self._concerned.discard(handle)
-            looked_at += 1 + pool.size
-            if pool.size > LARGE:
-                self._ready_s[handle] = now + pool.size * LARGE_WAITS_S
-            if self._views[handle] is not pool.view:
-                changed[handle] = pool.view
-        self.resume_at_s = resume_at_s if math.isfinite(resume_at_s) else None
-        if changed:
-            self._views = {**self._views, **changed}
-        return self._views
+            if change is not None:
+                changes[handle] = change
+        if changes:
+            self.views = {**self.views, **{handle: change.after for handle, change in changes.items()}}
+        return BeliefChange(changes, self.views)
 
-    def questions(self, now: float) -> list[RegistrarQuestion]:
+    def questions(self) -> list[RegistrarQuestion]:
         """The answers that are waited for: to be asked at once."""
-        self._keep_up(now)
         return [
             RegistrarQuestion(index, handle)
             for handle in sorted(self._waiting)
             for index in sorted(self._pools[handle].awaited)
         ]
 
-    def probe_targets(self, now: float) -> dict[str, tuple[Member, ...]]:
+    def probe_targets(self) -> dict[str, tuple[Member, ...]]:
         """The members to be probed, those found unreachable too: of verified pools always, of the others
         while no settled registrar answers, or while the home registrar of one of them is lost."""
-        self._keep_up(now)
         stale = not self._registrars.settled
         pools = [
             (handle, pool)
@@ -312,11 +288,6 @@ class Belief:
         """The registrars whose word counts now."""
         return self.sessions.settled_registrars
 
-    def _keep_up(self, now: float) -> None:
-        """Have the views of `now`, unless somebody is catching up with them in small steps."""
-        if self.resume_at_s is None:
-            self.views(now)
-
     def _note_report(self, handle: str, pool: PoolBelief) -> None:
         """A registrar told something of the pool."""
         self._note_dirty(handle, pool)
@@ -326,13 +297,15 @@ class Belief:
         if pool.is_dirty:
             self._dirty.add(handle)
 
-    def _evaluate(self, pool: PoolBelief, now: float) -> None:
+    def _evaluate(self, pool: PoolBelief, now: float) -> PoolChange | None:
         stale_since_s = self._stale_since_s if self._stale_since_s is not None else now
         followed = {session.index for session in self.sessions if session.is_followed}
-        self._events.extend(pool.evaluate(self._registrars, stale_since_s, now, followed))
+        change, events = pool.evaluate(self._registrars, stale_since_s, now, followed)
+        self._events.extend(events)
         (self._waiting.add if pool.awaited else self._waiting.discard)(pool.handle)
         deadline_s = pool.next_deadline_s
         if deadline_s is None:
             self._timers_s.pop(pool.handle, None)
         else:
             self._timers_s[pool.handle] = deadline_s
+        return change

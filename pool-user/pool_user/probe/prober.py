@@ -119,8 +119,8 @@ class Prober:
                 await self._wake.wait()
 
     def _take_targets(self, now: float) -> None:
-        views = self._belief.views(now)
-        wanted = self._belief.probe_targets(now)
+        views = self._belief.views
+        wanted = self._belief.probe_targets()
         doubted = {handle: {*views[handle].vanished, *views[handle].moving} for handle in wanted}
         targets = [
             ProbeTarget(

@@ -1,0 +1,75 @@
+"""The share of the event loop that the work on one pool may take."""
+
+import pytest
+from pool_user.fairness import FREE_S, LONGEST_REST_S, RESTS, Fairness
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.spent_s = 0.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def work(fairness: Fairness, clock: Clock, seconds: float, *sized: tuple[str, int]) -> None:
+    with fairness.work(sized):
+        clock.now += seconds
+        clock.spent_s += seconds
+
+
+def fair(clock: Clock, **options: float) -> Fairness:
+    return Fairness(clock=lambda: clock.now, spent=lambda: clock.spent_s, **options)
+
+
+def test_a_pool_rests_in_proportion_to_the_work_on_it(clock: Clock) -> None:
+    fairness, pool = fair(clock), ("large", 1000)
+    work(fairness, clock, 0.004, pool)
+    chosen, back_s = fairness.choose([pool, ("other", 3)])
+    assert chosen == [("other", 3)]
+    assert back_s == pytest.approx(clock.now + RESTS * 0.004)
+    clock.now += RESTS * 0.004 + 0.0001
+    assert fairness.choose([pool]) == ([pool], None)
+
+
+def test_the_small_pool_beside_a_large_one_does_not_rest(clock: Clock) -> None:
+    fairness, pools = fair(clock), [("large", 1000), ("small", 3)]
+    work(fairness, clock, 0.01, *pools)
+    assert fairness.choose(pools)[0] == [("small", 3)]
+
+
+def test_short_work_is_free_and_no_rest_is_longer_than_the_bound(clock: Clock) -> None:
+    fairness = fair(clock)
+    work(fairness, clock, FREE_S / 2, ("short", 10))
+    work(fairness, clock, 1.0, ("long", 10))
+    chosen, back_s = fairness.choose([("short", 10), ("long", 10)])
+    assert chosen == [("short", 10)]
+    assert back_s == pytest.approx(clock.now + LONGEST_REST_S)
+    fairness.forget()
+    assert fairness.choose([("long", 10)]) == ([("long", 10)], None)
+
+
+def test_a_pause_of_the_machine_is_no_work(clock: Clock) -> None:
+    fairness = fair(clock)
+    with fairness.work([("pool", 10)]):
+        clock.now += 5.0
+    assert fairness.choose([("pool", 10)]) == ([("pool", 10)], None)
+
+
+def test_thousands_of_pools_are_worked_on_in_steps(clock: Clock) -> None:
+    fairness = fair(clock, at_once=100)
+    left = [(f"pool-{number}", 9) for number in range(100)]
+    steps = 0
+    while left:
+        chosen, back_s = fairness.choose(left)
+        assert back_s == (None if len(chosen) == len(left) else clock.now)
+        left = [sized for sized in left if sized not in chosen]
+        steps += 1
+    assert steps == 10
+
+
+def test_a_pool_larger_than_a_step_has_one_of_its_own(clock: Clock) -> None:
+    assert fair(clock, at_once=100).choose([("large", 5000), ("other", 1)]) == ([("large", 5000)], clock.now)
