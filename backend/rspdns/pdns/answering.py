@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -57,6 +58,8 @@ def make_connector(connector: str, responder: Responder, store: DnssecStore) -> 
 
 TOLD_EVERY_S = 0.005
 """Least time between two reports to the main loop about which pools were looked up."""
+_MOST_NOTED = 10_000
+"""Look-ups that wait for the main loop; above it the oldest are forgotten."""
 
 T = TypeVar("T")
 
@@ -128,12 +131,14 @@ class AnsweringThread:
 
 
 class LookedUp:
-    """Carries the pools that were looked up from the answering thread to the main loop, a few at a time."""
+    """Carries the pools that were looked up from the answering thread to the main loop, a few at a time.
+
+    There is no lock: the main loop never waits until the answering thread has its turn again.
+    """
 
     def __init__(self, take: Callable[[Iterable[str]], None]) -> None:
         self._take = take
-        self._lock = threading.Lock()
-        self._handles: set[str] = set()
+        self._noted: deque[Iterable[str]] = deque(maxlen=_MOST_NOTED)
         self._is_told = False
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -147,19 +152,23 @@ class LookedUp:
 
     def note(self, handles: Iterable[str]) -> None:
         """These were looked up. May be called in any thread."""
-        with self._lock:
-            self._handles.update(handles)
-            loop = self._loop
-            if self._is_told or not self._handles or loop is None:
-                return
+        self._noted.append(handles)
+        loop = self._loop
+        if loop is not None and not self._is_told:
             self._is_told = True
-        loop.call_soon_threadsafe(self._hand_over)
+            loop.call_soon_threadsafe(self._hand_over)
 
     def _hand_over(self) -> None:
-        with self._lock:
-            handles, self._handles = self._handles, set()
-            loop = self._loop
-            self._is_told = bool(handles) and loop is not None
-        if handles and loop is not None:
-            loop.call_later(TOLD_EVERY_S, self._hand_over)
+        handles: set[str] = set()
+        while self._noted:
+            handles.update(self._noted.popleft())
+        if self._loop is None:
+            return
+        if handles:
+            self._loop.call_later(TOLD_EVERY_S, self._hand_over)
             self._take(handles)
+            return
+        self._is_told = False
+        if self._noted:  # noted meanwhile, when it seemed that this would be called again
+            self._is_told = True
+            self._loop.call_soon(self._hand_over)
