@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-NOT_YET = ("backend/", "pool-user/", "tests/backend/", "tests/pool_user/")
+NOT_YET = ("backend/", "tests/backend/")
 """Folders that are not looked at by default: names there are still to be changed."""
 OF_TESTS = re.compile(r"(?:.*/)?tests/|packaging/trial/")
 """Folders whose classes may share a name: each is a test's own."""

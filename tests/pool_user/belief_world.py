@@ -137,7 +137,7 @@ class World:
         self.play.down(index)
         self.play.wait(0.05)
         others = [other for other in self.registrars if other is not registrar and not other.is_frozen]
-        for identifier in [one for one, home in self.homes.items() if home == index]:
+        for identifier in [member for member, home in self.homes.items() if home == index]:
             self.homes[identifier] = None
             if others:
                 self.register(identifier, others[0].index, [other in others for other in self.registrars])

@@ -62,7 +62,7 @@ class Probed(Play):
         for step in range(int(seconds / 0.05)):
             if step % 2 == 0:
                 self.take_targets()
-                shown = {str(one.addresses[0]) for one in self.view().members}
+                shown = {str(member.addresses[0]) for member in self.view().members}
                 assert shown <= servers
                 fewest = min(fewest, len(shown))
             self.probe()

@@ -51,7 +51,7 @@ def test_the_last_good_ones_are_of_the_last_time_the_pool_became_empty() -> None
     assert recent(play) == [2]
 
 
-def test_member_of_a_moment_does_not_replace_the_last_good_ones() -> None:
+def test_member_of_a_moment_does_not_replace_the_last_good_members() -> None:
     play = playing(1, 2)
     play.wait(3600)
     play.answer(0)
@@ -99,7 +99,7 @@ def test_last_good_ones_of_days_ago_do_not_come_back() -> None:
     assert recent(play) == [3, 4, 5]
 
 
-def test_member_that_no_home_confirmed_is_none_of_the_last_good_ones() -> None:
+def test_member_that_no_home_confirmed_is_no_last_good_member() -> None:
     play = Play()
     play.settle(0)
     play.answer(0, pe(1, R1), pe(66, 0xDEAD))
@@ -288,4 +288,4 @@ def test_an_element_that_is_out_is_so_since_it_was_first_seen() -> None:
         play.wait(5)
         play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"), pe(3, R1))
         play.answer(0, pe(1, R1), pe(2, R1, "192.0.2.9"))
-        assert next(one for one in play.view().out if one.identifier == 2).since_s == out.since_s
+        assert next(member for member in play.view().out if member.identifier == 2).since_s == out.since_s

@@ -67,7 +67,7 @@ def test_a_contested_member_leaves_in_the_end_and_before_when_nobody_reaches_it(
     play.answer(0, *at_home()[2:])
     assert play.members() == list(TEN)
     targets: tuple[Member, ...] = play.probe_targets()[POOL]
-    play.belief.probed(POOL, next(one for one in targets if one.identifier == 1), False, play.now)
+    play.belief.probed(POOL, next(member for member in targets if member.identifier == 1), False, play.now)
     assert play.members() == list(TEN[1:])
     play.wait(CONTESTED_S)
     assert play.members() == list(TEN[2:])

@@ -55,10 +55,10 @@ class KeyedPlay(Play):
         self.all_answer(server(OTHER))
 
     def targets(self) -> set[int]:
-        return {one.identifier for one in self.probe_targets().get(POOL, ())}
+        return {member.identifier for member in self.probe_targets().get(POOL, ())}
 
     def probe(self, who: int, answers: bool) -> None:
-        (member,) = [one for one in self.probe_targets()[POOL] if one.identifier == who]
+        (member,) = [target for target in self.probe_targets()[POOL] if target.identifier == who]
         self.belief.probed(POOL, member, answers, self.now)
 
     def events(self, kind: str) -> list[str]:
@@ -80,9 +80,9 @@ def test_who_proves_nothing_is_refused_counted_and_told(play: KeyedPlay) -> None
 
 def test_an_identifier_at_another_address_shows_no_stranger(play: KeyedPlay) -> None:
     play.push(pe(MINE, R1, STRANGER))
-    assert {str(one.addresses[0]) for one in play.view().members} == {ADDRESS, OTHER}
+    assert {str(member.addresses[0]) for member in play.view().members} == {ADDRESS, OTHER}
     play.all_answer(pe(MINE, R1, STRANGER), server(OTHER))
-    assert {str(one.addresses[0]) for one in play.view().members} == {OTHER}
+    assert {str(member.addresses[0]) for member in play.view().members} == {OTHER}
 
 
 def test_a_stranger_who_guesses_is_ignored_though_it_hits_at_last(play: KeyedPlay) -> None:
@@ -319,7 +319,7 @@ def test_a_restart_takes_from_its_file_only_what_the_key_and_accept_allow(play: 
         after.belief.set_pools({POOL: replace(RULES, keys=(KEY,))}, after.now)
         after.belief.remember(POOL, members, recent, after.now, after.now)
         view = after.view()
-        assert [one.identifier for one in (*view.members, *view.recent)] == [theirs.identifier]
+        assert [member.identifier for member in (*view.members, *view.recent)] == [theirs.identifier]
 
 
 def test_a_pool_without_key_probes_nobody_that_left() -> None:

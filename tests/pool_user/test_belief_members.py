@@ -245,7 +245,7 @@ def test_denials_of_others_from_before_the_home_fell_silent_do_not_count() -> No
     assert play.members() == [1]
 
 
-def test_a_silent_registrars_word_does_not_outweigh_the_settled_ones() -> None:
+def test_a_silent_registrars_word_does_not_outweigh_that_of_settled_registrars() -> None:
     play = settled()
     play.silence(2)
     play.answer(0, pe(2, R2))

@@ -143,7 +143,7 @@ class BeliefMachine(RuleBasedStateMachine):
                     if self.usable(registrar.index):
                         world.poll(registrar.index)
             world.play.wait(1.1)
-        assert self.members == {one for one, home in world.homes.items() if home is not None}
+        assert self.members == {identifier for identifier, home in world.homes.items() if home is not None}
         assert world.play.view().stale_since_s is None
         assert world.play.asked() == set()
 
@@ -161,8 +161,10 @@ class BeliefMachine(RuleBasedStateMachine):
         pool._judged_by = None
         pool.evaluate(belief._registrars, belief._stale_since_s or now, now)
         # If two homes are both right, the one that is named may depend on when all were judged last.
-        assert [one.identifier for one in pool.view.members] == [one.identifier for one in view.members]
-        assert {one.identifier for one in pool.view.out} == {one.identifier for one in view.out}
+        assert [member.identifier for member in pool.view.members] == [
+            member.identifier for member in view.members
+        ]
+        assert {member.identifier for member in pool.view.out} == {member.identifier for member in view.out}
 
 
 EXAMPLES = os.environ.get("BELIEF_EXAMPLES")

@@ -14,7 +14,7 @@ from tests.pool_user.belief_support import POOL, R1, R2, R3, RULES, Play, pe, pu
 OLD, NEW = "10.0.0.1", "10.0.0.66"
 
 
-def told(home: int, address: str = NEW, port: int = 5060) -> PoolElement:
+def elsewhere(home: int, address: str = NEW, port: int = 5060) -> PoolElement:
     """PE 1 at another address."""
     return pe(1, home, address, port)
 
@@ -37,19 +37,19 @@ def shown(play: Play) -> list[str]:
 
 def probe(play: Play, answers: bool) -> None:
     """The probe of PE 1, at the place at which it is to be probed, comes to a conclusion."""
-    (member,) = [one for one in play.probe_targets()[POOL] if one.identifier == 1]
+    (member,) = [target for target in play.probe_targets()[POOL] if target.identifier == 1]
     play.belief.probed(POOL, member, answers, play.now)
 
 
 @pytest.mark.parametrize("home", [R1, R3], ids=["its home", "a registrar that lies"])
 def test_a_member_whose_old_address_answers_stays_there(play: Play, home: int) -> None:
     index = 0 if home == R1 else 2
-    push(play, index, told(home))
+    push(play, index, elsewhere(home))
     assert shown(play) == [OLD, "10.0.0.2"]
     assert play.view().moving == (1,)
     probe(play, answers=True)
     for _ in range(50):
-        push(play, index, told(home, port=6666))
+        push(play, index, elsewhere(home, port=6666))
         play.wait(1)
         assert shown(play) == [OLD, "10.0.0.2"]
     words = [event.words for event in play.belief.take_events() if event.kind == "refused"]
@@ -67,7 +67,7 @@ def test_a_member_that_is_told_at_a_refused_place_stays_where_it_answers(
     play.belief.set_pools({POOL: replace(RULES, ports=frozenset({5060}))}, play.now)
     index = 0 if home == R1 else 2
     for turn in range(20):
-        push(play, index, told(home, address, port))
+        push(play, index, elsewhere(home, address, port))
         assert shown(play) == [OLD, "10.0.0.2"]
         if turn == 0:
             probe(play, answers=True)
@@ -76,14 +76,14 @@ def test_a_member_that_is_told_at_a_refused_place_stays_where_it_answers(
     assert any(f"{address} port {port}" in event.words for event in play.belief.take_events())
     probe(play, answers=False)
     assert shown(play) == ["10.0.0.2"]
-    assert [one.identifier for one in play.view().out] == [1]
-    push(play, 2, told(R3), gone=True)
+    assert [member.identifier for member in play.view().out] == [1]
+    push(play, 2, elsewhere(R3), gone=True)
     push(play, 0, pe(1, R1, policy=LeastUsed(0.5)))
     assert shown(play) == [OLD, "10.0.0.2"]
 
 
 def test_a_member_whose_place_the_rules_refuse_from_now_on_does_not_stay(play: Play) -> None:
-    push(play, 0, told(R1))
+    push(play, 0, elsewhere(R1))
     probe(play, answers=True)
     play.belief.set_pools({POOL: replace(RULES, accept=(ip_network("10.0.0.2/32"),))}, play.now)
     assert shown(play) == ["10.0.0.2"]
@@ -91,8 +91,8 @@ def test_a_member_whose_place_the_rules_refuse_from_now_on_does_not_stay(play: P
     assert shown(play) == [NEW]
 
 
-def test_a_member_whose_old_address_does_not_answer_is_at_the_new_one(play: Play) -> None:
-    push(play, 0, told(R1))
+def test_a_member_whose_old_address_does_not_answer_is_at_the_new_address(play: Play) -> None:
+    push(play, 0, elsewhere(R1))
     play.begin_probes()
     play.wait(MOVED_AFTER_S - 0.1)
     assert shown(play) == [OLD, "10.0.0.2"]
@@ -104,7 +104,7 @@ def test_a_member_whose_old_address_does_not_answer_is_at_the_new_one(play: Play
 @pytest.mark.parametrize("waits_s", [0.3, 2.6])
 def test_a_member_moves_in_time_after_a_probe_that_began_late(play: Play, waits_s: float) -> None:
     """Others are asked before it. A look at each deadline is enough to see it move."""
-    push(play, 0, told(R1))
+    push(play, 0, elsewhere(R1))
     probed_s = play.now + waits_s
     while play.now < probed_s + MOVED_AFTER_S:
         assert shown(play) == [OLD, "10.0.0.2"]
@@ -119,14 +119,14 @@ def test_a_member_moves_in_time_after_a_probe_that_began_late(play: Play, waits_
 
 
 def test_a_member_that_is_never_probed_moves_at_last(play: Play) -> None:
-    push(play, 0, told(R1))
+    push(play, 0, elsewhere(R1))
     assert shown(play) == [OLD, "10.0.0.2"]
     play.wait(MOVED_UNPROBED_S)
     assert shown(play) == [NEW, "10.0.0.2"]
 
 
 def test_a_member_that_stays_goes_to_the_new_address_when_the_old_one_falls(play: Play) -> None:
-    push(play, 0, told(R1))
+    push(play, 0, elsewhere(R1))
     probe(play, answers=True)
     play.wait(5)
     assert shown(play) == [OLD, "10.0.0.2"]
@@ -141,13 +141,13 @@ def test_a_member_that_the_probe_had_not_reached_moves_at_once(play: Play) -> No
     play.view()
     probe(play, answers=False)
     assert shown(play) == ["10.0.0.2"]
-    push(play, 1, told(R2))
+    push(play, 1, elsewhere(R2))
     assert shown(play) == [NEW, "10.0.0.2"]
 
 
 def test_a_server_that_took_a_fresh_identifier_ends_the_dispute(play: Play) -> None:
     """A drain of it must not find the old identifier in its place."""
-    push(play, 2, told(R3))
+    push(play, 2, elsewhere(R3))
     probe(play, answers=True)
     push(play, 0, pe(7, R1, OLD))
     assert sorted(shown(play)) == [OLD, "10.0.0.2", NEW]
@@ -156,7 +156,7 @@ def test_a_server_that_took_a_fresh_identifier_ends_the_dispute(play: Play) -> N
 
 
 def test_a_word_that_is_taken_back_leaves_nothing_behind(play: Play) -> None:
-    push(play, 2, told(R3))
+    push(play, 2, elsewhere(R3))
     push(play, 0, pe(1, R1))
     assert shown(play) == [OLD, "10.0.0.2"]
     assert play.view().moving == ()
@@ -166,11 +166,11 @@ def test_a_word_that_is_taken_back_leaves_nothing_behind(play: Play) -> None:
 def test_lies_and_deletions_in_turn_keep_nobody_out(play: Play) -> None:
     """Ten times a second; the sidecar registers again after half a second."""
     for turn in range(50):
-        push(play, 2, told(R3))
+        push(play, 2, elsewhere(R3))
         assert shown(play) == [OLD, "10.0.0.2"]
         if turn == 1:
             probe(play, answers=True)
-        play.belief.updated(2, Update(R3, POOL.encode(), told(R3), True, play.now))
+        play.belief.updated(2, Update(R3, POOL.encode(), elsewhere(R3), True, play.now))
         assert shown(play) == [OLD, "10.0.0.2"]
         if turn % 5 == 4:
             push(play, 0, pe(1, R1))

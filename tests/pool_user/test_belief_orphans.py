@@ -25,7 +25,7 @@ def listed(play: Play, home: int = R1) -> None:
 def probed(play: Play, identifier: int, reachable: bool) -> None:
     members = play.probe_targets()[POOL]
     play.belief.probed(
-        POOL, next(one for one in members if one.identifier == identifier), reachable, play.now
+        POOL, next(member for member in members if member.identifier == identifier), reachable, play.now
     )
 
 
@@ -37,7 +37,7 @@ def test_an_orphan_that_registers_nowhere_else_is_probed_with_the_others_as_witn
     play.wait(deadline_s - play.now)
     assert play.view().suspected == (1,)
     targets: tuple[Member, ...] = play.probe_targets()[POOL]
-    assert [one.identifier for one in targets] == [1, 2]
+    assert [member.identifier for member in targets] == [1, 2]
     assert play.members() == [1, 2], "suspected is not yet out"
 
 

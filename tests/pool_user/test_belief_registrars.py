@@ -89,7 +89,7 @@ def test_the_sentinel_of_a_former_life_counts_only_after_10_s(home: int) -> None
     assert play.standings()[0] == "settled"
 
 
-def test_after_a_restart_a_fresh_sentinel_counts_at_once_beside_the_old_one() -> None:
+def test_after_a_restart_a_fresh_sentinel_counts_at_once_beside_the_old_sentinel() -> None:
     play = Play()
     play.settle(0)
     play.down(0)

@@ -93,9 +93,9 @@ def test_accept_is_applied_again_on_loading() -> None:
 def test_recent_ones_of_the_file_count_while_nobody_is_in() -> None:
     play = Play()
     remembered(play, recent=(member(1), member(2, address="192.0.2.1")))
-    assert [one.identifier for one in play.view().recent] == [1]
+    assert [member.identifier for member in play.view().recent] == [1]
     play.belief.set_pools({POOL: PoolRules((ip_network("192.0.2.0/24"),))}, play.now)
-    assert [one.identifier for one in play.view().recent] == [2]
+    assert [member.identifier for member in play.view().recent] == [2]
 
 
 def test_a_starting_registrar_removes_nobody_of_the_file() -> None:
@@ -144,7 +144,7 @@ def test_members_are_to_be_probed_once_no_registrar_can_vouch_for_them() -> None
     play.answer(0, pe(1, R1))
     assert play.probe_targets() == {}
     play.down(0)
-    assert [one.identifier for one in play.probe_targets()[POOL]] == [1]
+    assert [member.identifier for member in play.probe_targets()[POOL]] == [1]
 
 
 def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
@@ -155,7 +155,7 @@ def test_while_stale_the_unreachable_are_dropped_and_return() -> None:
     probed(play, 1, False)
     assert play.members() == [2]
     assert "not reached by the probe" in play.out()[1]
-    assert [one.identifier for one in play.probe_targets()[POOL]] == [1, 2]
+    assert [member.identifier for member in play.probe_targets()[POOL]] == [1, 2]
     probed(play, 1, True)
     assert play.members() == [1, 2]
     assert play.out() == {}
@@ -169,7 +169,7 @@ def test_all_unreachable_at_once_are_still_known() -> None:
     probed(play, 1, False)
     probed(play, 2, False)
     assert play.members() == []
-    assert [one.identifier for one in play.view().unreachable] == [1, 2]
+    assert [member.identifier for member in play.view().unreachable] == [1, 2]
 
 
 def test_a_probe_counts_only_while_stale() -> None:
@@ -193,8 +193,8 @@ def test_a_probe_counts_only_while_stale() -> None:
 
 def probed(play: Play, identifier: int, reachable: bool) -> None:
     target = next(
-        one
-        for one in play.probe_targets().get(POOL, ()) or play.view().members
-        if one.identifier == identifier
+        member
+        for member in play.probe_targets().get(POOL, ()) or play.view().members
+        if member.identifier == identifier
     )
     play.belief.probed(POOL, target, reachable, play.now)

@@ -36,29 +36,29 @@ def test_new_pools_are_hot_and_old_ones_keep_their_time() -> None:
 
 
 def test_hot_pools_and_the_sentinel_are_asked_together_the_sentinel_first() -> None:
-    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    assert one.due(pools, 0.05, False, 0) == [SENTINEL, "a", "b"]
+    pools, asking = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert asking.due(pools, 0.05, False, 0) == [SENTINEL, "a", "b"]
 
 
 def test_a_question_is_not_repeated_while_it_is_unanswered() -> None:
-    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    one.due(pools, 0.05, False, 0)
-    one.done("b")
-    assert one.due(pools, 0.05, False, 0.05) == ["b"]
-    one.done(SENTINEL)
-    one.done("b")
-    assert one.due(pools, 0.05, False, 0.1) == [SENTINEL, "b"]
+    pools, asking = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    asking.due(pools, 0.05, False, 0)
+    asking.done("b")
+    assert asking.due(pools, 0.05, False, 0.05) == ["b"]
+    asking.done(SENTINEL)
+    asking.done("b")
+    assert asking.due(pools, 0.05, False, 0.1) == [SENTINEL, "b"]
 
 
 def test_idle_pools_take_turns_within_the_idle_interval() -> None:
     handles = [f"pool-{number}" for number in range(40)]
-    pools, one = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    pools, asking = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
     asked: dict[str, list[float]] = {handle: [] for handle in handles}
     sentinel = 0
     for step in range(20 * 30):
         now = step * 0.05
-        for handle in one.due(pools, 0.05, False, now):
-            one.done(handle)
+        for handle in asking.due(pools, 0.05, False, now):
+            asking.done(handle)
             if handle == SENTINEL:
                 sentinel += 1
             else:
@@ -72,83 +72,83 @@ def test_idle_pools_take_turns_within_the_idle_interval() -> None:
 
 def test_of_a_thousand_idle_pools_few_are_checked_at_a_registrar_that_tells_of_changes() -> None:
     handles = [f"pool-{number}" for number in range(1000)]
-    pools, one = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    pools, asking = HotPools(handles, INTERVALS, -100), Round(SENTINEL, INTERVALS)
     asked: list[str] = []
     for step in range(4 * 60):
-        due = one.due(pools, SENTINEL_EVERY_S, False, step * SENTINEL_EVERY_S, followed=True)
+        due = asking.due(pools, SENTINEL_EVERY_S, False, step * SENTINEL_EVERY_S, followed=True)
         for handle in due:
-            one.done(handle)
+            asking.done(handle)
         asked += [handle for handle in due if handle != SENTINEL]
         assert len(asked) <= MOST_IDLE_CHECKS_PER_S * (step + 1) * SENTINEL_EVERY_S
     assert set(asked) == set(handles), "each has its turn within a minute"
 
 
 def test_a_hot_pool_is_not_asked_in_the_rotation_too() -> None:
-    pools, one = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    assert one.due(pools, 0.05, False, 0).count("a") == 1
+    pools, asking = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert asking.due(pools, 0.05, False, 0).count("a") == 1
 
 
 def test_a_silent_registrar_is_asked_about_its_sentinel_only() -> None:
-    pools, one = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    assert one.due(pools, 0.05, True, 0) == [SENTINEL]
-    one.done(SENTINEL)
-    assert one.due(pools, 0.05, True, 0.05) == []
-    assert one.due(pools, 0.05, True, 0.3) == [SENTINEL]
+    pools, asking = HotPools(["a", "b"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    assert asking.due(pools, 0.05, True, 0) == [SENTINEL]
+    asking.done(SENTINEL)
+    assert asking.due(pools, 0.05, True, 0.05) == []
+    assert asking.due(pools, 0.05, True, 0.3) == [SENTINEL]
 
 
 def test_pools_never_asked_about_come_first_and_hot_ones_before_others() -> None:
-    pools, one = HotPools(["idle", "hot", "new"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    pools, asking = HotPools(["idle", "hot", "new"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
     pools.note_query("hot", 0.0)
-    one.asked("idle", 0.0)
-    assert one.due(pools, 0.05, False, 0.0) == [SENTINEL, "hot", "new"]
+    asking.asked("idle", 0.0)
+    assert asking.due(pools, 0.05, False, 0.0) == [SENTINEL, "hot", "new"]
 
 
 def test_questions_under_way_are_bounded_and_all_hot_pools_get_their_turn() -> None:
     handles = [f"pool-{number}" for number in range(1200)]
-    pools, one = HotPools(handles, INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    pools, asking = HotPools(handles, INTERVALS, 0), Round(SENTINEL, INTERVALS)
     for first_s, rounds, most in ((0.0, 12, MAX_NEW_PER_ROUND), (1.0, 3, MAX_UNANSWERED)):
         asked: set[str] = set()
         for step in range(rounds):
-            due = one.due(pools, 0.05, False, first_s + step * 0.05)
+            due = asking.due(pools, 0.05, False, first_s + step * 0.05)
             assert len(due) <= most + 1
             asked |= set(due)
             for handle in due:
-                one.done(handle)
+                asking.done(handle)
         assert asked == {*handles, SENTINEL}
-    assert len(one.due(pools, 0.05, False, 9)) <= MAX_UNANSWERED + 1
-    assert len(one.due(pools, 0.05, False, 9.05)) <= 1, "nothing more before something is answered"
+    assert len(asking.due(pools, 0.05, False, 9)) <= MAX_UNANSWERED + 1
+    assert len(asking.due(pools, 0.05, False, 9.05)) <= 1, "nothing more before something is answered"
 
 
 def test_a_slow_registrar_is_asked_less_often() -> None:
-    one = Round(SENTINEL, INTERVALS)
-    assert one.interval_s(500, None) == 0.05, "nothing was asked yet"
-    one.due(HotPools(["a"], INTERVALS, 0), 0.05, False, 0)
-    assert one.interval_s(3, None) == 0.05
-    assert one.interval_s(3, 0.001) == 0.05
-    assert one.interval_s(3, 0.1) == 0.4
-    assert one.interval_s(3, 5.0) == 1.0
-    assert one.interval_s(500, 0.001) == 0.5
+    asking = Round(SENTINEL, INTERVALS)
+    assert asking.interval_s(500, None) == 0.05, "nothing was asked yet"
+    asking.due(HotPools(["a"], INTERVALS, 0), 0.05, False, 0)
+    assert asking.interval_s(3, None) == 0.05
+    assert asking.interval_s(3, 0.001) == 0.05
+    assert asking.interval_s(3, 0.1) == 0.4
+    assert asking.interval_s(3, 5.0) == 1.0
+    assert asking.interval_s(500, 0.001) == 0.5
 
 
 def test_a_question_at_once_waits_for_the_one_under_way_and_is_then_repeated() -> None:
-    pools, one = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
-    one.due(pools, 0.05, False, 0)
-    assert not one.may_ask("a", 0.01)
-    assert one.done("a"), "wanted again"
-    assert one.may_ask("a", 0.01)
-    one.asked("a", 0.01)
-    assert not one.done("a")
-    assert not one.may_ask("a", 0.01 + REPEAT_AFTER_S / 2), "not faster than this"
-    assert one.may_ask("a", 0.01 + REPEAT_AFTER_S)
+    pools, asking = HotPools(["a"], INTERVALS, 0), Round(SENTINEL, INTERVALS)
+    asking.due(pools, 0.05, False, 0)
+    assert not asking.may_ask("a", 0.01)
+    assert asking.done("a"), "wanted again"
+    assert asking.may_ask("a", 0.01)
+    asking.asked("a", 0.01)
+    assert not asking.done("a")
+    assert not asking.may_ask("a", 0.01 + REPEAT_AFTER_S / 2), "not faster than this"
+    assert asking.may_ask("a", 0.01 + REPEAT_AFTER_S)
 
 
 def test_after_a_lost_link_everything_is_due() -> None:
-    pools, one = HotPools(["a"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
-    for handle in one.due(pools, 0.05, False, 0):
-        one.done(handle)
-    assert one.due(pools, 0.05, False, 0.01) == []
-    one.forget()
-    assert one.due(pools, 0.05, False, 0.02) == [SENTINEL, "a"]
+    pools, asking = HotPools(["a"], INTERVALS, -100), Round(SENTINEL, INTERVALS)
+    for handle in asking.due(pools, 0.05, False, 0):
+        asking.done(handle)
+    assert asking.due(pools, 0.05, False, 0.01) == []
+    asking.forget()
+    assert asking.due(pools, 0.05, False, 0.02) == [SENTINEL, "a"]
 
 
 def test_pool_stays_hot_for_good_where_that_is_wanted() -> None:

@@ -57,7 +57,7 @@ def test_members_that_were_written_are_read_after_a_reboot() -> None:
     (pool,) = decode(written, now=3.0, wall_s=WALL + 100, max_stale_s=3600)
     assert pool.handle == "pool"
     assert pool.stale_since_s == pytest.approx(3.0 - 100)
-    assert [one.identifier for one in pool.recent] == [9]
+    assert [member.identifier for member in pool.recent] == [9]
     for before, after in zip(members, pool.members, strict=True):
         assert after == replace(before, since_s=after.since_s, stale=True)
         assert after.since_s == pytest.approx(3.0 - 130)
@@ -80,9 +80,9 @@ def test_a_file_encoded_with_kept_parts_equals_one_encoded_anew() -> None:
             for kept in (encoded, None)
         )
         assert [pool.handle for pool in again] == [pool.handle for pool in anew]
-        for one, other in zip(again, anew, strict=True):
-            assert one.stale_since_s == pytest.approx(other.stale_since_s, abs=0.02)
-            for pair in zip((*one.members, *one.recent), (*other.members, *other.recent), strict=True):
+        for kept, other in zip(again, anew, strict=True):
+            assert kept.stale_since_s == pytest.approx(other.stale_since_s, abs=0.02)
+            for pair in zip((*kept.members, *kept.recent), (*other.members, *other.recent), strict=True):
                 assert replace(pair[0], since_s=0.0) == replace(pair[1], since_s=0.0)
                 assert pair[0].since_s == pytest.approx(pair[1].since_s, abs=0.02)
 
@@ -107,7 +107,7 @@ def test_the_file_saved_last_is_loaded(tmp_path: Path) -> None:
     replace_file(tmp_path / FILE_NAME, data(member(1)))
     replace_file(tmp_path / FILE_NAME, data(member(2)))
     (pool,) = load(tmp_path, NOW, WALL, 3600)
-    assert [one.identifier for one in pool.members] == [2]
+    assert [member.identifier for member in pool.members] == [2]
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
 
 
@@ -213,54 +213,54 @@ def keeper(directory: Path) -> LastKnownGood:
 
 
 def test_a_full_disk_is_a_warning_and_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one = keeper(tmp_path)
-    one.changed({"pool": view(member(1))})
-    assert one.save_now()
+    keeping = keeper(tmp_path)
+    keeping.changed({"pool": view(member(1))})
+    assert keeping.save_now()
 
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    one.changed({"pool": view(member(2))})
+    keeping.changed({"pool": view(member(2))})
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        assert not one.save_now()
-        assert one.problem is not None
-        assert "No space left on device" in one.problem
+        assert not keeping.save_now()
+        assert keeping.problem is not None
+        assert "No space left on device" in keeping.problem
     assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
     assert [pool.members[0].identifier for pool in load(tmp_path, NOW, WALL, 3600)] == [1]
-    assert one.save_now()
-    assert one.problem is None
+    assert keeping.save_now()
+    assert keeping.problem is None
 
 
 def test_a_damaged_file_is_a_warning_and_replaced_by_the_next(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_text("{")
     belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("10.0.0.0/8"),))})
-    one = keeper(tmp_path)
-    assert one.load_into(belief) == 0
-    assert one.problem is not None
-    assert FILE_NAME in one.problem
+    keeping = keeper(tmp_path)
+    assert keeping.load_into(belief) == 0
+    assert keeping.problem is not None
+    assert FILE_NAME in keeping.problem
     assert not belief.evaluate(NOW).views["pool"].known
-    one.changed({"pool": view(member(1))})
-    assert one.save_now()
+    keeping.changed({"pool": view(member(1))})
+    assert keeping.save_now()
     assert keeper(tmp_path).load_into(belief) == 1
     assert [found.identifier for found in belief.evaluate(NOW).views["pool"].members] == [1]
 
 
 def test_nothing_known_never_overwrites_a_file(tmp_path: Path) -> None:
-    one = keeper(tmp_path)
-    one.changed({"pool": view(member(1))})
-    one.save_now()
-    one.changed({"pool": PoolView("pool")})
-    assert one.save_now()
+    keeping = keeper(tmp_path)
+    keeping.changed({"pool": view(member(1))})
+    keeping.save_now()
+    keeping.changed({"pool": PoolView("pool")})
+    assert keeping.save_now()
     assert len(load(tmp_path, NOW, WALL, 3600)) == 1
 
 
 async def test_changes_are_written_by_themselves_when_they_have_reached_dns(tmp_path: Path) -> None:
-    one = keeper(tmp_path / "state")
-    running = asyncio.create_task(one.run())
+    keeping = keeper(tmp_path / "state")
+    running = asyncio.create_task(keeping.run())
     began_s = time.monotonic()
     try:
-        one.changed({"pool": view(member(1))})
+        keeping.changed({"pool": view(member(1))})
         async with asyncio.timeout(10):
             while not (tmp_path / "state" / FILE_NAME).exists():  # noqa: ASYNC110 - none tells
                 await asyncio.sleep(0.01)

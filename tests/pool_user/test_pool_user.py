@@ -267,10 +267,10 @@ async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment(
         assert scene.members == [1]
 
 
-async def test_pools_that_a_handle_table_is_about_to_tell_are_not_asked_about_one_by_one(
+async def test_pools_that_a_handle_table_is_about_to_tell_are_not_asked_about_singly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.index == 0))
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda session: session.index == 0))
     handles = tuple(f"pool-{number}" for number in range(300))
     async with playing(PlayedSettings((POOL, *handles))) as scene:
         await scene.until(lambda: {*handles} <= {handle for _, handle in scene.registrars[1].asked})
@@ -281,7 +281,9 @@ async def test_of_one_that_may_be_followed_the_sentinel_is_asked_first_alone() -
     settings = PlayedSettings((POOL, "other"), poll_hot_ms=200, asks_sentinels_first=True)
     async with playing(settings) as scene:
         for index, registrar in enumerate(scene.registrars):
-            await scene.until(lambda one=registrar: {POOL, "other"} <= {handle for _, handle in one.asked})  # type: ignore[misc]
+            await scene.until(
+                lambda peer=registrar: {POOL, "other"} <= {handle for _, handle in peer.asked}  # type: ignore[misc]
+            )
             (first_s, first), (then_s, _) = registrar.asked[:2]
             assert first == f"rspdns-sentinel-{index + 1}"
             assert then_s - first_s > 0.15, "its table would be on its way by then"
@@ -292,7 +294,10 @@ async def test_pools_wait_for_the_sentinel_of_the_slowest() -> None:
     async with playing(PlayedSettings((POOL, "other"), asks_sentinels_first=True)) as scene:
         scene.registrars[2].delay_s = 0.6
         await scene.until(lambda: all(registrar.count(POOL) for registrar in scene.registrars))
-        waits_s = [one.first_asked_s(POOL, 0.0) - scene.registrars[2].asked[0][0] for one in scene.registrars]
+        waits_s = [
+            registrar.first_asked_s(POOL, 0.0) - scene.registrars[2].asked[0][0]
+            for registrar in scene.registrars
+        ]
         assert min(waits_s) >= 0.55
 
 
@@ -300,7 +305,7 @@ async def test_pools_wait_for_the_sentinel_of_the_slowest() -> None:
 async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda one: one.index == 1))
+    monkeypatch.setattr(RegistrarSession, "is_about_to_tell", property(lambda session: session.index == 1))
     handles = [f"pool-{number}" for number in range(count)]
     async with playing(PlayedSettings((POOL, *handles), poll_idle_s=1000.0)) as scene:
         await scene.until(lambda: scene.standings == ["settled"] * 3)

@@ -35,9 +35,9 @@ async def life_of(member: Member, plan: ProbePlan) -> Life:
 
 
 def free_port(kind: socket.SocketKind) -> int:
-    with socket.socket(socket.AF_INET, kind) as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket(socket.AF_INET, kind) as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
 
 def copied_headers(request: bytes) -> bytes:
@@ -111,8 +111,8 @@ async def test_a_final_sip_answer_to_our_request_but_503_and_408_shows_life(
 
 async def test_a_udp_port_without_a_listener_is_found_out_at_once() -> None:
     async with asyncio.timeout(20):
-        one = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
-        assert await life_of(one, options(30)) is Life.REFUSED
+        server = member(free_port(socket.SOCK_DGRAM), Protocol.UDP)
+        assert await life_of(server, options(30)) is Life.REFUSED
 
 
 async def test_other_udp_services_cannot_be_probed() -> None:
@@ -136,7 +136,7 @@ async def test_sip_options_are_asked_over_tcp_too() -> None:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        one = member(port, Protocol.TCP)
+        probed = member(port, Protocol.TCP)
         for said, expected in (
             ([b"SIP/2.0 200 OK\r\nVIA\r\n\r\n"], Life.ALIVE),
             (
@@ -148,12 +148,12 @@ async def test_sip_options_are_asked_over_tcp_too() -> None:
             ([], Life.SILENT),
         ):
             answers[:] = said
-            assert await life_of(one, options(0.3)) is expected, said
+            assert await life_of(probed, options(0.3)) is expected, said
             uri = f"sip:127.0.0.1:{port};transport=tcp"
             assert asked[-1].startswith(f"OPTIONS {uri} SIP/2.0\r\nVia: SIP/2.0/TCP ".encode())
             assert b"\r\nMax-Forwards: 0\r\n" in asked[-1]
-        assert await life_of(one, ProbePlan("tcp")) is Life.ALIVE, "it accepts"
-    assert await life_of(one, options(30)) is Life.REFUSED
+        assert await life_of(probed, ProbePlan("tcp")) is Life.ALIVE, "it accepts"
+    assert await life_of(probed, options(30)) is Life.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
 
     def members_are(identifiers: list[int]) -> bool:
         view = belief.evaluate(asyncio.get_running_loop().time()).views["pool"]
-        return [one.identifier for one in view.members] == identifiers
+        return [member.identifier for member in view.members] == identifiers
 
     async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, _):
         other = free_port(socket.SOCK_DGRAM)

@@ -55,12 +55,12 @@ class World:
     def run(self, seconds: float) -> None:
         end_s = self.now + seconds
         while self.now < end_s:
-            for one in self.book.due(self.now):
-                number = one.member.identifier
+            for due in self.book.due(self.now):
+                number = due.member.identifier
                 self.probes[number] += 1
                 result = FAILED if number in self.dead else UNKNOWN if number in self.unknown else ALIVE
-                done_s = self.now + (one.plan.timeout_s if result is FAILED else TRIP_S)
-                self._under_way.append((done_s, one, result))
+                done_s = self.now + (due.plan.timeout_s if result is FAILED else TRIP_S)
+                self._under_way.append((done_s, due, result))
             self.now += 0.01
             for item in sorted(self._under_way, key=lambda item: item[0]):
                 if item[0] <= self.now:
@@ -76,12 +76,12 @@ class World:
 
 def play(results: list[Life], plan: ProbePlan) -> list[bool | None]:
     """The book's verdicts after each result of one target, beside another that always answers."""
-    book, one, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
-    book.set_targets([one, other], 0.0)
+    book, failing, other = ProbeBook(), target(1, plan=plan), target(2, plan=plan)
+    book.set_targets([failing, other], 0.0)
     said, now = [], 0.0
     for result in results:
         due: list[ProbeTarget] = []
-        while one not in due:
+        while failing not in due:
             now += 0.05
             due = book.due(now)
             if other in due:
@@ -89,10 +89,10 @@ def play(results: list[Life], plan: ProbePlan) -> list[bool | None]:
         now += plan.timeout_s / 2
         if other in (more := book.due(now)):
             book.result(other, ALIVE, now)
-        assert one not in more, "never twice at once"
+        assert failing not in more, "never twice at once"
         now += plan.timeout_s / 2
-        findings = book.result(one, result, now)
-        assert all(finding.target == one for finding in findings)
+        findings = book.result(failing, result, now)
+        assert all(finding.target == failing for finding in findings)
         said.append(findings[0].reachable if findings else None)
     return said
 
@@ -219,7 +219,7 @@ def test_ten_thousand_make_no_storm_all_get_their_turn_and_the_failing_go_first(
         [target(10 * pool + index + 1, plan=VERIFIED, handle=f"pool-{pool}") for index in range(10)]
         for pool in range(1000)
     ]
-    world = World(*(one for pool in pools for one in pool))
+    world = World(*(target for pool in pools for target in pool))
     before = 0
     for _ in range(30):
         world.run(1)
@@ -250,24 +250,24 @@ def test_unanswered_probes_are_bounded() -> None:
 
 
 def test_a_member_that_is_no_target_any_more_is_forgotten_with_its_probe_under_way() -> None:
-    book, one = ProbeBook(), target(1)
-    book.set_targets([one], 0.0)
-    assert book.due(2.0) == [one]
+    book, single = ProbeBook(), target(1)
+    book.set_targets([single], 0.0)
+    assert book.due(2.0) == [single]
     assert book.set_targets([], 2.1) == []
     assert book.under_way == 0
-    assert book.result(one, FAILED, 2.2) == []
+    assert book.result(single, FAILED, 2.2) == []
 
 
 def test_an_unreachable_verified_member_that_comes_back_is_still_unreachable_for_a_while() -> None:
-    one, other = target(1, plan=VERIFIED), target(2, plan=VERIFIED)
-    world = World(one, other)
+    failing, other = target(1, plan=VERIFIED), target(2, plan=VERIFIED)
+    world = World(failing, other)
     world.run(1)
     world.dead = {1}
     world.run(1)
     assert world.out == {1}
     world.set(other)
     world.run(1)
-    world.set(one, other)
+    world.set(failing, other)
     world.run(1)
     assert world.out == {1}, "the registrar listing it anew is no news of its reachability"
     world.dead = set()
@@ -303,12 +303,12 @@ def test_with_another_port_it_is_another_target_with_another_load_it_is_not() ->
 
 
 def test_a_suspect_is_probed_at_once_and_soon_again_beside_a_witness() -> None:
-    one, other = target(1), target(2)
-    world = World(one, other)
+    suspect, other = target(1), target(2)
+    world = World(suspect, other)
     world.run(3)
     world.dead = {1}
     before = world.probes[1]
-    world.set(replace(one, is_suspected=True), other)
+    world.set(replace(suspect, is_suspected=True), other)
     world.run(0.02)
     assert world.probes[1] == before + 1, "at once"
     world.run(0.8)
@@ -319,7 +319,7 @@ def test_a_suspect_is_probed_at_once_and_soon_again_beside_a_witness() -> None:
 
 def test_while_registrars_are_lost_whoever_failed_once_is_asked_again_at_once() -> None:
     for number in range(1, 9):
-        world = World(*(target(one) for one in range(1, 9)))
+        world = World(*(target(number) for number in range(1, 9)))
         world.run(3 + number / 8)
         world.dead = {number}
         world.run(STALE.interval_s * (1 + JITTER) + 2 * STALE.timeout_s + 0.1)

@@ -48,7 +48,9 @@ def test_the_others_wait_for_the_first_handle_table() -> None:
     assert [session.take_actions() for session in scene.sessions] == [[Follow()], [], []]
     scene.sessions[0].move(SessionInput.JOINED)
     assert scene.look(1.0) == [TELLING, HELD, HELD]
-    assert all(one.is_about_to_tell for one in scene.sessions), "they are not asked one by one meanwhile"
+    assert all(session.is_about_to_tell for session in scene.sessions), (
+        "they are not asked one by one meanwhile"
+    )
     scene.sessions[0].table()
     assert scene.look(1.5) == [FOLLOWED, CALLED, CALLED]
     assert not any(session.is_about_to_tell for session in scene.sessions)
@@ -90,7 +92,7 @@ def test_registrars_that_are_only_asked_are_never_followed() -> None:
     assert [session.state for session in sessions] == [ASKED] * 3
 
 
-def session_of_one(*, is_to_follow: bool = False) -> RegistrarSession:
+def single_session(*, is_to_follow: bool = False) -> RegistrarSession:
     session = RegistrarSession(0, ADDRESSES[0])
     session.plan(HotPools((POOL,), INTERVALS, START_S), INTERVALS, is_to_follow=is_to_follow)
     session.standing = Standing.SETTLED
@@ -103,7 +105,7 @@ def asked(session: RegistrarSession, now: float) -> list[str]:
 
 
 def test_rounds_begin_and_end_with_the_association() -> None:
-    session = session_of_one()
+    session = single_session()
     assert session.next_deadline_s == float("inf")
     session.link(True, START_S)
     assert asked(session, START_S) == ["rspdns-sentinel-1", POOL]
@@ -115,14 +117,14 @@ def test_rounds_begin_and_end_with_the_association() -> None:
 
 
 def test_a_silent_registrar_is_asked_about_its_sentinel_alone() -> None:
-    session = session_of_one()
+    session = single_session()
     session.standing = Standing.SILENT
     session.link(True, START_S)
     assert asked(session, START_S) == ["rspdns-sentinel-1"]
 
 
 def test_a_registrar_that_is_to_be_followed_is_asked_about_its_sentinel_first() -> None:
-    session = session_of_one(is_to_follow=True)
+    session = single_session(is_to_follow=True)
     session.link(True, START_S)
     assert asked(session, START_S) == ["rspdns-sentinel-1"]
     session.done("rspdns-sentinel-1", START_S + 0.01)
@@ -132,7 +134,7 @@ def test_a_registrar_that_is_to_be_followed_is_asked_about_its_sentinel_first() 
 
 
 def test_a_followed_registrar_is_asked_about_a_change_later_and_at_once_when_that_ends() -> None:
-    session = session_of_one()
+    session = single_session()
     session.link(True, START_S)
     for handle in asked(session, START_S):
         session.done(handle, START_S + 0.01)
@@ -150,7 +152,7 @@ def test_a_followed_registrar_is_asked_about_a_change_later_and_at_once_when_tha
 
 
 def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered() -> None:
-    session = session_of_one()
+    session = single_session()
     session.link(True, START_S)
     asked(session, START_S)
     assert session.ask_at_once(POOL, START_S + 0.01), "one is under way"
@@ -164,7 +166,7 @@ def test_a_question_wanted_again_meanwhile_is_asked_when_the_first_is_answered()
 def test_an_input_that_the_session_table_does_not_hold_changes_nothing(
     state: SessionState, what: SessionInput
 ) -> None:
-    session = session_of_one()
+    session = single_session()
     session.state = state
     target = TRANSITIONS[state].get(what)
     assert session.move(what) is (target is not None)

@@ -68,8 +68,8 @@ def test_weighing_again_changes_nothing(pool: list[Policy]) -> None:
 
 
 @given(loads, loads)
-def test_the_busier_never_weighs_more(one: float, other: float) -> None:
-    less, more = sorted((one, other))
+def test_the_busier_never_weighs_more(load: float, other: float) -> None:
+    less, more = sorted((load, other))
     idle, busy = of(LeastUsed(less), LeastUsed(more))
     assert idle.weight >= busy.weight
     if FULL_WEIGHT * (more - less) > 1:
@@ -163,8 +163,8 @@ def test_a_larger_pe_priority_is_a_smaller_srv_priority(priorities: list[int]) -
     weighted = of(*map(policies.Priority, priorities))
     ranks = [w.priority for w in weighted]
     assert set(ranks) == set(range(len(set(priorities))))
-    for one, rank in zip(priorities, ranks, strict=True):
-        assert all((one > other) == (rank < own) for other, own in zip(priorities, ranks, strict=True))
+    for priority, rank in zip(priorities, ranks, strict=True):
+        assert all((priority > other) == (rank < own) for other, own in zip(priorities, ranks, strict=True))
 
 
 def test_priority_least_used_has_no_tiers_but_an_increment() -> None:

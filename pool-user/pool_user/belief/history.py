@@ -85,7 +85,7 @@ class History:
             self._left.pop(identifier, None)  # the order is that of leaving
             self._left[identifier] = _Left(before[identifier], cause, now, identifier in confirmed)
         while len(self._left) > MAX_LEFT:
-            del self._left[min(self._left, key=lambda one: self._left[one].was_in_s)]
+            del self._left[min(self._left, key=lambda identifier: self._left[identifier].was_in_s)]
         for identifier in after.keys() & self._left.keys():
             del self._left[identifier]
         if after and not before:
@@ -95,14 +95,14 @@ class History:
 
     def _note_last_good(self, now: float) -> None:
         """The pool became empty."""
-        lately = [one for one in self._left.values() if one.is_confirmed and now - one.left_s <= RECENT_S]
+        lately = [left for left in self._left.values() if left.is_confirmed and now - left.left_s <= RECENT_S]
         good = [left for left in lately if left.was_in_s >= LAST_GOOD_AFTER_S]
         was_in_s = max((left.was_in_s for left in good), default=0.0)
         found = {left.member.identifier: left.member for left in good or lately}
         if self.recent and was_in_s < min(self._recent_was_in_s, LAST_GOOD_REPLACED_AFTER_S):
             kept = {member.identifier: member for member in self.recent}
             added = found if now >= self._in_since_s + LAST_GOOD_AFTER_S else {}
-            found = dict([*(kept | {one: added[one] for one in added if one not in kept}).items()][:MAX_LEFT])
+            found = dict([*(kept | {new: added[new] for new in added if new not in kept}).items()][:MAX_LEFT])
         else:
             self._recent_was_in_s = was_in_s
         self.recent = tuple(found[identifier] for identifier in sorted(found))
