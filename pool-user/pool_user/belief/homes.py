@@ -19,7 +19,7 @@ contested from then on, for RESTLESS_S. It may be back under another identifier.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from pool_user.belief.identities import Place, place_of
@@ -38,8 +38,6 @@ class _Home:
     next_s: float = float("inf")
     has_let_go: bool = False
     """The home said itself that the member is gone."""
-    contested_s: float | None = None
-    """When others took it out."""
     deleted_at: set[int] = field(default_factory=set)
     """The registrars, by their places in the configuration, that pushed its deletion."""
 
@@ -49,6 +47,8 @@ class Homes:
 
     def __init__(self) -> None:
         self._homes: dict[int, _Home] = {}
+        self._contested_s: dict[int, float] = {}
+        """When others took members out that their homes do not say are gone."""
         self._left_s: dict[Place, float] = {}
         """When a polled home answered without the server there; the oldest first."""
         self._restless_s: dict[Place, float] = {}
@@ -60,8 +60,7 @@ class Homes:
     def may_be_questioned(self, identifier: int) -> bool:
         """Whether a member that leaves may be held as one of a crowd: a home confirmed it, and nobody has
         waited for it yet."""
-        known = self._homes.get(identifier)
-        return known is not None and known.contested_s is None
+        return identifier in self._homes and identifier not in self._contested_s
 
     def confirm(
         self,
@@ -85,9 +84,7 @@ class Homes:
             self._homes[identifier] = _Home(home)
         elif known.next_home != home:
             known.next_home, known.next_s = home, now
-            known.contested_s = None
-        else:
-            known.contested_s = None
+        self._contested_s.pop(identifier, None)
 
     def home_of(self, identifier: int) -> int:
         """The established home of a member; 0 if it has none."""
@@ -103,11 +100,13 @@ class Homes:
     def remember(self, identifier: int, home: int) -> None:
         """The PE was confirmed before a restart."""
         self._homes[identifier] = _Home(home)
+        self._contested_s.pop(identifier, None)
 
-    def keep(self, members: Collection[int]) -> None:
+    def keep(self, members: Set[int]) -> None:
         """Forget all others than these."""
-        for identifier in self._homes.keys() - set(members):
+        for identifier in self._homes.keys() - members:
             del self._homes[identifier]
+            self._contested_s.pop(identifier, None)
 
     def hold(
         self,
@@ -133,9 +132,7 @@ class Homes:
                     self._left_s.pop(place, None)  # the order is that of leaving
                     self._left_s[place] = now
                     continue
-            if known.contested_s is None:
-                known.contested_s = now
-            if now < known.contested_s + CONTESTED_S:
+            if now < self._contested_s.setdefault(identifier, now) + CONTESTED_S:
                 held.add(identifier)
         return held
 
@@ -191,18 +188,11 @@ class Homes:
     @property
     def contested(self) -> tuple[int, ...]:
         """Members that others took out and that are to be probed."""
-        return tuple(
-            identifier
-            for identifier, known in self._homes.items()
-            if known.contested_s is not None and not known.has_let_go
-        )
+        return tuple(identifier for identifier in self._contested_s if not self._homes[identifier].has_let_go)
 
     @property
     def next_deadline_s(self) -> float | None:
         """When a contested member may leave."""
-        times = [
-            known.contested_s + CONTESTED_S
-            for known in self._homes.values()
-            if known.contested_s is not None and not known.has_let_go
-        ]
-        return min(times, default=None)
+        return min(
+            (self._contested_s[identifier] + CONTESTED_S for identifier in self.contested), default=None
+        )

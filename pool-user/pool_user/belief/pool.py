@@ -359,7 +359,7 @@ class PoolBelief:
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
         self._history.note(before, self._members, causes, self._homes, now)
-        self._homes.keep(self._members)
+        self._homes.keep(self._members.keys())
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
         self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
         view = PoolView(
