@@ -20,7 +20,6 @@ INTERRUPTED = (
     Interruption("ims --approach rspdns", "as-killed, trial 1", signal.SIGTERM),
     Interruption("demo", "ns2 says", signal.SIGINT),
     Interruption("bench --only scale", "starting the backend", signal.SIGHUP),
-    Interruption("bench --only changes", "idle: 1000 changes", signal.SIGTERM),
     Interruption("compare --approach carp", "watching for 130 s", signal.SIGINT),
 )
 AT_ONCE = 1
