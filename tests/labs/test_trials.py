@@ -2,8 +2,9 @@
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import click
@@ -107,6 +108,24 @@ def test_a_broken_promise_is_said_and_is_the_exit_status() -> None:
     assert done.exit_code == 1
     assert shown(done) == "0 1 2"
     assert done.stderr.endswith("broken: Throw(number=1, eyes=0) has no eyes\n")
+
+
+@pytest.mark.parametrize(
+    ("house", "options", "command"),
+    [
+        ("", ["dice", "--eyes", "6"], "rspdns-lab dice --eyes 6"),
+        ("ppu-agent/guard", [], "make -C ppu-agent/guard bench"),
+        ("ppu-agent/guard", ["--eyes", "6"], "make -C ppu-agent/guard bench 'BENCH_OPTIONS=--eyes 6'"),
+    ],
+)
+def test_a_page_names_the_command_that_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, house: str, options: list[str], command: str
+) -> None:
+    file = tmp_path / "page.md"
+    monkeypatch.setattr(sys, "argv", ["program", *options, "--markdown", str(file)])
+    with pytest.raises(SystemExit):
+        run_lab(ReportFiles(markdown_file=file), replace(REPORT, house=house), {}, lambda _: [[Throw(1, 6)]])
+    assert f"\n    {command}\n" in file.read_text()
 
 
 def test_faults_come_by_turns_and_are_taken_back_between_trials() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from shlex import join
 from typing import Any, Generic, NoReturn, TypeVar
 
 import click
@@ -37,7 +38,8 @@ class LabReport(Generic[T]):
     `read`: makes a trial from what `write` gave to JSON; raises TypeError or LookupError for something else.
     `figures`: what programs want to know beside the trials. `page`: tables and plots of at least one trial.
     `problems`: broken promises, in words; with any the lab's exit status is 1. `figures` and `problems` are
-    also asked when there is no trial yet. `command`: the beginning of the command line that a page names.
+    also asked when there is no trial yet. `house`: the folder of the product beside this one whose
+    `make bench` it is.
     """
 
     read: Callable[[dict[str, Any]], T]
@@ -45,7 +47,7 @@ class LabReport(Generic[T]):
     page: Callable[[Sequence[T]], Page]
     problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
     write: Callable[[T], Mapping[str, Any]] = trial_as_json
-    command: str = "rspdns-lab"
+    house: str = ""
 
 
 def run_lab(
@@ -79,7 +81,7 @@ def run_lab(
         if files.html_file is not None and found:
             write_page(files.html_file, report.page(found))
         if files.markdown_file is not None and found:
-            write_markdown(files.markdown_file, report.page(found), _command(report.command, files))
+            write_markdown(files.markdown_file, report.page(found), _command(report.house, files))
     click.echo(tables())
     broken = report.problems(found)
     for problem in broken:
@@ -87,11 +89,13 @@ def run_lab(
     sys.exit(EXIT_BROKEN if broken else 0)
 
 
-def _command(begins: str, files: ReportFiles) -> list[str]:
+def _command(house: str, files: ReportFiles) -> list[str]:
     """The command of this process, without the files that it writes."""
     written = {str(file) for file in (files.json_file, files.html_file, files.results, files.markdown_file)}
-    words = [begins, *(word for word in sys.argv[1:] if word not in written)]
-    return [word for word in words if word.partition("=")[0] not in REPORTS]
+    words = [word for word in sys.argv[1:] if word not in written and word.partition("=")[0] not in REPORTS]
+    if not house:
+        return ["rspdns-lab", *words]
+    return ["make", "-C", house, "bench", *([f"BENCH_OPTIONS={join(words)}"] if words else [])]
 
 
 def _each(several: Iterable[T]) -> Generator[T, None, None]:

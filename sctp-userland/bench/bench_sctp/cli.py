@@ -52,6 +52,4 @@ def _problems(found: Sequence[Measured]) -> list[str]:
     ]
 
 
-REPORT: Final = LabReport(
-    read_measured, figures_of, page_of, _problems, command="make -C sctp-userland bench"
-)
+REPORT: Final = LabReport(read_measured, figures_of, page_of, _problems, house="sctp-userland")

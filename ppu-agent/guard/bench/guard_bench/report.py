@@ -230,4 +230,4 @@ def _figures(found: Sequence[GuardTrial]) -> dict[str, Any]:
     return {"ok": bool(found) and not problems(found), **rows}
 
 
-REPORT: Final = LabReport(read_trial, _figures, page_of, problems, command="make -C ppu-agent/guard bench")
+REPORT: Final = LabReport(read_trial, _figures, page_of, problems, house="ppu-agent/guard")
