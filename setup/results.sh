@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies)
+all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -12,6 +12,10 @@ mkdir -p "$here/build/results" "$here/docs/results"
 command_of() {
     case $1 in
         faults) echo chaos --members 3 --follow enrp --trials 3 ;;
+        faults-hostile)
+            echo chaos --members 3 --trials 2 --fault registrar-lies-takeover --fault registrar-lies-steal --fault registrar-lies-ghosts \
+                --fault host-takes-identifiers --fault host-reports-others --fault identifier-zero
+            ;;
         faults-fastpath)
             echo chaos --fastpath --members 3 --follow enrp --trials 5 \
                 --fault as-killed --fault as-hung --fault as-drained --fault as-link-cut \
