@@ -62,15 +62,17 @@ class CpuLoad:
             self._descriptor = None
 
 
-class LoadAverage:
+class _StatelessSource:
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class LoadAverage(_StatelessSource):
     """The load average of the last minute for each processor, 1 at most."""
 
     async def read(self) -> float:
         """Return it."""
         return load_average()
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 def processor_times(statistics: int) -> tuple[int, ...]:
@@ -112,11 +114,6 @@ class LoadSource(Protocol):
 
     async def close(self) -> None:
         """Let go of what is held between readings."""
-
-
-class _StatelessSource:
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 class FileLoad(_StatelessSource):
@@ -178,7 +175,7 @@ class ExecLoad(_StatelessSource):
         return scaled(finished.first_line, self._capacity, name)
 
 
-class HttpLoad(_StatelessSource):
+class HttpLoad:
     """The load in a web server's answer to GET `url`; `read_value` finds the number in it."""
 
     def __init__(self, url: str, capacity: float | None) -> None:
@@ -272,7 +269,7 @@ class PrometheusLoad(HttpLoad):
         return sum(sample.value for sample in samples)
 
 
-class SipHeaderLoad(_StatelessSource):
+class SipHeaderLoad:
     """The number in a header of the answer to SIP OPTIONS: the calls a server has, say."""
 
     def __init__(

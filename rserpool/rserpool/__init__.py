@@ -8,7 +8,7 @@ and what they carry are values: frozen, equal, hashable. All errors are `RSerPoo
 from rserpool import asap, enrp, policies
 from rserpool.aio.announcements import AnnounceListener
 from rserpool.aio.data_channel import DataChannels, Passing
-from rserpool.aio.driver import ASAP, ENRP, DeadlineTimer, MessageCodec, MessageEndpoint
+from rserpool.aio.driver import ASAP, ENRP, DeadlineTimer, MessageEndpoint
 from rserpool.aio.sctp import (
     IPPROTO_SCTP,
     AssociationFailed,
@@ -166,7 +166,6 @@ __all__ = [
     "Joined",
     "KnownPolicy",
     "LeastUsed",
-    "MessageCodec",
     "MessageEndpoint",
     "Notification",
     "Passing",
