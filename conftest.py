@@ -10,44 +10,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.longest import LONGEST
 from tests.support.namespaces import Namespace, own_namespace
 from tests.support.second_try import mark_reruns
 
 # Without deadlines: the machine may be busy with something else.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-
-LONGEST = (
-    "test_ims",
-    "test_registrar_network",
-    "test_chaos",
-    "test_live_systemd",
-    "test_kernel",
-    "test_wire",
-    "test_belief_chain",
-    "test_service",
-    "test_bench",
-    "test_pdns_churn",
-    "test_rserpool_registrar",
-    "test_agent",
-    "test_agent_registrars",
-    "test_fuzz",
-    "test_follower",
-    "test_demo",
-    "test_up",
-    "test_proxies",
-    "test_chain_faults",
-    "test_registrar_supervision",
-    "test_chain_hostile",
-    "test_sanitizers",
-    "test_registrar_survives",
-    "test_watch",
-    "test_service_restart",
-    "test_pdns_purge",
-    "test_tutorial",
-)
-"""Files of 20 s and more begin before the others, the longest first: lest one worker waits at the end."""
-
 
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import LONGEST
+from tests.support.longest import LONGEST
 from tests.support.namespaces import REPOSITORY
 
 HOUSES = ("tests", "sctp-userland/tests", "ppu-agent/guard/tests")

@@ -1,0 +1,32 @@
+"""The order in which files of tests begin."""
+
+LONGEST = (
+    "test_ims",
+    "test_registrar_network",
+    "test_chaos",
+    "test_live_systemd",
+    "test_kernel",
+    "test_wire",
+    "test_belief_chain",
+    "test_service",
+    "test_bench",
+    "test_pdns_churn",
+    "test_rserpool_registrar",
+    "test_agent",
+    "test_agent_registrars",
+    "test_fuzz",
+    "test_follower",
+    "test_demo",
+    "test_up",
+    "test_proxies",
+    "test_chain_faults",
+    "test_registrar_supervision",
+    "test_chain_hostile",
+    "test_sanitizers",
+    "test_registrar_survives",
+    "test_watch",
+    "test_service_restart",
+    "test_pdns_purge",
+    "test_tutorial",
+)
+"""Files of 20 s and more begin before the others, the longest first: lest one worker waits at the end."""
