@@ -59,8 +59,8 @@ class PpuAgent:
             timeout_ms=_RESOLVE_TIMEOUT_MS,
             on_events=self._happened,
         )
-        self.prober = Prober(self.belief, config.probing, self.pool_user.look)
         self.questions = ServerQuestions(self.conclude)
+        self.prober = Prober(self.belief, config.probing, self.pool_user.look, also=self.questions)
         self.deaths = self.questions.deaths
         self.plan = Plan()
         self.writer = Writer()
@@ -124,7 +124,7 @@ class PpuAgent:
 
     def parts(self) -> Iterable[Coroutine[Any, Any, None]]:
         """The tasks that run while the agent does."""
-        return self.prober.run(), self.questions.run(), self._renew()
+        return self.prober.run(), self._renew()
 
     async def close(self) -> None:
         """Take every rule back, and end what the mechanisms have; safe to repeat."""
@@ -134,6 +134,7 @@ class PpuAgent:
             await mechanism.close()
         self._act()
         self.writer.close()
+        await self.questions.close()
 
     # View
 
@@ -154,7 +155,6 @@ class PpuAgent:
         self.questions.follow(views, now)
         self.conclude(now)
         self.prober.changed()
-        self.questions.wake()
 
     async def _renew(self) -> None:
         """Renew the lease, and follow weights that change by time alone."""

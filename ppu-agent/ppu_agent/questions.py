@@ -1,18 +1,17 @@
 """Probes of servers: those that left their pools, and members, whose answers make later silence count.
 
-`ServerQuestions` has the probes under way, and keeps their findings in `DepartedServers` and `MemberAnswers`.
-It knows nothing of what is done about the dead.
+`ServerQuestions` says which probes the belief's prober makes for the agent, and keeps their findings in
+`DepartedServers` and `MemberAnswers`. It knows nothing of what is done about the dead.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from daemon_kit.finding import Finding, Life
 from pool_user import Member, PoolView, ProbePlan, listen_for_life
@@ -29,7 +28,6 @@ MOST_MEMBER_PROBES = 64
 """Members are not asked while more probes than this are under way: those that left come first."""
 WITNESS_S = 120.0
 """The answer of another server shows for this time that this host reaches the servers of the pool."""
-_LOOK_EVERY_S: Final = 1.0
 
 
 class Witness(NamedTuple):
@@ -52,16 +50,11 @@ class ServerQuestions:
         self._views: Mapping[str, PoolView] = {}
         self._witnessed: dict[str, Witness] = {}
         """The server of each pool that answered last."""
-        self._probes: set[asyncio.Task[None]] = set()
+        self._under_way = 0
         self._beside: dict[str, asyncio.Task[None]] = {}
         """The tasks that ask members of a pool beside its departed."""
-        self._woken = asyncio.Event()
         self._has_heard = False
         """Whether a probe found something that `on_news` has not heard of."""
-
-    def wake(self) -> None:
-        """Have `run` look at once for servers that are to be asked."""
-        self._woken.set()
 
     def follow(self, views: Mapping[str, PoolView], now: float) -> None:
         """Take over the members of the pools."""
@@ -87,49 +80,43 @@ class ServerQuestions:
         """The knowledge of each pool for the next agent, as `remember()` takes it."""
         return self.deaths.remembered(lambda handle, destination: self.has_answered(handle, destination, now))
 
-    async def run(self) -> None:
-        """Probe the servers that left, again and again, and conclude from all that was heard at once.
+    @property
+    def next_due_s(self) -> float:
+        """When `due()` may have some, in monotonic seconds; infinity for never."""
+        due_s = self.deaths.next_due_s
+        return min(due_s, self.answers.next_due_s) if self._under_way < MOST_MEMBER_PROBES else due_s
 
-        Members are asked as well: what they answered decides whether their silence will count.
+    def due(self, now: float) -> list[Coroutine[Any, Any, None]]:
+        """Conclude from all that was heard since the last time, and return the probes to make now.
 
         A site's power cut kills hundreds: to steer anew takes too long to do it for each of them.
+
+        Members are asked as well: what they answered decides whether their silence will count.
         """
-        try:
-            while True:
-                self._woken.clear()
-                now = time.monotonic()
-                if self._has_heard:
-                    self._has_heard = False
-                    self._on_news(now)
-                room = MOST_PROBES - len(self._probes)
-                asking = [self._ask(departed) for departed in self.deaths.due(now, room)]
-                room = MOST_MEMBER_PROBES - len(self._probes)
-                asking += [self._ask_member(*due) for due in self.answers.due(now, room)]
-                for probe in asking:
-                    task = asyncio.create_task(probe)
-                    self._probes.add(task)
-                    task.add_done_callback(self._probes.discard)
-                due_s = self.deaths.next_due_s
-                if len(self._probes) < MOST_MEMBER_PROBES:
-                    due_s = min(due_s, self.answers.next_due_s)
-                wait_s = min(due_s - now, _LOOK_EVERY_S)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.005, wait_s)):
-                        await self._woken.wait()
-        finally:
-            asked = [*self._probes, *self._beside.values()]
-            for task in asked:
-                task.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+        if self._has_heard:
+            self._has_heard = False
+            self._on_news(now)
+        room = MOST_PROBES - self._under_way
+        asking = [self._ask(departed) for departed in self.deaths.due(now, room)]
+        room = MOST_MEMBER_PROBES - self._under_way
+        asking += [self._ask_member(*due) for due in self.answers.due(now, room)]
+        self._under_way += len(asking)
+        return asking
+
+    async def close(self) -> None:
+        """Ask nothing any more."""
+        for task in list(self._beside.values()):
+            task.cancel()
+        await asyncio.gather(*self._beside.values(), return_exceptions=True)
 
     async def _ask(self, departed: Departed) -> None:
         finding = Finding(Life.UNKNOWN, "not asked")
         try:
             finding = await self._listen_to(departed)
         finally:
+            self._under_way -= 1
             if self.deaths.take_finding(departed.destination, finding, time.monotonic()):
                 self._has_heard = True
-            self._woken.set()
 
     async def _ask_member(self, handle: str, member: Member, asked: AskedQuestion) -> None:
         destination, question = asked
@@ -137,11 +124,11 @@ class ServerQuestions:
         try:
             finding = await listen_for_life(replace(member, addresses=(destination.address,)), question)
         finally:
+            self._under_way -= 1
             now = time.monotonic()
             self.answers.note(asked, now, is_answer=finding.life.is_there)
             if finding.life.is_there:
                 self._witnessed[handle] = Witness(destination.endpoint, question, now)
-            self._woken.set()
 
     def has_answered(self, handle: str, destination: Destination, at_s: float) -> bool:
         """Whether a member answered its pool's question in the minutes before that time."""

@@ -2,10 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from daemon_kit.finding import Finding, Life
@@ -232,6 +232,26 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
     running = asyncio.create_task(prober.run())
     async with asyncio.timeout(60):
         await believer.fell.wait()
+    running.cancel()
+
+
+async def test_probes_of_another_source_are_made_when_they_are_due() -> None:
+    class Source:
+        made = 0
+        next_due_s = 0.0
+
+        def due(self, now: float) -> list[Coroutine[Any, Any, None]]:
+            return [self.probe()] if now >= self.next_due_s else []
+
+        async def probe(self) -> None:
+            self.made += 1
+            self.next_due_s = asyncio.get_running_loop().time() + (0.0 if self.made < 3 else 3600.0)
+
+    belief, source = Belief(["10.9.0.1"], {}), Source()
+    running = asyncio.create_task(Prober(belief, {}, lambda: None, also=source).run())
+    await until_async(lambda: source.made == 3)
+    await asyncio.sleep(0.05)
+    assert source.made == 3
     running.cancel()
 
 

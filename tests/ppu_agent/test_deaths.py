@@ -657,7 +657,7 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
         agent.views_changed({POOL: view(*range(501, 1001))})
         written: list[object] = []
         monkeypatch.setattr(agent.writer, "write", lambda parts, is_idle: written.append(parts))
-        asking = asyncio.create_task(agent.questions.run())
+        asking = asyncio.create_task(agent.prober.run())
         async with asyncio.timeout(PATIENCE_S):
             while len(agent.plan.treatments) < 1000:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Protocol
 
 from daemon_kit.finding import Finding, Life
 from daemon_kit.logs import get_logger
@@ -32,8 +33,19 @@ TARGETS_AFTER_S = 1.0
 """The most time between two such looks."""
 
 
+class ProbeSource(Protocol):
+    """Says which probes are to be made beside those of members that the belief wants probed."""
+
+    @property
+    def next_due_s(self) -> float:
+        """When `due()` may have some, in monotonic seconds; infinity for never."""
+
+    def due(self, now: float) -> Iterable[Coroutine[Any, Any, None]]:
+        """Return the probes to make now. Each does with its finding what is right."""
+
+
 class Prober:
-    """Probes members and tells the belief who is unreachable.
+    """Probes members and tells the belief who is unreachable. Makes the probes of `also`, too.
 
     `pools` tells of each pool handle how (`set_pools()` later). `on_result` is called after the belief was
     told something new (`PoolUser.look` fits). `report(handle, member)` is called three times for who falls in
@@ -50,6 +62,7 @@ class Prober:
         name_of: Callable[[str, Member], str | None] = lambda handle, member: None,
         max_per_s: float = MAX_PROBES_PER_S,
         method: Callable[[Member, ProbePlan], Awaitable[Finding]] = listen_for_life,
+        also: ProbeSource | None = None,
     ) -> None:
         self._belief = belief
         self._pools = pools
@@ -57,6 +70,7 @@ class Prober:
         self._report = report
         self._name_of = name_of
         self._method = method
+        self._also = also
         self._book = ProbeBook(max_per_s=max_per_s)
         self._tasks: set[asyncio.Task[None]] = set()
         self._failed: dict[tuple[str, int], Finding] = {}
@@ -101,15 +115,26 @@ class Prober:
                     news_at_s = now + max(TARGETS_EVERY_S, 10 * spent_s)
                 for target in self._book.due(now):
                     self._belief.probing(target.handle, target.member, now)
-                    task = asyncio.create_task(self._probe(target))
-                    self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    self._begin(self._probe(target))
                 due_s = min(self._book.next_due_s, news_at_s if self._is_news else targets_at_s)
+                if self._also is not None:
+                    for probe in self._also.due(now):
+                        self._begin(probe)
+                    due_s = min(due_s, self._also.next_due_s)
                 await self._sleep(due_s - time.monotonic())
         finally:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, probe: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(probe)
+        self._tasks.add(task)
+        task.add_done_callback(self._end)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._wake.set()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep for so long, or until something happened: an outcome can make others due at once."""
@@ -151,7 +176,6 @@ class Prober:
                 self._failed.pop(key, None)
         finally:
             self._take_changes(self._book.result(target, life, time.monotonic()))
-            self._wake.set()
 
     def _called(self, target: ProbeTarget) -> dict[str, str]:
         """How the log names a member."""
