@@ -23,13 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import collapse_addresses
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pool_user import Network
 
 from ppu_agent.destinations import Destination
 from ppu_agent.drawing import SHARES, Target, shares
-from ppu_agent.kernel import NftCommand as NftCommand
 from ppu_agent.plan import Front, Treatment
 from rserpool import Protocol
 
@@ -43,6 +42,7 @@ PROBE_ZONE: Final = 28783
 """Conntrack zone of the agent's own connections: a program that gets the port of one that has ended would be
 taken for it, and reach the dead server."""
 
+NftCommand = dict[str, Any]
 Expressions = list[NftCommand]
 KEY_TYPE: Final = {
     4: ["ipv4_addr", "inet_proto", "inet_service"],

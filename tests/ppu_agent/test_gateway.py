@@ -16,13 +16,13 @@ from ppu_agent.configuration import load_configuration
 from ppu_agent.destinations import Destination
 from ppu_agent.drawing import Target
 from ppu_agent.gateway import PROGRAM, Gateway, guarded, links_here, problems_of, rendered
-from ppu_agent.kernel import Nftables
 from ppu_agent.mechanisms.base import ZONES
 from ppu_agent.mechanisms.redirect import redirect_rules
 from ppu_agent.mechanisms.refuse import refuse_rules
 from ppu_agent.metrics import gateway_metrics
 from ppu_agent.plan import Front, Plan, Treatment, plan
 from ppu_agent.rules import replacing
+from ppu_agent.writer import Nftables
 
 from rserpool import Protocol
 from tests.ppu_agent.making import POOL, departed, destination, policy, view

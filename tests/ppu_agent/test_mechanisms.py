@@ -10,16 +10,16 @@ import pytest
 from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.destinations import Destination
-from ppu_agent.kernel import NftablesError, NftCommand, PaceError, Pacing
+from ppu_agent.kernel import PaceError, Pacing
 from ppu_agent.mechanisms.pace import PaceMechanism
 from ppu_agent.mechanisms.repeat import RepeatMechanism
 from ppu_agent.mechanisms.via import ViaMechanism
 from ppu_agent.plan import PoolPolicy, plan
 from ppu_agent.relay import TcpRelay
-from ppu_agent.rules import TableCommands
+from ppu_agent.rules import NftCommand, TableCommands
 from ppu_agent.service import PpuService
 from ppu_agent.via import Channels, DatagramFront
-from ppu_agent.writer import Writer
+from ppu_agent.writer import NftablesError, Writer
 from structlog.testing import capture_logs
 
 from rserpool import Protocol

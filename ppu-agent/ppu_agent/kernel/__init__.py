@@ -1,4 +1,4 @@
-"""The kernel's side: thin adapters to nftables, BPF and the sockets of this host. No decisions."""
+"""The kernel's side: thin adapters to BPF, conntrack and the sockets of this host. No decisions."""
 
 from ppu_agent.kernel.copies import COLLECT_EVERY_S as COLLECT_EVERY_S
 from ppu_agent.kernel.copies import COPIES_GROUP as COPIES_GROUP
@@ -6,9 +6,6 @@ from ppu_agent.kernel.copies import PacketCopies as PacketCopies
 from ppu_agent.kernel.dead_man import DeadManTimer as DeadManTimer
 from ppu_agent.kernel.flows import Flow as Flow
 from ppu_agent.kernel.flows import Flows as Flows
-from ppu_agent.kernel.nftables import Nftables as Nftables
-from ppu_agent.kernel.nftables import NftablesError as NftablesError
-from ppu_agent.kernel.nftables import NftCommand as NftCommand
 from ppu_agent.kernel.pace import PaceError as PaceError
 from ppu_agent.kernel.pace import Pacer as Pacer
 from ppu_agent.kernel.pace import Pacing as Pacing

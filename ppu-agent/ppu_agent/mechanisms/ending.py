@@ -31,7 +31,6 @@ from ppu_agent.kernel import (
     Flows,
     IsMeant,
     LocalSockets,
-    NftablesError,
     PacketCopies,
 )
 from ppu_agent.mechanisms.base import Mechanism, StartPart, ended
@@ -50,7 +49,7 @@ from ppu_agent.rules import (
     leased,
     match,
 )
-from ppu_agent.writer import Writer
+from ppu_agent.writer import NftablesError, Writer
 from rserpool import Protocol
 
 COPY_TABLE: Final = NftTable("ppu_agent_copy")

@@ -14,7 +14,7 @@ from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.kernel import DeadManTimer, NftablesError
+from ppu_agent.kernel import DeadManTimer
 from ppu_agent.mechanisms.base import Mechanism, StartPart, ended
 from ppu_agent.mechanisms.via import ViaMechanism
 from ppu_agent.plan import Front, Plan, PoolPolicy, Way
@@ -33,7 +33,7 @@ from ppu_agent.rules import (
     leased,
     to_front,
 )
-from ppu_agent.writer import Writer
+from ppu_agent.writer import NftablesError, Writer
 from rserpool import Protocol
 
 RELAY_TABLE: Final = NftTable("ppu_agent_relay")

@@ -17,7 +17,6 @@ from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed
 from ppu_agent.destinations import Address, Destination
-from ppu_agent.kernel import NftablesError
 from ppu_agent.mechanisms.base import Mechanism
 from ppu_agent.plan import Front, Plan, Way
 from ppu_agent.relay import StreamPair, connect
@@ -32,7 +31,7 @@ from ppu_agent.rules import (
     to_front,
 )
 from ppu_agent.via import Channels, DatagramFront
-from ppu_agent.writer import Writer
+from ppu_agent.writer import NftablesError, Writer
 from rserpool import Protocol, SctpUnavailable
 
 TIDY_EVERY_S: Final = 1.0
