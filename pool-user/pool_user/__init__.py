@@ -26,7 +26,7 @@ from pool_user.configuration import (
     not_empty,
     read_trusted_network,
 )
-from pool_user.fairness import Fairness
+from pool_user.fairness import LONGEST_REST_S, Fairness
 from pool_user.memory import LastKnownGood
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
@@ -46,6 +46,7 @@ from pool_user.views import (
 from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted, effective_load
 
 __all__ = [
+    "LONGEST_REST_S",
     "MAX_MEMBERS",
     "OVERLOADED_AT",
     "RELIEVED_AT",

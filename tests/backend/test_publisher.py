@@ -7,8 +7,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pool_user import Fairness, PoolView
-from pool_user.fairness import LONGEST_REST_S
+from pool_user import LONGEST_REST_S, Fairness, PoolView
 from rspdns.answers import publisher
 from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
