@@ -177,9 +177,10 @@ class PpuAgent:
         self._were_dead = dead
         died = [destination for destination in dead if destination not in before]
         back = [destination for destination in before if destination not in dead]
-        for words, destinations in (("dead", died), ("connections_end", ending)):
-            for destination in destinations:
-                self._log.info(words, destination=str(destination), why=dead[destination].words)
+        for destination in died:
+            self._log.info("dead", destination=str(destination), why=dead[destination].words)
+        for destination in ending:
+            self._log.info("connections_end", destination=str(destination), why=dead[destination].words)
         for destination in back:
             self._log.info("dead_no_more", destination=str(destination))
         self._counts["died_count"] += len(died)
