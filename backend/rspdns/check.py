@@ -18,7 +18,7 @@ from daemon_kit.control import ControlError, request
 from rserpool import PoolElement, RegistrarAddress, RegistrarClient, RSerPoolError, SctpUnavailable
 from rspdns import fastpath, names
 from rspdns.configuration import BackendConfig
-from rspdns.departures import Departure
+from rspdns.losses import PoolLoss
 from rspdns.rrset import Record
 from rspdns.status.model import OtherVersionError, ZoneStatus, read
 from rspdns.zones.checks import cuts_of
@@ -114,7 +114,7 @@ def warnings(
     path: Path,
     config: BackendConfig,
     registered: Collection[str] | None,
-    departures: Iterable[Departure] = (),
+    losses: Iterable[PoolLoss] = (),
     *,
     unknown: Collection[str] = (),
 ) -> list[ConfigurationError]:
@@ -122,7 +122,7 @@ def warnings(
 
     `registered` are the pool handles with members, as far as somebody could be asked; None: nobody could.
     No registrar could be asked about those that are `unknown`.
-    `departures` are what the pools of the running backend would lose.
+    `losses` are what the pools of the running backend would lose.
     """
     found = list(_registrars(_CheckedFile(path), config))
     if config.fastpath.socket is not None:
@@ -130,7 +130,7 @@ def warnings(
         found += [
             file.warn(("fastpath", "socket"), words) for words in fastpath.problems(config.fastpath.socket)
         ]
-    departures = list(departures)
+    losses = list(losses)
     for zone_file in sorted((path.parent / config.zones_dir).glob("*.toml")):
         file = _CheckedFile(zone_file)
         name = file.data("zone")
@@ -139,18 +139,18 @@ def warnings(
             found += _zone(file, zone, None if registered is None else {*registered, *unknown})
             found += _delegation(file, zone, config.zones)
             found += _zone_file(zone)
-            found += [_departure(file, zone, one) for one in departures if one.zone == zone.name]
-    gone = [one for one in departures if one.zone_is_gone]
+            found += [_loss(file, zone, loss) for loss in losses if loss.zone == zone.name]
+    gone = [loss for loss in losses if loss.zone_is_gone]
     return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
 
 
-def _departure(file: _CheckedFile, zone: Zone, departure: Departure) -> ConfigurationError:
+def _loss(file: _CheckedFile, zone: Zone, loss: PoolLoss) -> ConfigurationError:
     """The members that a pool would lose, as an error at the key that is the cause."""
-    pools = (pool for site in zone.sites for pool in site.pools if pool.owner == departure.owner)
+    pools = (pool for site in zone.sites for pool in site.pools if pool.owner == loss.owner)
     position = next((pool.position for pool in pools), None)
-    location: tuple[str | int, ...] = () if position is None else ("pool", position, departure.key)
-    only = "; reload --force is needed" if departure.is_refused else ""
-    return file.warn(location, departure.words + only)
+    location: tuple[str | int, ...] = () if position is None else ("pool", position, loss.key)
+    only = "; reload --force is needed" if loss.is_refused else ""
+    return file.warn(location, loss.words + only)
 
 
 class _CheckedFile:

@@ -75,11 +75,11 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     service's own file as the user of the service, who must be able to read all of it.
     """
     from rspdns.check import Registered, registered, warnings
-    from rspdns.departures import departures
+    from rspdns.losses import losses
 
     loaded = load_configuration(config)
     known = Registered() if offline else registered(loaded)
-    going = departures(known.zones, loaded.zones, known.elements)
+    going = losses(known.zones, loaded.zones, known.elements)
     found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
     if config == Path(DEFAULT_PATH) and become(UNIT_USER):  # last: what Python loads must not depend on it
         try:

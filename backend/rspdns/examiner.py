@@ -17,18 +17,19 @@ from pool_user import (
     listen_for_life,
 )
 
-from rspdns.roster import RosterKeeper
-
 AT_ONCE = 20
 """Servers looked at at the same time; when more leave together, the others are not looked at."""
 
 
 class Examiner:
-    """Probes servers that left as `pools` says, notes in `keeper` what it found, and tells `on_event`."""
+    """Probes servers that left as `pools` says; `examined` takes the finding, and `on_event` the event of it.
+
+    `examined` returns False if the server is in again.
+    """
 
     def __init__(
         self,
-        keeper: RosterKeeper,
+        examined: Callable[[str, Member, Finding], bool],
         pools: Mapping[str, PoolProbing],
         on_event: Callable[[Sequence[BeliefEvent]], None],
         *,
@@ -36,7 +37,7 @@ class Examiner:
     ) -> None:
         self.pools = pools
         """How the members of each pool handle are probed; may be set anew."""
-        self._keeper = keeper
+        self._examined = examined
         self._on_event = on_event
         self._method = method
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,9 +65,6 @@ class Examiner:
 
     async def _look_at(self, handle: str, member: Member, plan: ProbePlan) -> None:
         finding = await self._method(member, plan)
-        if not self._keeper.roster.is_absent(handle, member):
-            return  # it is in again
-        self._keeper.examined(handle, member, finding)
-        if finding.life is not Life.UNKNOWN:
+        if self._examined(handle, member, finding) and finding.life is not Life.UNKNOWN:
             now, cause = time.monotonic(), Cause(Code.EXAMINED, finding=finding)
             self._on_event([BeliefEvent(now, "examined", handle, member.identifier, cause, member)])

@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,16 @@ from daemon_kit import notify
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
+from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
 from pool_user import (
     Belief,
     BeliefChange,
     BeliefEvent,
+    Departure,
     Intervals,
     LastKnownGood,
+    Member,
     PoolUser,
     Prober,
 )
@@ -40,19 +44,18 @@ from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.configuration import BackendConfig, differing
-from rspdns.departures import Departure, departures
 from rspdns.dnssec.store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
 from rspdns.fastpath import FastPath
+from rspdns.losses import PoolLoss, losses
+from rspdns.missing import ServerNames, is_called
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import Responder
 from rspdns.reloading import WAIT_S, Reload, Reloads
-from rspdns.roster import RosterKeeper
 from rspdns.status import Status, build, dumped
-from rspdns.status.build import Known
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
 from rspdns.zones.loading import Progress
 from rspdns.zones.zone import PoolNames, Zone, probing_by_handle, sharing
@@ -88,9 +91,9 @@ class Backend:
     def __init__(self, config: BackendConfig, read: Read | None = None) -> None:
         self.config = config
         self.started_at_s = time.monotonic()
-        self.roster = RosterKeeper(config.state.path, config.zones)
-        self.events = EventLog(config.pdns.control, self.roster.name_of)
-        self.examiner = Examiner(self.roster, probing_by_handle(config.zones), self.events.happened)
+        self.names = ServerNames(config.zones)
+        self.events = EventLog(config.pdns.control, self._name_of)
+        self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self.events.happened)
         self.belief = Belief(config.registrars, config.pool_rules)
         self.pool_user = PoolUser(
             config.registrar_addresses,
@@ -108,7 +111,7 @@ class Backend:
             probing_by_handle(config.zones),
             self.pool_user.look,
             report=self.pool_user.report_unreachable,
-            name_of=self.roster.name_of,
+            name_of=self._name_of,
             max_per_s=config.probes_per_s,
         )
         self.serials = SerialNumbers(config.state.path, time.time())
@@ -181,7 +184,6 @@ class Backend:
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.store.close)
-        self.roster.load()
         self.keeper.load_into(self.belief)
         self._loop = asyncio.get_running_loop()
         self._lookups.start()
@@ -212,8 +214,6 @@ class Backend:
         cleanup.push_async_callback(self.pool_user.close)
         keeping = self._watched(self.keeper.run(), "keeper")
         cleanup.push_async_callback(self._end_keeping, keeping)
-        remembering = self._watched(self.roster.run(), "roster")
-        cleanup.push_async_callback(self._end_remembering, remembering)
         cleanup.push_async_callback(self.examiner.close)
         probing = self._watched(self.prober.run(), "prober")
         cleanup.callback(probing.cancel)
@@ -276,22 +276,25 @@ class Backend:
         await asyncio.gather(keeping, return_exceptions=True)
         self.keeper.save_now()
 
-    async def _end_remembering(self, remembering: asyncio.Task[None]) -> None:
-        remembering.cancel()
-        await asyncio.gather(remembering, return_exceptions=True)
-        self.roster.save_now()
+    def _name_of(self, handle: str, member: Member) -> str | None:
+        return self.names.of(handle, member)
 
-    def _happened(self, events: Sequence[BeliefEvent]) -> None:
-        registrars = {
+    def _examined(self, handle: str, member: Member, finding: Finding) -> bool:
+        is_out = self.belief.examined(handle, member, finding)
+        self.pool_user.look()
+        return is_out
+
+    def _registrar_names(self) -> dict[str, str]:
+        """The number and address of each registrar, by its identifier."""
+        return {
             f"{state.identifier:08x}": f"{state.number} ({state.address})"
             for state in self.belief.registrar_states(time.monotonic())
             if state.identifier is not None
         }
-        told = [
-            event.explained(registrars, self.prober.failed(event.handle, event.identifier or 0))
-            for event in events
-        ]
-        self.roster.happened(told)
+
+    def _happened(self, events: Sequence[BeliefEvent]) -> None:
+        registrars = self._registrar_names()
+        told = [event.explained(registrars) for event in events]
         self.events.note(told)
         self.examiner.happened(told)
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
@@ -387,7 +390,7 @@ class Backend:
             raise ControlError(f"nothing was changed:\n{errors}") from None
         if not reload.force:
             self._refuse_missing(config, by_signal=reload.by_signal)
-        going = await self._departures(config)
+        going = await self._losses(config)
         if any(one.is_refused for one in going) and not reload.force:
             problems = [one.words for one in going]
             self._log.error("not_reloaded", problems=problems)
@@ -428,13 +431,13 @@ class Backend:
         self._log.error("not_reloaded", problems=[words])
         raise ControlError(f"nothing was changed: {words}")
 
-    async def _departures(self, config: BackendConfig) -> list[Departure]:
+    async def _losses(self, config: BackendConfig) -> list[PoolLoss]:
         """The members that the pools would lose by this configuration."""
         told = self.status().zones
-        found = departures(told, config.zones)
+        found = losses(told, config.zones)
         unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
         if unknown and any(one.is_refused for one in found):
-            found = departures(told, config.zones, await self.pool_user.listed(unknown))
+            found = losses(told, config.zones, await self.pool_user.listed(unknown))
         return found
 
     def _take(self, config: BackendConfig) -> tuple[Zone, ...]:
@@ -448,7 +451,7 @@ class Backend:
         self.belief.set_pools(self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
-        self.roster.set_zones(self.config.zones)
+        self.names = ServerNames(self.config.zones)
         self._names = PoolNames(config.zones)
         self._write_names()
         if self.fastpath is not None:
@@ -485,11 +488,24 @@ class Backend:
         if not pools:
             raise ControlError(f"no pool has SRV records or a handle of the name {pool!r}")
         handles = [handle for one in pools for handle in one.shards]
-        named = self.roster.expected(wanted, handles)
+        views = {handle: self.belief.views[handle] for handle in handles}
+        named = self.names.expected(wanted, views)
         if named:
             words = "named by `expect` in the zone's file: take it out there, then rspdns reload"
             raise ControlError(f"{', '.join(named)}: {words}")
-        gone = self.roster.forget(wanted, handles, everybody=not wanted)
+
+        def is_wanted(handle: str, departure: Departure) -> bool:
+            member = departure.member
+            if self.names.of(handle, member) is not None:
+                return False  # it is missing until it is taken out of `expect`
+            return not wanted or is_called(wanted, member.endpoint, member.identifier, None)
+
+        gone = [
+            f"{departure.member.addresses[0]} port {departure.member.port} of {handle}"
+            for handle in dict.fromkeys(handles)
+            for departure in self.belief.forget(handle, partial(is_wanted, handle))
+        ]
+        self.pool_user.look()
         if wanted and not gone:
             raise ControlError(f"{', '.join(wanted)}: no missing server has this address or identifier")
         self._log.info("forgotten", servers=gone)
@@ -509,7 +525,7 @@ class Backend:
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
         admin_problem = self.admin.problem if self.admin is not None else None
-        problems = (self.keeper.problem, self.roster.problem, self.serials.problem, admin_problem)
+        problems = (self.keeper.problem, self.serials.problem, admin_problem)
         return Status(
             host=self._host,
             version=VERSION,
@@ -520,7 +536,7 @@ class Backend:
                 self.publisher.snapshot,
                 self.belief.views,
                 now,
-                self._known(),
+                build.Known(self.names, self._registrar_names()),
                 refused=self.belief.refused,
             ),
             pdns=build.purging(self.purger),
@@ -538,9 +554,6 @@ class Backend:
             events=self.events.told(),
             fastpath=build.fastpath(self.fastpath),
         )
-
-    def _known(self) -> Known:
-        return Known(self.roster.roster.absent, time.time(), self.roster.name_at, self.prober.failed)
 
 
 def _sharing(config: BackendConfig, before: Mapping[str, Zone]) -> BackendConfig:

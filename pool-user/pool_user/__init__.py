@@ -37,10 +37,13 @@ from pool_user.user import PoolUser
 from pool_user.views import (
     BeliefChange,
     BeliefEvent,
+    Departure,
+    Endpoint,
     Member,
     OutMember,
     PoolChange,
     PoolView,
+    RememberedPool,
     TransportAddresses,
 )
 from pool_user.weights import OVERLOADED_AT, RELIEVED_AT, SLOW_START_S, Weighted, effective_load
@@ -57,6 +60,8 @@ __all__ = [
     "BeliefEvent",
     "Cause",
     "Code",
+    "Departure",
+    "Endpoint",
     "Fairness",
     "Handle",
     "Intervals",
@@ -74,6 +79,7 @@ __all__ = [
     "Prober",
     "RegistrarTexts",
     "RegistrarView",
+    "RememberedPool",
     "RemoteAgents",
     "Standing",
     "TransportAddresses",

@@ -11,7 +11,7 @@ Decisions compare a `Code`. No other code compares or cuts a sentence: `tests/te
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from daemon_kit.finding import Finding, Life
@@ -125,6 +125,20 @@ class Cause:
         if self.code.is_unreached:
             return f"{words}; it said: {self.finding.words}"
         return "; ".join(filter(None, (words, _examined(self.finding))))
+
+    def explained(self, home_registrar: int | None, registrars: Mapping[str, str]) -> Cause:
+        """The cause with its registrars named: `registrars` are number and address by identifier.
+
+        `home_registrar` is that of the member; None if the cause concerns no member.
+        """
+        by = self.registrar
+        if self.code is Code.REMOVED and home_registrar is not None:
+            by = f"{home_registrar:08x}"
+        if not by:
+            return self
+        return replace(
+            self, registrar=registrars.get(by, by), former=registrars.get(self.former, self.former)
+        )
 
     def look_at(self, address: str) -> str:
         """The place that an administrator looks at next, of a server at `address`."""

@@ -1,8 +1,8 @@
 """The last-known-good file: what was in before the backend was restarted (rule 5).
 
 One JSON document: `format`, a SHA-256 `checksum` over `content` in its canonical form, and `content`:
-when it was written, and for every pool its members and when a registrar last vouched for them. All times
-in it are wall-clock seconds; monotonic times do not outlive a restart of the machine.
+when it was written, and for every pool its members, its departures, and when a registrar last vouched for
+its members. All times in it are wall-clock seconds; monotonic times do not outlive a restart of the machine.
 
 `LastKnownGood` keeps the file up to date, and gives it to the belief when the backend starts.
 """
@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -22,10 +22,13 @@ from typing import Protocol as Interface
 import orjson
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
+from pydantic import TypeAdapter
 
-from pool_user.views import Member, PoolView
+from pool_user.cause import Cause, Code
+from pool_user.views import Departure, Member, PoolView, RememberedPool
 from rserpool import Policy, Protocol, RSerPoolError, decode_policy, encode_policy
 
+_CAUSE = TypeAdapter(Cause)
 FORMAT = "rspdns-last-known-good-1"
 FILE_NAME = "last-known-good.json"
 MAX_BYTES = 64 * 1024 * 1024
@@ -39,31 +42,20 @@ class DamagedFileError(Exception):
     """The file cannot be used; the words say which file, what is wrong and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class RememberedPool:
-    """One pool of the file, in monotonic seconds of now. `stale_since_s`: a registrar vouched for it
-    until then."""
-
-    handle: str
-    members: tuple[Member, ...]
-    recent: tuple[Member, ...]
-    stale_since_s: float
-
-
 @dataclass(slots=True)
 class Encoded:
     """The parts that `encode()` made of each view the last time, to be used again for views that are the
     very same."""
 
     to_wall_s: float = float("nan")
-    pools: dict[str, tuple[PoolView, orjson.Fragment, orjson.Fragment]] = field(default_factory=dict)
+    pools: dict[str, tuple[PoolView, dict[str, orjson.Fragment]]] = field(default_factory=dict)
 
 
 def encode(views: Mapping[str, PoolView], now: float, wall_s: float, encoded: Encoded | None = None) -> bytes:
     """Return the file's bytes. `now` and `wall_s` are the same moment on the monotonic and on the wall clock.
 
-    Pools that were never known are left out. `encoded` is kept from call to call, and saves most of the work
-    while few views change.
+    Pools of which nothing is known are left out. `encoded` is kept from call to call, and saves most of the
+    work while few views change.
     """
     encoded = encoded if encoded is not None else Encoded()
     to_wall_s, before = encoded.to_wall_s, encoded.pools
@@ -71,19 +63,18 @@ def encode(views: Mapping[str, PoolView], now: float, wall_s: float, encoded: En
         to_wall_s, before = wall_s - now, {}
     pools = {}
     for handle, view in views.items():
-        if view.known:
+        if view.known or view.departures:
             kept = before.get(handle)
-            pools[handle] = kept if kept and kept[0] is view else _encode_view(view, to_wall_s)
+            pools[handle] = kept if kept and kept[0] is view else _encode_view(view, kept, to_wall_s)
     encoded.to_wall_s, encoded.pools = to_wall_s, pools
     content = {
         "written_at_s": wall_s,
         "pools": {
             handle: {
-                "vouched_at_s": wall_s if view.stale_since_s is None else view.stale_since_s + to_wall_s,
-                "members": members,
-                "recent": recent,
+                **parts,
+                "vouched_at_s": _vouched_at_s(view, to_wall_s, wall_s),
             }
-            for handle, (view, members, recent) in pools.items()
+            for handle, (view, parts) in pools.items()
         },
     }
     canonical = _canonical(content)
@@ -91,14 +82,32 @@ def encode(views: Mapping[str, PoolView], now: float, wall_s: float, encoded: En
     return orjson.dumps({"format": FORMAT, "checksum": checksum, "content": orjson.Fragment(canonical)})
 
 
-def _encode_view(view: PoolView, to_wall_s: float) -> tuple[PoolView, orjson.Fragment, orjson.Fragment]:
+def _vouched_at_s(view: PoolView, to_wall_s: float, wall_s: float) -> float:
+    if not view.known:
+        return 0.0  # there are departures only
+    return wall_s if view.stale_since_s is None else view.stale_since_s + to_wall_s
+
+
+def _encode_view(
+    view: PoolView, before: tuple[PoolView, dict[str, orjson.Fragment]] | None, to_wall_s: float
+) -> tuple[PoolView, dict[str, orjson.Fragment]]:
     members = [_encode_member(member, to_wall_s) for member in (*view.members, *view.unreachable)]
-    recent = [_encode_member(member, to_wall_s) for member in view.recent]
-    return view, orjson.Fragment(_canonical(members)), orjson.Fragment(_canonical(recent))
+    parts = {"members": members, "recent": [_encode_member(member, to_wall_s) for member in view.recent]}
+    fragments = {key: orjson.Fragment(_canonical(part)) for key, part in parts.items()}
+    if before is not None and before[0].departures is view.departures:
+        fragments["departures"] = before[1]["departures"]
+    else:
+        departures = [
+            _encode_member(departure.member, to_wall_s)
+            | {"left_s": departure.left_s + to_wall_s, "cause": asdict(departure.cause)}
+            for departure in view.departures
+        ]
+        fragments["departures"] = orjson.Fragment(_canonical(departures))
+    return view, fragments
 
 
 def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
-    """Read the file's bytes; pools that nobody vouched for since `max_stale_s` are left out.
+    """Read the file's bytes; pools that nobody vouched for since `max_stale_s` have departures only.
 
     Raise DamagedFileError with words that have no file name yet.
     """
@@ -115,12 +124,13 @@ def decode(data: bytes, now: float, wall_s: float, max_stale_s: float) -> tuple[
     if document.get("checksum") != _checksum(content):
         raise DamagedFileError("its checksum does not match its content")
     try:
-        pools = [
-            _decode_pool(handle, pool, now, wall_s, max_stale_s) for handle, pool in content["pools"].items()
-        ]
+        written_s = now - max(0.0, wall_s - float(content["written_at_s"]))
+        return tuple(
+            _decode_pool(handle, pool, now, wall_s, max_stale_s, written_s)
+            for handle, pool in content["pools"].items()
+        )
     except (KeyError, TypeError, ValueError, AttributeError, RSerPoolError) as problem:
         raise DamagedFileError(f"a value is missing or of the wrong kind ({problem})") from None
-    return tuple(pool for pool in pools if pool.stale_since_s > now - max_stale_s)
 
 
 def load(directory: str | Path, now: float, wall_s: float, max_stale_s: float) -> tuple[RememberedPool, ...]:
@@ -165,17 +175,26 @@ def _encode_member(member: Member, to_wall_s: float) -> dict[str, Any]:
 
 
 def _decode_pool(
-    handle: str, pool: Mapping[str, Any], now: float, wall_s: float, max_stale_s: float
+    handle: str, pool: Mapping[str, Any], now: float, wall_s: float, max_stale_s: float, written_s: float
 ) -> RememberedPool:
     # A clock that was set back makes a time of the future: as old as can be, rather than fresh for ever.
     age_s = wall_s - float(pool["vouched_at_s"])
     age_s = max(age_s, 0.0) if age_s >= -CLOCK_STEP_S else max_stale_s
-    return RememberedPool(
-        handle=handle,
-        members=tuple(_decode_member(member, now, wall_s) for member in pool["members"]),
-        recent=tuple(_decode_member(member, now, wall_s) for member in pool["recent"]),
-        stale_since_s=now - age_s,
+    members = tuple(_decode_member(member, now, wall_s) for member in pool["members"])
+    recent = tuple(_decode_member(member, now, wall_s) for member in pool["recent"])
+    departures = tuple(
+        Departure(
+            _decode_member(departure, now, wall_s),
+            now - max(0.0, wall_s - float(departure["left_s"])),
+            _CAUSE.validate_python(departure["cause"]),
+        )
+        for departure in pool.get("departures", ())
     )
+    if age_s < max_stale_s:
+        return RememberedPool(handle, members, recent, now - age_s, departures)
+    cause = Cause(Code.WHILE_STOPPED)
+    departures += tuple(Departure(member, written_s, cause) for member in members)
+    return RememberedPool(handle, (), (), None, departures)
 
 
 def _decode_member(member: Mapping[str, Any], now: float, wall_s: float) -> Member:
@@ -211,15 +230,8 @@ AT_LEAST_EVERY_S = 10.0
 class Remembering(Interface):
     """The receiver of the file's pools at the start: the belief of a backend, say."""
 
-    def remember(
-        self,
-        handle: str,
-        members: tuple[Member, ...],
-        recent: tuple[Member, ...],
-        stale_since_s: float,
-        now: float,
-    ) -> None:
-        """Take one pool: who was in, and who had just left. Times are monotonic seconds."""
+    def remember(self, remembered: RememberedPool, now: float) -> None:
+        """Take one pool. Times are monotonic seconds."""
 
 
 class LastKnownGood:
@@ -250,7 +262,8 @@ class LastKnownGood:
         self._log = get_logger("last_known_good")
 
     def load_into(self, belief: Remembering) -> int:
-        """Give the file's pools to the belief; return how many. A damaged file is refused with a warning."""
+        """Give the file's pools to the belief; return how many of them count still. A damaged file is refused
+        with a warning."""
         now = self._clock()
         try:
             pools = load(self._directory, now, self._wall_clock(), self._max_stale_s)
@@ -259,10 +272,11 @@ class LastKnownGood:
             self._log.warning("last_known_good_refused", problem=self.problem)
             return 0
         for pool in pools:
-            belief.remember(pool.handle, pool.members, pool.recent, pool.stale_since_s, now)
-        if pools:
-            self._log.info("last_known_good_loaded", pools=len(pools))
-        return len(pools)
+            belief.remember(pool, now)
+        loaded = sum(pool.stale_since_s is not None for pool in pools)
+        if loaded:
+            self._log.info("last_known_good_loaded", pools=loaded)
+        return loaded
 
     def changed(self, views: Mapping[str, PoolView]) -> None:
         """Take the latest views; they are written by and by."""

@@ -11,16 +11,15 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 from itertools import compress
 from operator import is_not
-from types import MappingProxyType
-
-from daemon_kit.finding import Finding
 
 from pool_user.cause import Cause, Code
 from rserpool import Policy, Protocol
 
 _GONE = Cause(Code.GONE)
-_NO_CAUSES: Mapping[int, Cause] = MappingProxyType({})
+_UNKNOWN_S = float("-inf")
 
+Endpoint = tuple[IPv4Address | IPv6Address, int]
+"""An address and a port."""
 TransportAddresses = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 """The addresses and the port of a pool element."""
 
@@ -50,10 +49,33 @@ class Member:
         identifier."""
         return self.addresses, self.port
 
+    @property
+    def endpoint(self) -> Endpoint:
+        """The address and port that stand for the server: the first address of a multihomed one."""
+        return self.addresses[0], self.port
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A member that left its pool at `left_s` (monotonic), and why (`pool_user.departures`).
+
+    `is_confirmed`: its home registrar had listed it.
+    """
+
+    member: Member
+    left_s: float
+    cause: Cause
+    is_confirmed: bool = False
+
+    @property
+    def was_in_s(self) -> float:
+        """How long it was in, in seconds."""
+        return self.left_s - self.member.since_s
+
 
 @dataclass(frozen=True, slots=True)
 class OutMember:
-    """A pool element that is known and not shown."""
+    """A pool element that registrars list and that is not shown."""
 
     identifier: int
     address: IPv4Address | IPv6Address | None
@@ -69,6 +91,8 @@ class PoolView:
     `known` is False until there has been a view of the pool at all: its names are then answered with
     SERVFAIL, never with an empty answer. `stale_since_s` (monotonic) is when the last registrar that could
     vouch for the pool was lost, None while one can.
+
+    `departures` are the members that left and are not in again, the one that left first before the others.
 
     `recent` serves `when_empty = "last-good"` and matters only while `members` is empty. It has the members
     that were in during the 10 s before the pool became empty, filtered by `accept`. Those that left on
@@ -91,6 +115,7 @@ class PoolView:
     handle: str
     members: tuple[Member, ...] = ()
     out: tuple[OutMember, ...] = ()
+    departures: tuple[Departure, ...] = ()
     known: bool = False
     stale_since_s: float | None = None
     recent: tuple[Member, ...] = ()
@@ -104,50 +129,52 @@ class PoolView:
 class PoolChange:
     """The step of a pool from the view `before` to the view `after`.
 
-    `joined` are the members that came in; `left` those that went out, each with its cause. `moved` are those,
-    before and after, of which something differs: home registrar, address, policy, load or `stale`. All three
-    are empty if only PEs differ that are not shown.
+    `joined` are the members that came in; `left` those that went out, as the ledger has them. `moved` are
+    those, before and after, of which something differs: home registrar, address, policy, load or `stale`. All
+    three are empty if only PEs differ that are not shown.
     """
 
     before: PoolView
     after: PoolView
     joined: tuple[Member, ...] = ()
-    left: tuple[tuple[Member, Cause], ...] = ()
+    left: tuple[Departure, ...] = ()
     moved: tuple[tuple[Member, Member], ...] = ()
 
     @classmethod
-    def between(
-        cls, before: PoolView, after: PoolView, causes: Mapping[int, Cause] = _NO_CAUSES
-    ) -> PoolChange:
-        """The step between two views of a pool. `causes`, by identifier, are those of members that left."""
+    def between(cls, before: PoolView, after: PoolView) -> PoolChange:
+        """The step between two views of a pool."""
         if before.members is after.members:
             return cls(before, after)
         old = {member.identifier: member for member in before.members}
         new = {member.identifier: member for member in after.members}
-        joined, left = new.keys() - old.keys(), old.keys() - new.keys()
+        joined, gone = new.keys() - old.keys(), old.keys() - new.keys()
         others = compress(new, map(is_not, new.values(), map(old.get, new)))
+        ledger = {departure.member.identifier: departure for departure in after.departures if gone}
         return cls(
             before,
             after,
             joined=tuple(new[identifier] for identifier in sorted(joined)),
-            left=tuple((old[identifier], causes.get(identifier, _GONE)) for identifier in sorted(left)),
+            left=tuple(
+                ledger.get(identifier) or Departure(old[identifier], _UNKNOWN_S, _GONE)
+                for identifier in sorted(gone)
+            ),
             moved=tuple((old[identifier], new[identifier]) for identifier in others if identifier in old),
         )
 
     def then(self, later: PoolChange) -> PoolChange:
         """The step of both, one after the other."""
         joined = {member.identifier: member for member in self.joined}
-        left = {member.identifier: (member, cause) for member, cause in self.left}
+        left = {departure.member.identifier: departure for departure in self.left}
         moved = {new.identifier: (old, new) for old, new in self.moved}
-        for member, cause in later.left:
-            identifier = member.identifier
+        for departure in later.left:
+            identifier = departure.member.identifier
             if joined.pop(identifier, None) is None:
-                old, _ = moved.pop(identifier, (member, member))
-                left[identifier] = old, cause
+                old, _ = moved.pop(identifier, (departure.member, departure.member))
+                left[identifier] = replace(departure, member=old)
         for member in later.joined:
             identifier = member.identifier
             if identifier in left:
-                moved[identifier] = left.pop(identifier)[0], member
+                moved[identifier] = left.pop(identifier).member, member
             else:
                 joined[identifier] = member
         for old, new in later.moved:
@@ -182,6 +209,20 @@ class BeliefChange:
 
 
 @dataclass(frozen=True, slots=True)
+class RememberedPool:
+    """One pool of the last-known-good file, in monotonic seconds of now.
+
+    `stale_since_s`: a registrar vouched for it until then. None: too long ago, so that it has no members.
+    """
+
+    handle: str
+    members: tuple[Member, ...]
+    recent: tuple[Member, ...]
+    stale_since_s: float | None
+    departures: tuple[Departure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BeliefEvent:
     """Something that a person following the pools wants to read.
 
@@ -201,17 +242,8 @@ class BeliefEvent:
         """The cause for people."""
         return self.cause.words
 
-    def explained(self, registrars: Mapping[str, str], finding: Finding | None) -> BeliefEvent:
-        """The event with its registrars named: `registrars` are number and address by identifier.
-
-        `finding` is of the last failed probe of the member: it counts where the probe took the member out.
-        """
-        cause = self.cause
-        if cause.code is Code.REMOVED and self.member is not None:
-            cause = replace(cause, registrar=f"{self.member.home_registrar:08x}")
-        if cause.code.is_unreached:
-            cause = replace(cause, finding=finding)
-        if cause.registrar:
-            registrar = registrars.get(cause.registrar, cause.registrar)
-            cause = replace(cause, registrar=registrar, former=registrars.get(cause.former, cause.former))
+    def explained(self, registrars: Mapping[str, str]) -> BeliefEvent:
+        """The event with its registrars named: `registrars` are number and address by identifier."""
+        home = None if self.member is None else self.member.home_registrar
+        cause = self.cause.explained(home, registrars)
         return self if cause is self.cause else replace(self, cause=cause)

@@ -141,7 +141,7 @@ class PpuAgent:
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
         for event in events:
-            explained = event.explained({}, self.prober.failed(event.handle, event.identifier or 0))
+            explained = event.explained({})
             name = None if explained.identifier is None else f"{explained.identifier:08x}"
             cause = explained.cause.code
             log.info(

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from daemon_kit.finding import Finding, Life
-from pool_user import Member, Network, PoolView
+from pool_user import Member, Network, PoolView, RememberedPool
 
 from ppu_agent.destinations import Address, Destination
 
@@ -185,22 +185,14 @@ class DepartedServers:
                         self._step(departed, Input.CONFIRMED, _CONFIRMED, now)
         return before != {destination: departed.state for destination, departed in self._departed.items()}
 
-    def remember(
-        self,
-        handle: str,
-        members: tuple[Member, ...],
-        recent: tuple[Member, ...],
-        stale_since_s: float,
-        now: float,
-    ) -> None:
+    def remember(self, remembered: RememberedPool) -> None:
         """Take what an agent before knew of a pool: who was in it, and who had left.
 
         If a settled registrar does not list them, they are asked whether they are dead.
         """
-        del stale_since_s, now
-        self._listed[handle] = {
+        self._listed[remembered.handle] = {
             Destination(address, member.protocol, member.port): member
-            for member in (*recent, *members)
+            for member in (*remembered.recent, *remembered.members)
             for address in member.addresses
         }
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from daemon_kit.finding import Finding, Life
-from pool_user import Member, PoolView, ProbePlan, listen_for_life
+from pool_user import Member, PoolView, ProbePlan, RememberedPool, listen_for_life
 
 from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.destinations import AddressPort, Destination, destinations_of
@@ -62,17 +62,11 @@ class ServerQuestions:
         self.answers.follow(views, self.by_pool, now)
         self.deaths.views(views, now)
 
-    def remember(
-        self,
-        handle: str,
-        members: tuple[Member, ...],
-        recent: tuple[Member, ...],
-        stale_since_s: float,
-        now: float,
-    ) -> None:
+    def remember(self, remembered: RememberedPool, now: float) -> None:
         """Take over what an agent before knew of a pool, as `DepartedServers.remembered()` gave it."""
-        self.deaths.remember(handle, members, recent, stale_since_s, now)
-        for member in recent if handle in self.by_pool else ():
+        self.deaths.remember(remembered)
+        handle = remembered.handle
+        for member in remembered.recent if handle in self.by_pool else ():
             for destination in destinations_of(member):
                 self.answers.remember((destination, self.by_pool[handle]), handle, member, now)
 

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from daemon_kit.control import ControlError
 from daemon_kit.metrics import exposition, registry
-from pool_user import BeliefEvent, Cause, Code, PoolView, Standing
+from pool_user import BeliefEvent, Cause, Code, Departure, PoolView, RememberedPool, Standing
 from rspdns.admin.access import Access
 from rspdns.admin.openapi import description
 from rspdns.answers.snapshot import Snapshot
@@ -154,10 +154,9 @@ async def a_backend(folder: Path) -> Backend:
     )
     backend = Backend(config.with_files((zone(UDP + TCP),), Access()))
     now = time.monotonic()
-    backend.belief.remember("sip-udp", [member(1), member(2)], [], now, now)
+    left = (Departure(member(3), now, Cause(Code.GONE)),)
+    backend.belief.remember(RememberedPool("sip-udp", (member(1), member(2)), (), now, left), now)
     backend.belief.evaluate(now)
-    backend.roster.roster.joined("sip-udp", member(3))
-    backend.roster.roster.left("sip-udp", member(3), Cause(Code.GONE), time.time())
     backend.events.happened(
         [BeliefEvent(now, "joined", "sip-udp", 1, Cause(Code.REGISTERED, registrar="2"), member(1))]
     )

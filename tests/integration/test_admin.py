@@ -292,11 +292,11 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
         "[...document.querySelectorAll('#events li')].some((one) => one.innerText.includes('examined'))"
     )
     before = reasons()
-    roster = chain.folder / "state" / "roster.json"
+    file = chain.folder / "state" / "last-known-good.json"
 
     def written() -> set[int]:
-        """The servers that a killed backend leaves behind: it writes once in 2 s."""
-        servers = json.loads(roster.read_text())["pools"]["sip-udp"]
+        """The servers that a killed backend leaves behind: it writes once in a second."""
+        servers = json.loads(file.read_text())["content"]["pools"]["sip-udp"]["departures"]
         return {server["port"] for server in servers if server["cause"]["finding"]}
 
     until(lambda: written() >= {killed, drained})

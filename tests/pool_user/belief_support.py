@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ipaddress import IPv4Address, ip_network
 
-from pool_user import Code
+from pool_user import Cause, Code
 from pool_user.belief import Belief, PoolRules
 from pool_user.registrars.session import SessionState
-from pool_user.views import BeliefChange, Member, PoolView
+from pool_user.views import BeliefChange, Member, PoolView, RememberedPool
 
 from rserpool import LeastUsed, Policy, PoolElement, Protocol, Resolution, Transport, Update, sentinel_handle
 
@@ -119,10 +120,27 @@ class Play:
         return [member.identifier for member in self.view(handle).members]
 
     def out(self, handle: str = POOL) -> dict[int, str]:
-        return {member.identifier: member.cause.words for member in self.view(handle).out}
+        """The words for each server that left or is listed and out, by identifier."""
+        return {identifier: cause.words for identifier, cause in self._causes(handle).items()}
 
     def causes(self, handle: str = POOL) -> dict[int, Code]:
-        return {member.identifier: member.cause.code for member in self.view(handle).out}
+        return {identifier: cause.code for identifier, cause in self._causes(handle).items()}
+
+    def _causes(self, handle: str) -> dict[int, Cause]:
+        view = self.view(handle)
+        left = {departure.member.identifier: departure.cause for departure in view.departures}
+        return left | {member.identifier: member.cause for member in view.out}
+
+    def remember(
+        self,
+        members: Iterable[Member],
+        recent: Iterable[Member] = (),
+        stale_since_s: float | None = None,
+        handle: str = POOL,
+    ) -> None:
+        """The last-known-good file had this pool; a registrar vouched for it until now, or until then."""
+        since_s = self.now if stale_since_s is None else stale_since_s
+        self.belief.remember(RememberedPool(handle, tuple(members), tuple(recent), since_s), self.now)
 
     def asked(self) -> set[tuple[int, str]]:
         self.evaluate()

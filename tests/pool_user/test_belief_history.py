@@ -1,7 +1,9 @@
 """Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
 
 import pytest
+from daemon_kit.finding import Finding, Life
 from pool_user.belief.rules import LAST_GOOD_REPLACED_AFTER_S, MAX_MEMBERS, MOVED_AFTER_S
+from pool_user.departures import MOST_DEPARTURES
 
 from rserpool import LeastUsed
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
@@ -161,16 +163,36 @@ def test_longer_or_another_address_does() -> None:
     assert [member.since_s > 100.005 for member in play.view().members] == [True, True]
 
 
-def test_a_member_that_left_is_shown_for_a_minute() -> None:
+def test_departure_stays_until_the_server_is_in_again() -> None:
     play = playing(1, 2)
     play.answer(0, pe(2, R1))
-    left_s = play.view().out[0].since_s
-    assert play.out() == {1: "removed by its home registrar"}
-    play.wait(59)
-    assert list(play.out()) == [1]
-    assert play.view().out[0].since_s == left_s
-    play.wait(2)
-    assert play.out() == {}
+    (departure,) = play.view().departures
+    assert (departure.member.identifier, departure.cause.words) == (1, "removed by its home registrar")
+    assert departure.left_s == pytest.approx(play.now, abs=0.01)
+    play.wait(86_400)
+    play.answer(0, pe(2, R1))
+    assert play.view().departures == (departure,)
+    play.answer(0, pe(2, R1), pe(7, R1, address="10.0.0.1"))
+    assert play.view().departures == (), "the same server under another identifier"
+
+
+def test_examined_departure_keeps_the_finding() -> None:
+    play = playing(1, 2)
+    play.answer(0, pe(2, R1))
+    member = play.view().departures[0].member
+    assert play.belief.examined(POOL, member, Finding(Life.REFUSED, "connection refused"))
+    assert "nothing listens at its port any more" in play.out()[1]
+    play.answer(0, pe(1, R1), pe(2, R1))
+    assert not play.belief.examined(POOL, member, Finding(Life.REFUSED)), "it is in again"
+
+
+def test_forgotten_departure_is_not_told_any_more() -> None:
+    play = playing(1, 2, 3)
+    play.answer(0, pe(3, R1))
+    forgotten = play.belief.forget(POOL, lambda departure: departure.member.identifier == 1)
+    assert [departure.member.identifier for departure in forgotten] == [1]
+    assert list(play.out()) == [2]
+    assert play.belief.forget("unknown", lambda departure: True) == []
 
 
 def test_nothing_new_leaves_the_very_same_view() -> None:
@@ -227,7 +249,7 @@ def test_a_registrar_that_names_others_each_time_does_not_fill_memory() -> None:
     play.wait(1.1)
     play.answer(0, pe(1, R1))
     assert play.members() == [1]
-    assert len(play.view().out) <= 256
+    assert len(play.view().departures) <= MOST_DEPARTURES
 
 
 FIRST = [pe(identifier, R1) for identifier in range(1, 129)]

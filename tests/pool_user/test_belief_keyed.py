@@ -142,7 +142,7 @@ def test_guesses_keep_no_server_out_that_is_remembered_from_before_a_restart(pla
     third = replace(
         play.view().members[0], identifier=identifier("10.0.0.3"), addresses=(ip_address("10.0.0.3"),)
     )
-    after.belief.remember(POOL, [third], [], after.now, after.now)
+    after.remember([third])
     after.wait(0.001)
     after.all_answer(server(ADDRESS), server(OTHER))
     guess(after, "10.0.0.3")
@@ -317,7 +317,7 @@ def test_a_restart_takes_from_its_file_only_what_the_key_and_accept_allow(play: 
     for members, recent in ((written, []), ([], written)):
         after = Play()
         after.belief.set_pools({POOL: replace(RULES, keys=(KEY,))}, after.now)
-        after.belief.remember(POOL, members, recent, after.now, after.now)
+        after.remember(members, recent)
         view = after.view()
         assert [member.identifier for member in (*view.members, *view.recent)] == [theirs.identifier]
 

@@ -11,7 +11,7 @@ from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 
 def remembered(play: Play, *members: Member, age_s: float = 60.0, recent: tuple[Member, ...] = ()) -> None:
-    play.belief.remember(POOL, members, recent, play.now - age_s, play.now)
+    play.remember(members, recent, play.now - age_s)
 
 
 def member(identifier: int, home: int = R1, address: str | None = None) -> Member:
@@ -134,7 +134,7 @@ def test_since_outlives_the_restart() -> None:
 
 def test_an_unknown_pool_of_the_file_is_ignored() -> None:
     play = Play()
-    play.belief.remember("gone", [member(1)], [], play.now, play.now)
+    play.remember([member(1)], handle="gone")
     assert list(play.evaluate().views) == [POOL]
 
 

@@ -38,7 +38,7 @@ def test_steps_one_after_the_other_lead_from_the_first_view_to_the_last(seen: li
         change = change.then(PoolChange.between(before, after))
     old, new = members(seen[0]), members(seen[-1])
     assert {member.identifier for member in change.joined} == new.keys() - old.keys()
-    assert {member.identifier: member for member, _ in change.left} == {
+    assert {departure.member.identifier: departure.member for departure in change.left} == {
         identifier: old[identifier] for identifier in old.keys() - new.keys()
     }
     assert all(old[member.identifier] == member for member, _ in change.moved)
@@ -57,7 +57,8 @@ def test_an_evaluation_returns_what_joined_left_and_moved_with_the_cause() -> No
     play.wait(0.1)
     change = play.evaluate().pools[POOL]
     assert [member.identifier for member in change.joined] == [3]
-    assert [(member.identifier, cause) for member, cause in change.left] == [(1, Cause(Code.REMOVED))]
+    assert [(gone.member.identifier, gone.cause) for gone in change.left] == [(1, Cause(Code.REMOVED))]
+    assert change.left == play.belief.views[POOL].departures, "as the ledger has it"
     assert [(old.policy, new.policy) for old, new in change.moved] == [(LeastUsed(0.0), LeastUsed(0.5))]
     assert change.after is play.belief.views[POOL]
     assert play.evaluate().pools == {}, "each change is told once"

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 from daemon_kit.files import replace_file
+from daemon_kit.finding import Finding, Life
+from pool_user import Cause, Code
 from pool_user import memory as last_known_good
 from pool_user.belief import Belief, PoolRules
 from pool_user.memory import (
@@ -26,7 +28,7 @@ from pool_user.memory import (
     encode,
     load,
 )
-from pool_user.views import Member, PoolView
+from pool_user.views import Departure, Member, PoolView
 from rserpool.policies import Priority
 
 from rserpool import LeastUsed, Policy, Protocol, RoundRobin
@@ -81,6 +83,7 @@ def test_a_file_encoded_with_kept_parts_equals_one_encoded_anew() -> None:
         )
         assert [pool.handle for pool in again] == [pool.handle for pool in anew]
         for kept, other in zip(again, anew, strict=True):
+            assert kept.stale_since_s is not None
             assert kept.stale_since_s == pytest.approx(other.stale_since_s, abs=0.02)
             for pair in zip((*kept.members, *kept.recent), (*other.members, *other.recent), strict=True):
                 assert replace(pair[0], since_s=0.0) == replace(pair[1], since_s=0.0)
@@ -95,12 +98,53 @@ def test_restarts_do_not_make_a_stale_pool_fresh() -> None:
     written = data(member(1), stale_since_s=NOW - 3000)
     (pool,) = decode(written, NOW, WALL + 500, 3600)
     assert pool.stale_since_s == pytest.approx(NOW - 3500)
-    assert decode(written, NOW, WALL + 700, 3600) == ()
+    (too_old,) = decode(written, NOW, WALL + 700, 3600)
+    assert (too_old.members, too_old.stale_since_s) == ((), None)
 
 
 def test_a_clock_that_was_set_back_does_not_make_it_fresh_either() -> None:
-    assert decode(data(member(1)), NOW, WALL - 86400, 3600) == ()
-    assert len(decode(data(member(1)), NOW, WALL - 2, 3600)) == 1
+    (old,) = decode(data(member(1)), NOW, WALL - 86400, 3600)
+    assert old.stale_since_s is None
+    (fresh,) = decode(data(member(1)), NOW, WALL - 2, 3600)
+    assert fresh.stale_since_s is not None
+
+
+def test_departures_outlive_a_restart_with_their_findings() -> None:
+    cause = Cause(Code.REMOVED, finding=Finding(Life.REFUSED, error=errno.ECONNREFUSED))
+    written = data(member(1), departures=(Departure(member(2), NOW - 5, cause, is_confirmed=True),))
+    (pool,) = decode(written, now=3.0, wall_s=WALL + 100, max_stale_s=3600)
+    (departure,) = pool.departures
+    assert (departure.member.identifier, departure.cause) == (2, cause)
+    assert departure.left_s == pytest.approx(3.0 - 105)
+    belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("10.0.0.0/8"),))})
+    belief.remember(pool, 3.0)
+    assert belief.evaluate(3.0).views["pool"].departures == (departure,)
+
+
+def test_members_of_a_file_that_is_too_old_are_departures() -> None:
+    written = data(member(1), departures=(Departure(member(2), NOW - 5, Cause(Code.REMOVED)),))
+    (pool,) = decode(written, now=3.0, wall_s=WALL + 7200, max_stale_s=3600)
+    assert [(departure.member.identifier, departure.cause.code) for departure in pool.departures] == [
+        (2, Code.REMOVED),
+        (1, Code.WHILE_STOPPED),
+    ]
+    assert pool.departures[1].left_s == pytest.approx(3.0 - 7200)
+    belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("10.0.0.0/8"),))})
+    belief.remember(pool, 3.0)
+    view = belief.evaluate(3.0).views["pool"]
+    assert (view.known, view.members) == (False, ())
+    assert view.departures == pool.departures
+    (again,) = decode(encode({"pool": view}, 3.0, WALL + 7200), 3.0, WALL + 7200, 3600)
+    assert again.stale_since_s is None
+    assert [departure.member.identifier for departure in again.departures] == [2, 1]
+
+
+def test_file_of_the_former_version_has_no_departures() -> None:
+    document = json.loads(data(member(1)))
+    del document["content"]["pools"]["pool"]["departures"]
+    document["checksum"] = last_known_good._checksum(document["content"])
+    (pool,) = decode(json.dumps(document).encode(), NOW, WALL, 3600)
+    assert (len(pool.members), pool.departures) == (1, ())
 
 
 def test_the_file_saved_last_is_loaded(tmp_path: Path) -> None:

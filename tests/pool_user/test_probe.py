@@ -13,7 +13,7 @@ from pool_user.belief import Belief, PoolRules
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import PoolProbing, ProbePlan
-from pool_user.views import Member, PoolView
+from pool_user.views import Member, PoolView, RememberedPool
 
 from rserpool import Protocol, RoundRobin
 from tests.support.waiting import until_async
@@ -268,7 +268,7 @@ async def test_a_stale_pool_loses_the_unreachable_and_gets_them_back() -> None:
     async with sip_server(b"SIP/2.0 200 OK\r\nVIA\r\n\r\n") as (port, _):
         other = free_port(socket.SOCK_DGRAM)
         members = [member(port, Protocol.UDP, 1), member(other, Protocol.UDP, 2)]
-        belief.remember("pool", members, [], now, now)
+        belief.remember(RememberedPool("pool", tuple(members), (), now), now)
         belief.evaluate(now)
         running = asyncio.create_task(prober.run())
         try:

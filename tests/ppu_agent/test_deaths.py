@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import refusal
-from pool_user import Member, PoolView
+from pool_user import Member, PoolView, RememberedPool
 from ppu_agent import questions
 from ppu_agent.deaths import (
     ASK_DEAD_EVERY_S,
@@ -349,7 +349,7 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
     kept = before.remembered(lambda handle, destination: True)
     after = DepartedServers(all_heard)
     for handle, known in kept.items():
-        after.remember(handle, known.members, known.recent, 0.0, 0.0)
+        after.remember(RememberedPool(handle, known.members, known.recent, 0.0))
     after.restrict({POOL: [ip_network("10.0.0.0/8")], "other": [ip_network("10.0.0.0/8")]})
     after.views({POOL: view(known=False)}, 1.0)
     assert not after.departed, "nobody vouches for anything yet"
@@ -478,7 +478,7 @@ async def test_server_that_left_two_pools_is_asked_the_question_that_it_had_answ
         destination(1, Protocol.TCP), left_member, {"first": None, "second": None}, time.monotonic()
     )
     assert agent.questions._asking_pool(left) == "first"
-    agent.questions.remember("second", (), (left_member,), 0.0, time.monotonic())
+    agent.questions.remember(RememberedPool("second", (), (left_member,), 0.0), time.monotonic())
     assert agent.questions._asking_pool(left) == "second"
     assert agent.questions._was_heard(left)
 

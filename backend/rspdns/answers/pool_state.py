@@ -114,9 +114,10 @@ def _step(pool: Pool, view: PoolView, before: PoolState, change: PoolChange | No
     if change is None or before.view is not change.before or change.after is not view:
         return None
     members, changed = dict(before.members), set()
-    for gone, _ in change.left:
-        if members.pop(_label(gone), None) is not None:
-            changed.add(_label(gone))
+    for departure in change.left:
+        label = _label(departure.member)
+        if members.pop(label, None) is not None:
+            changed.add(label)
     for member in (*change.joined, *(new for _, new in change.moved)):
         label = _label(member)
         if member.protocol == pool.config.protocol:

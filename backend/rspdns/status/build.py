@@ -6,12 +6,13 @@ Values made here are right by their types; nothing is validated, since each scra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from daemon_kit.finding import Finding
 from pool_user import (
     Cause,
     Code,
+    Departure,
+    Endpoint,
     Member,
     OutMember,
     PoolView,
@@ -23,8 +24,8 @@ from pool_user import (
 from rspdns.answers.pool_state import by_label
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import FastPath
+from rspdns.missing import Missing, ServerNames, missing
 from rspdns.pdns.purge import Purger
-from rspdns.roster import Missing, Seen, TransportAddress, missing, transport_address_of
 from rspdns.status.model import (
     FastPathInterfaceStatus,
     FastPathNameStatus,
@@ -45,6 +46,10 @@ def hexadecimal(identifier: int | None) -> str | None:
     return None if identifier is None else f"{identifier:08x}"
 
 
+_Endpoint = Endpoint | tuple[None, int]
+"""The address and port of a server; without the address if it told none."""
+SHOWN_S = 60.0
+"""How long a server that left is shown although its pool does not lack it."""
 MOST_FAST_NAMES = 100
 """Told by name; the daemon tells of all."""
 
@@ -93,16 +98,10 @@ def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarSta
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The facts about servers beside the views.
+    """The names of servers and registrars: `registrars` has number and address by identifier."""
 
-    `absent` is the roster's, `at_s` the wall clock; `name_at(handle, at)` is what people call a server,
-    `failed(handle, identifier)` the finding of the last probe of a member, if it failed.
-    """
-
-    absent: Mapping[str, Mapping[TransportAddress, Seen]] = field(default_factory=dict)
-    at_s: float = 0.0
-    name_at: Callable[[str, TransportAddress], str | None] = lambda handle, at: None
-    failed: Callable[[str, int], Finding | None] = lambda handle, identifier: None
+    names: ServerNames = field(default_factory=lambda: ServerNames(()))
+    registrars: Mapping[str, str] = field(default_factory=dict)
 
 
 NOTHING_ELSE = Known()
@@ -166,7 +165,7 @@ def _pool(
     labels = {id(one): label for label, one in by_label(pool, [view.members for view in of_pool]).items()}
     stale_since_s = [view.stale_since_s for view in of_pool if view.stale_since_s is not None]
     members = [one for view in of_pool for one in view.members if one.protocol == pool.config.protocol]
-    lacked = missing(pool.config, members, known.absent, known.at_s)
+    lacked = missing(pool.config, members, of_pool, now)
     return PoolStatus(
         handles=list(pool.config.shards),
         name=name,
@@ -201,23 +200,27 @@ def _outside(
     pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
 ) -> Iterator[OutStatus]:
     """Those that registrars list although they are out, that left lately, and that are missing."""
-    absent = {(handle, one.transport_address): one for handle, one in lacked.seen}
-    shown = set()
+    absent: dict[tuple[str, _Endpoint], Departure] = {
+        (handle, departure.member.endpoint): departure for handle, departure in lacked.departed
+    }
     for view in of_pool:
-        for one in view.out:
-            at = (one.address, one.port) if one.address is not None else None
-            seen = known.absent.get(view.handle, {}).get(at) if at is not None else None
-            is_missing = absent.pop((view.handle, at), None) is not None if at is not None else False
-            if is_missing and at in shown:
-                continue
-            shown.add(at)
-            yield _out(view.handle, one, seen, now, known, is_missing=is_missing)
-    yield from (_missing(handle, one, known) for (handle, _), one in absent.items())
-    for at in lacked.never:
-        handle = pool.config.shards[0]
-        yield _told_out(
-            handle, None, at, Cause(Code.NEVER_SEEN), None, known.name_at(handle, at), is_missing=True
-        )
+        departed: dict[_Endpoint, Departure] = {
+            departure.member.endpoint: departure for departure in view.departures
+        }
+        for out in view.out:
+            is_missing = absent.pop((view.handle, (out.address, out.port)), None) is not None
+            departed_there = departed.pop((out.address, out.port), None)
+            yield _out(view.handle, out, departed_there, now, known, is_missing=is_missing)
+        for endpoint, departure in departed.items():
+            if (view.handle, endpoint) not in absent and now - departure.left_s < SHOWN_S:
+                yield _departed(view.handle, departure, now, known, is_missing=False)
+    yield from (
+        _departed(handle, departure, now, known, is_missing=True) for (handle, _), departure in absent.items()
+    )
+    cause, handle = Cause(Code.NEVER_SEEN), pool.config.shards[0]
+    yield from (
+        _out_status(handle, None, server, cause, None, now, known, is_missing=True) for server in lacked.never
+    )
 
 
 def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
@@ -245,7 +248,7 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
     load = effective_load(member.policy)
     return MemberStatus(
         handle=handle,
-        name=known.name_at(handle, transport_address_of(member)),
+        name=known.names.of(handle, member),
         identifier=f"{member.identifier:08x}",
         addresses=[str(address) for address in member.addresses],
         port=member.port,
@@ -261,43 +264,40 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
 
 
 def _out(
-    handle: str, member: OutMember, seen: Seen | None, now: float, known: Known, *, is_missing: bool
+    handle: str, out: OutMember, departure: Departure | None, now: float, known: Known, *, is_missing: bool
 ) -> OutStatus:
-    at = None if member.address is None else (member.address, member.port)
-    name = None if at is None else known.name_at(handle, at)
-    cause = member.cause
-    if cause.code.is_unreached:
-        cause = replace(cause, finding=known.failed(handle, member.identifier))
-    if seen is not None and seen.cause.code is cause.code:
-        cause = seen.cause
-    since_s = _age(member.since_s, now)
-    where = at if at is not None else (None, member.port)
-    return _told_out(handle, member.identifier, where, cause, since_s, name, is_missing=is_missing)
+    """A server that a registrar lists, or that was in, and that is out."""
+    cause = out.cause
+    if departure is not None:
+        cause = departure.cause if departure.cause.code is cause.code else cause
+        cause = cause.explained(departure.member.home_registrar, known.registrars)
+    server = out.address, out.port
+    return _out_status(handle, out.identifier, server, cause, out.since_s, now, known, is_missing=is_missing)
 
 
-def _missing(handle: str, seen: Seen, known: Known) -> OutStatus:
+def _departed(handle: str, departure: Departure, now: float, known: Known, *, is_missing: bool) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
-    since_s = None if seen.left_s is None else round(max(0.0, known.at_s - seen.left_s), 3)
-    name = known.name_at(handle, seen.transport_address)
-    return _told_out(
-        handle, seen.identifier, seen.transport_address, seen.cause, since_s, name, is_missing=True
-    )
+    member = departure.member
+    cause = departure.cause.explained(member.home_registrar, known.registrars)
+    server, left_s = member.endpoint, departure.left_s
+    return _out_status(handle, member.identifier, server, cause, left_s, now, known, is_missing=is_missing)
 
 
-def _told_out(
+def _out_status(
     handle: str,
     identifier: int | None,
-    at: TransportAddress | tuple[None, int],
+    server: _Endpoint,
     cause: Cause,
     since_s: float | None,
-    name: str | None,
+    now: float,
+    known: Known,
     *,
     is_missing: bool = False,
 ) -> OutStatus:
-    address, port = at
+    address, port = server
     return OutStatus(
         handle=handle,
-        name=name,
+        name=None if address is None else known.names.at(handle, (address, port)),
         identifier=hexadecimal(identifier),
         address=None if address is None else str(address),
         port=port,
@@ -305,7 +305,7 @@ def _told_out(
         cause=cause.code,
         look_at=cause.look_at(str(address)),
         missing=is_missing,
-        since_s=since_s,
+        since_s=_age(since_s, now),
     )
 
 
@@ -313,9 +313,7 @@ def _of_another_transport(handle: str, member: Member, pool: Pool, now: float, k
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
     cause = Cause(Code.OTHER_TRANSPORT, detail=registered, service=pool.config.service)
-    at = transport_address_of(member)
-    name = known.name_at(handle, at)
-    return _told_out(handle, member.identifier, at, cause, _age(member.since_s, now), name)
+    return _out_status(handle, member.identifier, member.endpoint, cause, member.since_s, now, known)
 
 
 def purging(purger: Purger) -> list[PdnsStatus]:

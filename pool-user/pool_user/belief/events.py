@@ -13,8 +13,9 @@ def events_of(change: PoolChange, now: float) -> list[BeliefEvent]:
     for member in change.joined:
         cause = Cause(Code.REGISTERED, registrar=f"{member.home_registrar:08x}")
         events.append(BeliefEvent(now, "joined", handle, member.identifier, cause, member))
-    for member, cause in change.left:
-        events.append(BeliefEvent(now, "left", handle, member.identifier, cause, member))
+    for departure in change.left:
+        member = departure.member
+        events.append(BeliefEvent(now, "left", handle, member.identifier, departure.cause, member))
     for old, new in change.moved:
         if old.home_registrar != new.home_registrar:
             home, former = f"{new.home_registrar:08x}", f"{old.home_registrar:08x}"

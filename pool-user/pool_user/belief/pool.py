@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+
+from daemon_kit.finding import Finding
 
 from pool_user.belief.admission import PoolAdmission, accepted, spoken_for, why_refused
 from pool_user.belief.crowd import Crowd
@@ -19,7 +21,7 @@ from pool_user.belief.reachability import OrphanedMembers, Reachability
 from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
-from pool_user.views import BeliefEvent, Member, OutMember, PoolChange, PoolView
+from pool_user.views import BeliefEvent, Departure, Member, OutMember, PoolChange, PoolView, RememberedPool
 from rserpool import PoolElement, Transport, Update, prove
 
 
@@ -261,28 +263,32 @@ class PoolBelief:
         """A probe of the member begins."""
         self._moves.probing(member, now)
 
-    def probed(self, member: Member, reachable: bool) -> None:
-        """The backend's own probe came to a conclusion; it counts while the pool is stale or verified, and
-        about a member whose home registrar is lost. It alone counts about members that vanished, or that are
-        told elsewhere."""
+    def probed(self, member: Member, reachable: bool, finding: Finding | None) -> None:
+        """The backend's own probe came to a conclusion, the last time by this `finding`.
+
+        It counts while the pool is stale or verified, and about a member whose home registrar is lost. It
+        alone counts about members that vanished, or that are told elsewhere.
+        """
         if self._vanished.probed(member, reachable):
             self.is_dirty = True
         elif self._moves.probed(member, reachable):
             self._touched.add(member.identifier)
             self.is_dirty = True
         else:
-            self.is_dirty |= self._reachability.probed(member, reachable)
+            self.is_dirty |= self._reachability.probed(member, reachable, finding)
 
-    def remember(
-        self, members: Iterable[Member], recent: Iterable[Member], stale_since_s: float, now: float
-    ) -> None:
-        """Take what was known before a restart; `stale_since_s` is when it was last vouched for.
+    def remember(self, remembered: RememberedPool, now: float) -> None:
+        """Take what was known before a restart.
 
         The file may be of a time with other rules: keys and `accept` are applied again.
         """
+        self._history.departures.remember(remembered.departures)
+        self.is_dirty = True
+        if remembered.stale_since_s is None:
+            return
         listing = self._listing(MEMORY)
         self._judged_by = None
-        for known in members:
+        for known in remembered.members:
             member = self._invited(known)
             if member is None:
                 continue
@@ -295,10 +301,21 @@ class PoolBelief:
             self._members.setdefault(member.identifier, member)
             self._homes.remember(member.identifier, member.home_registrar)
         self._spare = None
-        self._history.recent = tuple(recent)  # `_recent` applies the rules
+        self._history.recent = remembered.recent  # `_recent` applies the rules
         self._known = True
-        self._stale_since_s = stale_since_s
-        self.is_dirty = True
+        self._stale_since_s = remembered.stale_since_s
+
+    def examined(self, member: Member, finding: Finding) -> bool:
+        """A probe looked at a member that had left. Return False if it is in again."""
+        is_out = self._history.departures.examined(member, finding)
+        self.is_dirty |= is_out
+        return is_out
+
+    def forget(self, is_wanted: Callable[[Departure], bool]) -> list[Departure]:
+        """Forget the departures that are wanted, and return them."""
+        forgotten = self._history.departures.forget(is_wanted)
+        self.is_dirty |= bool(forgotten)
+        return forgotten
 
     @property
     def next_deadline_s(self) -> float | None:
@@ -307,7 +324,6 @@ class PoolBelief:
             self._crowd.next_deadline_s,
             self._homes.next_deadline_s,
             min((at_s for at_s in self._expires_s.values() if at_s > self._now), default=None),
-            self._history.next_deadline_s,
             self._orphans.next_deadline_s,
             self._vanished.next_deadline_s,
             self._moves.next_deadline_s,
@@ -358,6 +374,7 @@ class PoolBelief:
         )
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
+        self._history.departures.note(self._shown, members, causes, self._homes, now)
         self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members.keys())
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
@@ -365,7 +382,8 @@ class PoolBelief:
         view = PoolView(
             handle=self.handle,
             members=self._in_order(members),
-            out=self._history.out(out, members, now),
+            out=self._history.out(out, now),
+            departures=self._history.departures.all,
             known=self._known,
             stale_since_s=stale_s,
             recent=() if members else self._recent(now),
@@ -377,7 +395,7 @@ class PoolBelief:
         self._shown = members
         if view == self.view:
             return None, events
-        change = PoolChange.between(self.view, view, causes)
+        change = PoolChange.between(self.view, view)
         self.view = view
         return change, events + events_of(change, now)
 

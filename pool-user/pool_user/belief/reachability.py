@@ -24,6 +24,8 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from daemon_kit.finding import Finding
+
 from pool_user.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
 from pool_user.cause import Cause, Code
 from pool_user.views import Member, OutMember, TransportAddresses
@@ -133,19 +135,20 @@ class Reachability:
     addresses."""
 
     def __init__(self) -> None:
-        self._unreachable: dict[int, TransportAddresses] = {}
+        self._unreachable: dict[int, tuple[TransportAddresses, Finding | None]] = {}
 
     @property
     def unreachable(self) -> Collection[int]:
         """The identifiers of those it did not reach."""
         return self._unreachable.keys()
 
-    def probed(self, member: Member, reachable: bool) -> bool:
-        """The probe came to a conclusion. Return whether it is another one than before."""
+    def probed(self, member: Member, reachable: bool, finding: Finding | None = None) -> bool:
+        """The probe came to a conclusion, the last time by this `finding`. Return whether it is another one
+        than before."""
         addresses = member.transport_addresses
-        known = self._unreachable.get(member.identifier)
+        known, _ = self._unreachable.get(member.identifier, (None, None))
         if not reachable and known != addresses:
-            self._unreachable[member.identifier] = addresses
+            self._unreachable[member.identifier] = addresses, finding
             return True
         if reachable and known == addresses:
             del self._unreachable[member.identifier]
@@ -171,11 +174,11 @@ class Reachability:
         registrar can vouch for anybody.
         """
         dropped = []
-        for identifier, addresses in sorted(self._unreachable.items()):
+        for identifier, (addresses, finding) in sorted(self._unreachable.items()):
             member = members.get(identifier) if everybody or identifier in suspected else None
             if member is not None and member.transport_addresses == addresses:
                 code = Code.UNREACHED_ORPHAN if identifier in suspected else Code.UNREACHED
                 dropped.append(members.pop(identifier))
-                cause = Cause(Code.UNREACHED_STALE if stale else code)
+                cause = Cause(Code.UNREACHED_STALE if stale else code, finding=finding)
                 out[identifier] = OutMember(identifier, member.addresses[0], member.port, cause, 0.0)
         return tuple(dropped)

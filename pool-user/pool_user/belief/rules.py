@@ -59,8 +59,6 @@ VANISHED_KEPT_S = 30.0
 listed it last."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
-OUT_SHOWN_S = 60.0
-"""How long a member that left is shown with its reason."""
 MAX_MEMBERS = 1000
 """The most members of one pool handle, unless configured."""
 RENEW_STALE_S = 60.0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from daemon_kit.finding import Finding
 
 from pool_user.belief.pool import PoolBelief
 from pool_user.belief.rules import (
@@ -14,7 +16,15 @@ from pool_user.belief.rules import (
 from pool_user.cause import Code
 from pool_user.registrars.session import RegistrarQuestion, RegistrarSessions
 from pool_user.registrars.standing import RegistrarView, SettledRegistrars
-from pool_user.views import BeliefChange, BeliefEvent, Member, PoolChange, PoolView
+from pool_user.views import (
+    BeliefChange,
+    BeliefEvent,
+    Departure,
+    Member,
+    PoolChange,
+    PoolView,
+    RememberedPool,
+)
 from rserpool import MAX_POOL_ELEMENTS, MOST_RESOLVED, SENTINEL_POOL_PREFIX, Resolution, Table, Update
 
 _EVENTS_KEPT = 10_000
@@ -155,30 +165,44 @@ class Belief:
         if pool is not None:
             pool.probing(member, now)
 
-    def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
-        """The backend's own probe of a member came to a conclusion; of one that is verified it goes on to
-        hold when the member is gone and comes back, at the same address and port."""
+    def probed(
+        self, handle: str, member: Member, reachable: bool, now: float, finding: Finding | None = None
+    ) -> None:
+        """The backend's own probe of a member came to a conclusion, the last time by this `finding`.
+
+        If the pool is verified, the conclusion holds on when the member is gone and comes back, at the same
+        address and port.
+        """
         self.advance(now)
         pool = self._pools.get(handle)
         if pool is not None:
-            pool.probed(member, reachable)
+            pool.probed(member, reachable, finding)
             self._note_dirty(handle, pool)
 
-    def remember(
-        self,
-        handle: str,
-        members: Iterable[Member],
-        recent: Iterable[Member],
-        stale_since_s: float,
-        now: float,
-    ) -> None:
-        """Take a pool from the last-known-good file; `stale_since_s` is when a registrar last vouched for
-        it."""
-        self.advance(now)
+    def examined(self, handle: str, member: Member, finding: Finding) -> bool:
+        """A probe looked at a member that had left. Return False if it is in again."""
         pool = self._pools.get(handle)
+        if pool is None or not pool.examined(member, finding):
+            return False
+        self._note_dirty(handle, pool)
+        return True
+
+    def forget(self, handle: str, is_wanted: Callable[[Departure], bool]) -> list[Departure]:
+        """Forget the departures of a pool that are wanted, and return them."""
+        pool = self._pools.get(handle)
+        if pool is None:
+            return []
+        forgotten = pool.forget(is_wanted)
+        self._note_dirty(handle, pool)
+        return forgotten
+
+    def remember(self, remembered: RememberedPool, now: float) -> None:
+        """Take a pool from the last-known-good file."""
+        self.advance(now)
+        pool = self._pools.get(remembered.handle)
         if pool is not None:
-            pool.remember(members, recent, stale_since_s, now)
-            self._note_dirty(handle, pool)
+            pool.remember(remembered, now)
+            self._note_dirty(remembered.handle, pool)
 
     def set_pools(self, pools: Mapping[str, PoolRules], now: float) -> None:
         """Take new pools and rules; what is known of a pool that stays is kept, and `accept` applied

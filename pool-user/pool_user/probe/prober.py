@@ -96,10 +96,6 @@ class Prober:
             for name in self._book.blind(time.monotonic())
         ]
 
-    def failed(self, handle: str, identifier: int) -> Finding | None:
-        """The last probe of a member, if it failed."""
-        return self._failed.get((handle, identifier))
-
     async def run(self) -> None:
         """Probe what is to be probed; until cancelled."""
         targets_at_s = news_at_s = float("-inf")
@@ -186,8 +182,8 @@ class Prober:
     def _take_changes(self, changes: list[ReachChange]) -> None:
         for change in changes:
             target, identifier = change.target, change.target.member.identifier
+            failed = self._failed.get((target.handle, identifier))
             if not change.forgotten:
-                failed = self.failed(target.handle, identifier)
                 what = "member_reachable" if change.reachable else "member_unreachable"
                 get_logger("probe").info(
                     what,
@@ -196,7 +192,8 @@ class Prober:
                     said="" if failed is None else failed.words,
                     _source=target.handle,
                 )
-            self._belief.probed(target.handle, target.member, change.reachable, time.monotonic())
+            now = time.monotonic()
+            self._belief.probed(target.handle, target.member, change.reachable, now, failed)
             if not change.reachable and target.plan.report:
                 for _ in range(REPORTS_THAT_REMOVE):
                     self._report(target.handle, target.member)

@@ -24,7 +24,7 @@ Listed = Mapping[str, Sequence[PoolElement]]
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class PoolLoss:
     """The loss of a pool: `going` are the members it would lose, in words with the reasons; `staying` are
     left.
 
@@ -59,9 +59,7 @@ class Departure:
         return f"{self.owner}: {going} in now would leave: {named}" + (f"; {more} more" if more > 0 else "")
 
 
-def departures(
-    told: Iterable[ZoneStatus], zones: Iterable[Zone], listed: Listed | None = None
-) -> list[Departure]:
+def losses(told: Iterable[ZoneStatus], zones: Iterable[Zone], listed: Listed | None = None) -> list[PoolLoss]:
     """Every pool of the zones `told` by a status that would lose members if `zones` were served instead."""
     told = list(told)
     wanted = {zone.name: zone for zone in zones}
@@ -72,22 +70,22 @@ def departures(
         for before in zone.pools:
             if before.members:
                 after = pools.get(before.owner)
-                found.append(_departure(zone.zone, before, after, wanted, known, listed or {}))
+                found.append(_loss(zone.zone, before, after, wanted, known, listed or {}))
     return [one for one in found if one.going]
 
 
-def _departure(
+def _loss(
     zone: str,
     before: PoolStatus,
     after: Pool | None,
     wanted: Mapping[str, Zone],
     known: Mapping[str, Sequence[MemberStatus | OutStatus]],
     listed: Listed,
-) -> Departure:
+) -> PoolLoss:
     if after is None:
         why = "its pool is not configured any more"
         going = tuple(f"{member.called}: {why}" for member in before.members)
-        return Departure(zone, before.owner, going, 0, "", zone not in wanted)
+        return PoolLoss(zone, before.owner, going, 0, "", zone not in wanted)
     reasons = {_key(member): _why(member, after.config) for member in before.members}
     going = tuple(
         f"{member.called}: {reason[1]}"
@@ -97,7 +95,7 @@ def _departure(
     staying = {key for key, reason in reasons.items() if reason is None}
     staying |= _coming(after.config, known, listed) - reasons.keys()
     key = next((reason[0] for reason in reasons.values() if reason is not None), "")
-    return Departure(zone, before.owner, going, len(staying), key)
+    return PoolLoss(zone, before.owner, going, len(staying), key)
 
 
 def _why(member: MemberStatus | OutStatus, pool: PoolConfig) -> tuple[str, str] | None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
-from pool_user import Cause, Code, OutMember, PoolView
+from pool_user import Cause, Code, OutMember, PoolView, RememberedPool
 from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
-from rspdns.departures import departures
+from rspdns.losses import losses
 from rspdns.pdns.responder import Responder
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
@@ -35,11 +35,11 @@ def told(pools: str = UDP, *of_pool: PoolView) -> list[ZoneStatus]:
 
 
 def test_a_reload_of_the_same_files_takes_nobody_out() -> None:
-    assert departures(told(), [zone()]) == []
+    assert losses(told(), [zone()]) == []
 
 
 def test_a_narrower_accept_names_who_goes_and_why() -> None:
-    (one,) = departures(told(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
+    (one,) = losses(told(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
     assert (one.key, one.staying, one.is_refused) == ("accept", 2, False)
     assert one.words == (
         f"{OWNER}: 1 of the 3 members that are in now would leave: "
@@ -56,20 +56,20 @@ def test_a_narrower_accept_names_who_goes_and_why() -> None:
     ],
 )
 def test_a_change_that_takes_the_last_member_out_is_refused(after: str, key: str, why: str) -> None:
-    (one,) = departures(told(), [zone(after)])
+    (one,) = losses(told(), [zone(after)])
     assert (one.key, one.staying, one.is_refused) == (key, 0, True)
     assert f"{OWNER}: all 3 members that are in now would leave: 10.0.0.1:5060: " in one.words
     assert why in one.words
 
 
 def test_a_zone_whose_file_is_gone_is_told_and_not_refused() -> None:
-    (one,) = departures(told(), [])
+    (one,) = losses(told(), [])
     assert not one.is_refused
     assert one.zone_is_gone
 
 
 def test_a_pool_that_nobody_is_in_loses_nobody() -> None:
-    assert departures(told(UDP, view()), []) == []
+    assert losses(told(UDP, view()), []) == []
 
 
 def test_a_member_that_the_same_change_lets_in_keeps_the_pool_from_being_empty() -> None:
@@ -77,7 +77,7 @@ def test_a_member_that_the_same_change_lets_in_keeps_the_pool_from_being_empty()
         9, member(9, "192.0.2.9").addresses[0], 5060, Cause(Code.NOT_ACCEPTED, detail="192.0.2.9"), NOW
     )
     before = told(UDP, view(member(1), out=(refused,)))
-    (one,) = departures(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
+    (one,) = losses(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
     assert (one.staying, one.is_refused) == (1, False)
 
 
@@ -87,13 +87,13 @@ def test_a_member_listed_under_the_new_handle_keeps_the_pool_from_being_empty() 
         PoolElement(5, 1, 0, Transport(protocol, 5060, member(5).addresses), member(5).policy)
         for protocol in (Protocol.UDP, Protocol.TCP)
     )
-    assert departures(told(), [after], {"sip-new": [new]})[0].staying == 1
-    assert departures(told(), [after], {"sip-new": [wrong]})[0].is_refused
+    assert losses(told(), [after], {"sip-new": [new]})[0].staying == 1
+    assert losses(told(), [after], {"sip-new": [wrong]})[0].is_refused
 
 
 def test_many_members_are_not_all_named() -> None:
     crowd = view(*(member(number, f"10.0.1.{number}") for number in range(1, 51)))
-    (one,) = departures(told(UDP, crowd), [zone(UDP.replace("10.0.0.0/8", "10.9.0.0/16"))])
+    (one,) = losses(told(UDP, crowd), [zone(UDP.replace("10.0.0.0/8", "10.9.0.0/16"))])
     assert one.words.endswith("10.0.1.8:5060: it is not in the accept networks; 42 more")
 
 
@@ -118,7 +118,7 @@ path = "{tmp_path}/state"
     one = Backend(load_configuration(path), partial(read_configuration, path))
     monkeypatch.setattr(one.pool_user, "start", one.pool_user.look)
     now = time.monotonic()
-    one.belief.remember("sip-udp", [member(1), member(2, "10.0.9.2")], [], now, now)
+    one.belief.remember(RememberedPool("sip-udp", (member(1), member(2, "10.0.9.2")), (), now), now)
     stop = asyncio.Event()
     running = asyncio.create_task(one.run(stop))
     async with asyncio.timeout(10):

@@ -1,0 +1,97 @@
+"""The servers that each pool lacks: departures of its ledger, and what the zones `expect`. Pure.
+
+A server is known by its address and port: after a restart its PE identifier may be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from daemon_kit.addresses import endpoint as endpoint_text
+from pool_user import Departure, Endpoint, Member, PoolView, accepted
+
+from rspdns.zones.configuration import PoolConfig
+from rspdns.zones.zone import Zone
+
+FORGOTTEN_AFTER_S = 86_400.0
+"""How long a server that is out is missed, unless the pool has an `expect`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The servers that a pool lacks.
+
+    `expected` is how many servers should be in. `departed` are the missing ones that were in once, with their
+    handles; `never` are those that `expect` names and that were never seen; `unknown` is how many more are
+    missing of which nothing is known.
+    """
+
+    expected: int
+    departed: tuple[tuple[str, Departure], ...] = ()
+    never: tuple[Endpoint, ...] = ()
+    unknown: int = 0
+
+    @property
+    def count(self) -> int:
+        """How many servers are missing."""
+        return len(self.departed) + len(self.never) + self.unknown
+
+
+def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolView], now: float) -> Missing:
+    """The servers that the pool lacks: its `members` are in, `views` are those of its handles."""
+    present = {(address, member.port) for member in members for address in member.addresses}
+    absent = [
+        (view.handle, departure)
+        for view in views
+        for departure in view.departures
+        if departure.member.endpoint not in present and accepted([departure.member.endpoint[0]], pool.accept)
+    ]
+    if pool.expect is None:
+        kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
+        return Missing(len(members) + len(kept), tuple(kept))
+    if isinstance(pool.expect, int):
+        lacking = max(0, pool.expect - len(members))
+        latest = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
+        return Missing(pool.expect, tuple(latest), unknown=lacking - len(latest))
+    expected = [(server.address, server.port) for server in pool.expect]
+    lacked = {endpoint for endpoint in expected if endpoint not in present}
+    known = [item for item in absent if item[1].member.endpoint in lacked]
+    never = lacked - {departure.member.endpoint for _, departure in known}
+    return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)))
+
+
+def is_called(wanted: Collection[str], server: Endpoint, identifier: int | None, name: str | None) -> bool:
+    """Whether one of the words `wanted` is about this server: its name, address, address and port, or its
+    PE identifier."""
+    address = str(server[0])
+    words = {name, address, endpoint_text(address, server[1])}
+    return not (words if identifier is None else words | {f"{identifier:08x}"}).isdisjoint(wanted)
+
+
+class ServerNames:
+    """The names that `expect` gives to servers, by pool handle, address and port."""
+
+    def __init__(self, zones: Iterable[Zone]) -> None:
+        self._names: dict[str, dict[Endpoint, str]] = {}
+        for pool in (pool.config for zone in zones for site in zone.sites for pool in site.pools):
+            for handle in pool.shards:
+                self._names.setdefault(handle, {}).update(pool.names)
+
+    def at(self, handle: str, server: Endpoint) -> str | None:
+        """The name of the server at an address and port; None if it has none."""
+        return self._names.get(handle, {}).get(server)
+
+    def of(self, handle: str, member: Member) -> str | None:
+        """The name of a member; None if it has none."""
+        return self.at(handle, member.endpoint)
+
+    def expected(self, wanted: Sequence[str], views: Mapping[str, PoolView]) -> list[str]:
+        """The names of the servers of these pools, by handle, that are `wanted` (`is_called`)."""
+        found = set()
+        for handle, view in views.items():
+            identifiers = {one.member.endpoint: one.member.identifier for one in view.departures}
+            for server, name in self._names.get(handle, {}).items():
+                if is_called(wanted, server, identifiers.get(server), name):
+                    found.add(name)
+        return sorted(found)

@@ -1,0 +1,105 @@
+"""The ledger of departures: which members left a pool, when, and why. Pure: `now` is monotonic seconds.
+
+There is one ledger for each pool, and all that is told of former members is read from it: `PoolView` carries
+it to status and metrics, the last-known-good file keeps it across restarts, and the last good members of an
+empty pool are chosen from it. It knows nothing of registrars or rules.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
+
+from daemon_kit.finding import Finding
+
+from pool_user.cause import Cause, Code
+from pool_user.views import Departure, Member
+
+_GONE = Cause(Code.GONE)
+MOST_DEPARTURES = 1000
+"""The most departures of one pool; strangers may make any number of servers come and go."""
+
+
+class Departures:
+    """The departures of one pool: a server that left is in it until it is in again, at the same address and
+    port or under the same identifier, or until it is forgotten.
+
+    Above MOST_DEPARTURES those are dropped that were in for the shortest time: a stranger drops strangers.
+    """
+
+    def __init__(self) -> None:
+        self._by_identifier: dict[int, Departure] = {}
+        self.all: tuple[Departure, ...] = ()
+        """In the order in which the members left; the same object until one comes or goes."""
+
+    def get(self, identifier: int) -> Departure | None:
+        """The departure of the member with this identifier."""
+        return self._by_identifier.get(identifier)
+
+    def remember(self, departures: Iterable[Departure]) -> None:
+        """Take the departures of before a restart."""
+        self._by_identifier.update((one.member.identifier, one) for one in departures)
+        self._changed()
+
+    def note(
+        self,
+        before: Mapping[int, Member],
+        after: Mapping[int, Member],
+        causes: Mapping[int, Cause],
+        confirmed: Container[int],
+        now: float,
+    ) -> None:
+        """The members, by identifier, changed from `before` to `after`. `causes` tells why some left,
+        `confirmed` which of them a home registrar had listed."""
+        gone, joined = before.keys() - after.keys(), after.keys() - before.keys()
+        if not gone and not (joined and self._by_identifier):
+            return
+        endpoints = {
+            (address, after[identifier].port)
+            for identifier in joined
+            for address in after[identifier].addresses
+        }
+        for identifier, departure in list(self._by_identifier.items()) if joined else ():
+            if identifier in joined or departure.member.endpoint in endpoints:
+                del self._by_identifier[identifier]
+        for identifier in sorted(gone):
+            cause = causes.get(identifier, _GONE)
+            self._by_identifier.pop(identifier, None)  # the order is that of leaving
+            self._by_identifier[identifier] = Departure(
+                before[identifier], now, cause, identifier in confirmed
+            )
+        excess = len(self._by_identifier) - MOST_DEPARTURES
+        for departure in heapq.nsmallest(excess, self._by_identifier.values(), lambda one: one.was_in_s):
+            del self._by_identifier[departure.member.identifier]
+        self._changed()
+
+    def removed(self, identifiers: Iterable[int], causes: Mapping[int, Cause]) -> None:
+        """The registrars list these members no more, which the probe had taken out: that is the cause now."""
+        for identifier in identifiers:
+            departure = self._by_identifier.get(identifier)
+            if departure is not None and departure.cause.code.is_unreached:
+                cause = replace(causes.get(identifier, _GONE), finding=departure.cause.finding)
+                self._by_identifier[identifier] = replace(departure, cause=cause)
+                self._changed()
+
+    def examined(self, member: Member, finding: Finding) -> bool:
+        """A probe looked at a member that had left. Return False if it is in again."""
+        departure = self._by_identifier.get(member.identifier)
+        if departure is None or departure.member.endpoint != member.endpoint:
+            return False
+        cause = replace(departure.cause, finding=finding)
+        self._by_identifier[member.identifier] = replace(departure, cause=cause)
+        self._changed()
+        return True
+
+    def forget(self, is_wanted: Callable[[Departure], bool]) -> list[Departure]:
+        """Forget the departures that are wanted, and return them."""
+        found = [departure for departure in self.all if is_wanted(departure)]
+        for departure in found:
+            del self._by_identifier[departure.member.identifier]
+        self._changed()
+        return found
+
+    def _changed(self) -> None:
+        self.all = tuple(self._by_identifier.values())
