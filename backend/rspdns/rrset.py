@@ -7,21 +7,28 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rspdns.rdata import Data
+
 MOST_LABELS = 127
 """The most labels of a name of 255 bytes (RFC 1035 section 2.3.4)."""
 
 
 class Record(NamedTuple):
-    """One resource record; `content` in PowerDNS's text form, SRV priority included; `ttl` in seconds.
+    """One resource record; `ttl` in seconds.
 
     `auth` is False at and below a delegation, where the zone is not the authority and must not sign.
     """
 
     name: str
     type: str
-    content: str
+    data: Data
     ttl: int
     auth: bool = True
+
+    @property
+    def content(self) -> str:
+        """The data in PowerDNS's text form, SRV priority included."""
+        return self.data.text
 
 
 class Node(NamedTuple):

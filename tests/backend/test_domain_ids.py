@@ -7,6 +7,7 @@ from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers, ZoneNumbers, zone_id
 from rspdns.dnssec.nsec import Chain
 from rspdns.pdns.domain_ids import MOST_COMPARED, DomainIds
+from rspdns.rdata import OtherData, SoaData
 from rspdns.rrset import Node, Record
 
 from rserpool import LeastUsed
@@ -23,8 +24,8 @@ def at(turn: int) -> Snapshot:
     """All zones; the name in each is another at every turn."""
     zones = {}
     for zone in CROWD:
-        node = Node((Record(f"{turn}.{zone}", "TXT", "here", 60),))
-        soa = Record(zone, "SOA", "ns1 hostmaster 1 7200 900 1209600 300", 60)
+        node = Node((Record(f"{turn}.{zone}", "TXT", OtherData("TXT", "here"), 60),))
+        soa = Record(zone, "SOA", SoaData("ns1", "hostmaster", 1, 7200, 900, 1209600, 300), 60)
         zones[zone] = ZoneAnswers(
             zone, turn, soa, MappingProxyType({f"{turn}.{zone}": node, zone: Node()}), ()
         )

@@ -18,8 +18,8 @@ from rspdns.fastpath.ready import (
     ReadyAnswers,
     depths,
     node_answers,
-    wire_name,
 )
+from rspdns.rdata import AddressData, OtherData, SrvData, wire_name
 from rspdns.rrset import Node, Record
 
 from rserpool import LeastUsed, Protocol
@@ -98,9 +98,10 @@ def test_unknown_pools_signed_zones_and_large_answers_are_left_to_powerdns() -> 
 
 
 def test_record_that_can_not_be_written_is_left_to_powerdns_and_hides_no_other() -> None:
-    strange = [Record(HOST, kind, "?", 1) for kind in TYPES] + [Record(HOST, "SRV", "0 0 70000 a.b", 1)]
+    strange = [Record(HOST, kind, OtherData(kind, "?"), 1) for kind in TYPES]
+    strange.append(Record(HOST, "SRV", SrvData(0, 0, 70000, "a.b"), 1))
     nodes = {f"{number}.{ZONE}": Node((one,)) for number, one in enumerate(strange)}
-    nodes[HOST] = Node((Record(HOST, "A", "10.0.0.1", 1),))
+    nodes[HOST] = Node((Record(HOST, "A", AddressData(bytes((10, 0, 0, 1))), 1),))
     assert node_answers(nodes).keys() == {Question(HOST, "A")}
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
+from rspdns.rdata import OtherData
 from rspdns.rrset import Record
 from rspdns.zones import file as zone_file
 from rspdns.zones.file import StaticZone, load_zone_file, parse_zone_file
@@ -23,8 +24,10 @@ def parsed(more: str) -> StaticZone:
 
 def test_records_have_lower_case_owners_and_whole_contents_without_final_dots() -> None:
     static = parsed('MAIL 60 MX 10 mx.example.ORG.\n@ TXT "a@b; c" "d"\nsrv SRV 0 0 0 .\n')
-    assert static.records[f"mail.{ZONE}"] == (Record(f"mail.{ZONE}", "MX", "10 mx.example.ORG", 60),)
-    assert static.records[ZONE][-1] == Record(ZONE, "TXT", '"a@b; c" "d"', 3600)
+    assert static.records[f"mail.{ZONE}"] == (
+        Record(f"mail.{ZONE}", "MX", OtherData("MX", "10 mx.example.ORG"), 60),
+    )
+    assert static.records[ZONE][-1] == Record(ZONE, "TXT", OtherData("TXT", '"a@b; c" "d"'), 3600)
     assert static.records[f"srv.{ZONE}"][0].content == "0 0 0 ."
 
 

@@ -8,6 +8,7 @@ from itertools import compress
 from operator import is_not
 
 from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
+from rspdns.rdata import SoaData, SrvData
 from rspdns.rrset import Node, Record
 
 Nodes = Mapping[str, Node]
@@ -125,7 +126,7 @@ def _changed(before: Sequence[Nodes], after: Sequence[Nodes], services: Collecti
         record.name
         for node in found
         for record in node.records
-        if record.type == "SRV" and record.content.rpartition(" ")[2] in names
+        if isinstance(record.data, SrvData) and record.data.target in names
     }
 
 
@@ -138,6 +139,5 @@ def _merged(parts: Sequence[Nodes]) -> Nodes:
     return merged
 
 
-def _without_serial(soa: Record) -> tuple[int, list[str]]:
-    fields = soa.content.split()
-    return soa.ttl, fields[:2] + fields[3:]
+def _without_serial(soa: Record) -> Record:
+    return soa._replace(data=soa.data._replace(serial=0)) if isinstance(soa.data, SoaData) else soa

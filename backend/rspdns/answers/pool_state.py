@@ -3,7 +3,6 @@ Pure."""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
 from rspdns import fitting
+from rspdns.rdata import AddressData
 from rspdns.rrset import Node, Record
 from rspdns.zones.zone import Pool
 
@@ -230,12 +230,9 @@ def _targets(state: PoolState, before: PoolState | None, ttl_s: int) -> Mapping[
             targets[name] = old[name]
         else:
             shown = fitting.addresses_beside(state.pool.owner, name, member.addresses)
-            targets[name] = Node(tuple(address_record(name, address, ttl_s) for address in shown))
+            targets[name] = Node(tuple(_address(name, address, ttl_s) for address in shown))
     return targets
 
 
-def address_record(name: str, address: IPv4Address | IPv6Address, ttl_s: int) -> Record:
-    """The A or AAAA record of an address."""
-    if isinstance(address, IPv4Address):
-        return Record(name, "A", socket.inet_ntoa(address.packed), ttl_s)  # str() takes several times as long
-    return Record(name, "AAAA", str(address), ttl_s)
+def _address(name: str, address: IPv4Address | IPv6Address, ttl_s: int) -> Record:
+    return Record(name, "A" if address.version == 4 else "AAAA", AddressData(address.packed), ttl_s)

@@ -16,7 +16,8 @@ from typing import TypeVar
 from pool_user import Weighted
 
 from rspdns import fitting
-from rspdns.answers.pool_state import PoolState, address_record
+from rspdns.answers.pool_state import PoolState
+from rspdns.rdata import AddressData, OtherData, SrvData
 from rspdns.rrset import Node, Record
 from rspdns.zones.zone import Site
 
@@ -114,9 +115,10 @@ def _owner_node(
     return Node((*records, *_others(static, ("SRV",)))), drawn
 
 
-def _srv(state: PoolState, label: str) -> str:
+def _srv(state: PoolState, label: str) -> SrvData:
     weighted = state.weights[label]
-    return f"{weighted.priority} {weighted.weight} {state.members[label].port} {state.pool.target(label)}"
+    port, target = state.members[label].port, state.pool.target(label)
+    return SrvData(weighted.priority, weighted.weight, port, target)
 
 
 def _shown(state: PoolState, draw: random.Random, kept: Node) -> tuple[list[str], bool]:
@@ -138,9 +140,9 @@ def _still_right(kept: Node, state: PoolState, everyone: Mapping[str, Weighted])
     priority than all of them; else none."""
     labels = []
     for record in kept.records:
-        if record.type == "SRV":
-            label = record.content.rpartition(" ")[2].partition(".")[0]
-            if label not in everyone or record.content != _srv(state, label):
+        if isinstance(record.data, SrvData):
+            label = record.data.target.partition(".")[0]
+            if label not in everyone or record.data != _srv(state, label):
                 return []
             labels.append(label)
     best = min(weighted.priority for weighted in everyone.values())
@@ -187,7 +189,7 @@ def _site_node(
         addresses, drawn = [], False
         fixed = _as_live(static, ttl_s, ("A", "AAAA")) if speaking else _others(static, ("A", "AAAA"))
     naptr = [
-        Record(site.name, "NAPTR", _naptr(state), ttl_s)
+        Record(site.name, "NAPTR", OtherData("NAPTR", _naptr(state)), ttl_s)
         for state in speaking
         if state.pool.naptr_service is not None
     ]
@@ -207,42 +209,37 @@ def _addresses(
         for state in states
         for label, weighted in first_tier(state.weights).items()
     ]
-    for family, data_size in ((IPv4Address, fitting.A_DATA), (IPv6Address, fitting.AAAA_DATA)):
+    for family, kind, data_size in (
+        (IPv4Address, "A", fitting.A_DATA),
+        (IPv6Address, "AAAA", fitting.AAAA_DATA),
+    ):
         candidates = _candidates(best, family)
         if not candidates:
             continue
         shown = list(candidates)
         limit = min(most, fitting.addresses_that_fit(site.name, data_size))
         if len(candidates) > limit:
-            shown = _numbers(kept, family)
+            before = (record.data for record in kept.records if record.type == kind)
+            shown = [data.packed for data in before if isinstance(data, AddressData)]
             if len(shown) != limit or not candidates.keys() >= set(shown):
-                weights = {number: weight for number, (_, weight) in candidates.items()}
-                shown = in_drawn_order(weights, draw)[:limit]
+                shown = in_drawn_order(candidates, draw)[:limit]
             drawn = True
-        records += [address_record(site.name, candidates[number][0], ttl_s) for number in sorted(shown)]
+        records += [Record(site.name, kind, AddressData(packed), ttl_s) for packed in sorted(shown)]
     return records, drawn
-
-
-def _numbers(kept: Node, family: type[IPv4Address] | type[IPv6Address]) -> list[int]:
-    """The addresses of one kind in the records of before, as numbers."""
-    kind = "A" if family is IPv4Address else "AAAA"
-    return [int(family(record.content)) for record in kept.records if record.type == kind]
 
 
 def _candidates(
     members: Iterable[tuple[Iterable[IPv4Address | IPv6Address], int]],
     family: type[IPv4Address] | type[IPv6Address],
-) -> dict[int, tuple[IPv4Address | IPv6Address, int]]:
-    """The first address of each member and its weight, by the number that the address is, since addresses
-    themselves are slow keys; a server that is in two pools counts once."""
-    found: dict[int, tuple[IPv4Address | IPv6Address, int]] = {}
+) -> dict[bytes, int]:
+    """The weight of each member by the bytes of its first address, since addresses themselves are slow keys.
+    A server that is in two pools counts once."""
+    found: dict[bytes, int] = {}
     for addresses, weight in members:
         for address in addresses:
             if isinstance(address, family):
-                number = int(address)
-                known = found.get(number)
-                if known is None or weight > known[1]:
-                    found[number] = address, weight
+                packed = address.packed
+                found[packed] = max(weight, found.get(packed, 0))
                 break
     return found
 
@@ -260,8 +257,5 @@ def _others(records: Iterable[Record], types: Sequence[str]) -> tuple[Record, ..
 def _as_live(records: Iterable[Record], ttl_s: int, types: Sequence[str]) -> tuple[Record, ...]:
     """Fixed records that stand in for live ones, or beside them, live no longer than those."""
     return tuple(
-        Record(record.name, record.type, record.content, min(record.ttl, ttl_s))
-        if record.type in types
-        else record
-        for record in records
+        record._replace(ttl=min(record.ttl, ttl_s)) if record.type in types else record for record in records
     )

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rspdns.fastpath.configuration import LimitConfig
-from rspdns.fastpath.ready import TYPES, Answer, Question, wire_name
+from rspdns.fastpath.ready import TYPES, Answer, Question
+from rspdns.rdata import wire_name
 
 VERSION = 5
 MOST_BYTES = 64 << 20

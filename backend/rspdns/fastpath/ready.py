@@ -13,7 +13,6 @@ or refuse, or that depend on more than one site, are not made: these questions a
 from __future__ import annotations
 
 import random
-import socket
 import struct
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
@@ -21,13 +20,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import dns.exception
-import dns.name
-import dns.rdata
 
 from rspdns.answers.change import Change
 from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot
-from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, name_size
+from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, SRV_FIXED, name_size
 from rspdns.names import is_below
+from rspdns.rdata import Data, SrvData
 from rspdns.rrset import Node, Record
 from rspdns.zones.zone import Zone, live_names
 
@@ -109,12 +107,11 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
     behind_question = HEADER + name_size(name) + QUESTION_FIXED
     targets: dict[str, int] = {}
     for record in records:
-        if record.type == "SRV":
-            target = record.content.rpartition(" ")[2]
-            offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + _SRV_FIXED.size
-            targets.setdefault(target.rstrip(".").lower(), offset)
+        if isinstance(record.data, SrvData):
+            offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + SRV_FIXED
+            targets.setdefault(record.data.target.rstrip(".").lower(), offset)
         wire += _POINTER_TO_QUESTION
-        wire += _behind_owner(record.type, record.content, record.ttl)
+        wire += _behind_owner(record.type, record.data, record.ttl)
     additional = 0
     for target, offset in targets.items():
         node = nodes.get(target)
@@ -123,49 +120,18 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
         for record in node.records:
             if record.type in ("A", "AAAA"):
                 wire += (_POINTER | offset).to_bytes(2, "big")
-                wire += _behind_owner(record.type, record.content, record.ttl)
+                wire += _behind_owner(record.type, record.data, record.ttl)
                 additional += 1
     if behind_question + len(wire) + OPT > LIMIT:
         return None  # truncated for some clients
     return Answer(len(records), additional, bytes(wire))
 
 
-_SRV_FIXED = struct.Struct("!HHH")
-
-
 @lru_cache(maxsize=16384)
-def _behind_owner(qtype: str, content: str, ttl_s: int) -> bytes:
+def _behind_owner(qtype: str, data: Data, ttl_s: int) -> bytes:
     """A record on the wire but for its owner. Most of an answer are the records of before."""
-    match qtype:
-        case "SRV":
-            priority, weight, port, target = content.split()
-            data = _SRV_FIXED.pack(int(priority), int(weight), int(port)) + wire_name(target)
-        case "A":
-            data = socket.inet_pton(socket.AF_INET, content)
-        case "AAAA":
-            data = socket.inet_pton(socket.AF_INET6, content)
-        case _:
-            data = _other_data(qtype, content)
-    return _FIXED.pack(TYPES[qtype], _IN, ttl_s, len(data)) + data
-
-
-@lru_cache(maxsize=4096)
-def _other_data(qtype: str, content: str) -> bytes:
-    """The data of a NAPTR record: slow to write, and no member's coming or going changes it."""
-    data: bytes | None = dns.rdata.from_text(
-        "IN", qtype, content, origin=dns.name.root, relativize=False
-    ).to_wire()
-    return data or b""
-
-
-@lru_cache(maxsize=16384)
-def wire_name(name: str) -> bytes:
-    """A name on the wire; its final dot may be missing."""
-    text = name.removesuffix(".")
-    if "\\" not in text and text.isascii():
-        labels = [label.encode() for label in text.split(".")] if text else []
-        return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
-    return dns.name.from_text(text, dns.name.root).to_wire() or b"\0"
+    wire = data.wire
+    return _FIXED.pack(TYPES[qtype], _IN, ttl_s, len(wire)) + wire
 
 
 MOST_ZONES = 4096

@@ -66,12 +66,12 @@ def table(zones: Sequence[Zone], signed: Collection[str], serial: int) -> str:
         if len(listed) + len(kinds) > MAX_NAMES or not all(map(_PLAIN.fullmatch, kinds)):
             continue
         soa = zone.static.soa.record(zone.name, serial, zone.config.negative_ttl_s)
-        lines.append(f"Z {zone.name} {min(soa.ttl, int(soa.content.split()[-1]))} {soa.content}")
+        lines.append(f"Z {zone.name} {min(soa.ttl, zone.static.soa.data.minimum_s)} {soa.content}")
         lines += (f"{kind} {name}" for name, kind in kinds.items())
         listed.add(zone.name)
         listed.update(kinds)
     # The other zones after all: what lies below their names is not for the zones around them to deny.
-    denied = {line.split()[1] for line in lines if line.startswith("Z")}
+    denied = apexes & listed
     lines += (f"{UNKNOWN} {name}" for name in sorted(apexes - denied) if _is_below_any(name, denied))
     text = "".join(f"{line}\n" for line in lines)
     return text if len(lines) <= MAX_LINES and len(text) <= MAX_BYTES else ""

@@ -20,6 +20,7 @@ import dns.name
 
 from rspdns import names
 from rspdns.answers.snapshot import ANY, NODATA, Failure, Found, Snapshot, ZoneAnswers
+from rspdns.rdata import OtherData
 from rspdns.rrset import Record
 
 Parameters = Mapping[str, Any]
@@ -87,7 +88,7 @@ def lookup_in(
         number = number_of(zone) if zone is not None else -1
         return [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
     if outcome == NODATA and qtype == ANY:
-        return [as_reply(Record(name, EMPTY_NON_TERMINAL, "", 0))]
+        return [as_reply(Record(name, EMPTY_NON_TERMINAL, OtherData(EMPTY_NON_TERMINAL, ""), 0))]
     return False
 
 

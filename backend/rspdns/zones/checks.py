@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+import dns.rdtypes.IN.NAPTR
 from daemon_kit.config_file import ConfigurationError, TomlDocument, find
 
 from rspdns import fitting, names
+from rspdns.rdata import OtherData
 from rspdns.rrset import Record
 from rspdns.zones.zone import Pool, Site, Zone, live_names
 
@@ -208,10 +211,17 @@ def _static_problems(zone: Zone, site: Site, *, in_doubt: bool) -> Iterator[Conf
                 yield _in_file(zone, record, "a pool gives this name its SRV records" + _IF_MEANT)
                 break
         for record in site.static.get(site.name, ()):
-            if record.type == "NAPTR" and pool.naptr_service and f'"{pool.naptr_service}"' in record.content:
+            if pool.naptr_service and _naptr_service(record) == pool.naptr_service.encode():
                 yield _in_file(
                     zone, record, f"a pool gives this name its NAPTR record of {pool.naptr_service}"
                 )
+
+
+def _naptr_service(record: Record) -> bytes | None:
+    """The service of a NAPTR record; None of another type."""
+    if record.type != "NAPTR" or not isinstance(record.data, OtherData):
+        return None
+    return cast(dns.rdtypes.IN.NAPTR.NAPTR, record.data.parsed).service
 
 
 _IF_MEANT = '; if these are for when the pool is empty, set when_empty = "static"'

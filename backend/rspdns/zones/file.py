@@ -7,9 +7,9 @@ meant them to be served. All errors are reported at once, each with its line.
 
 from __future__ import annotations
 
+import base64
 import io
 import re
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,12 @@ import dns.name
 import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
-import dns.rdtypes.ANY.SOA
 import dns.tokenizer
 import dns.zonefile
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read_text
 
 from rspdns import names
+from rspdns.rdata import AddressData, Data, OtherData, SoaData, SrvData
 from rspdns.rrset import Record
 from rspdns.zones.plain_lines import is_plain_origin, plain_line, whole_name
 
@@ -56,12 +56,7 @@ _QUOTED_LIST = re.compile(r'\b((?:port|ipv4hint|ipv6hint|mandatory|ech)=)"([^"]*
 class StartOfAuthority:
     """The SOA of the file. Its serial is not kept: the one served moves with the live records."""
 
-    mname: str
-    rname: str
-    refresh_s: int
-    retry_s: int
-    expire_s: int
-    minimum_s: int
+    data: SoaData
     ttl_s: int
 
     def record(self, zone: str, serial: int, negative_ttl_s: int) -> Record:
@@ -70,13 +65,12 @@ class StartOfAuthority:
         A resolver keeps "no such name" for the smaller of the two (RFC 2308 section 5); a returning server
         must not stay hidden for longer.
         """
-        minimum = min(self.minimum_s, negative_ttl_s)
-        times = f"{self.refresh_s} {self.retry_s} {self.expire_s} {minimum}"
-        content = f"{self.mname} {self.rname} {serial % 2**32} {times}"
-        return Record(zone, "SOA", content, min(self.ttl_s, negative_ttl_s))
+        minimum_s = min(self.data.minimum_s, negative_ttl_s)
+        data = self.data._replace(serial=serial % 2**32, minimum_s=minimum_s)
+        return Record(zone, "SOA", data, min(self.ttl_s, negative_ttl_s))
 
 
-_NO_SOA = StartOfAuthority("", "", 0, 0, 0, 0, 0)
+_NO_SOA = StartOfAuthority(SoaData("", "", 0, 0, 0, 0, 0), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +86,14 @@ class StaticZone:
     @classmethod
     def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
         """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
-        soa = next((line.soa for line in lines if line.soa is not None), _NO_SOA)
+        found = (StartOfAuthority(one.data, one.ttl_s) for one in lines if isinstance(one.data, SoaData))
+        soa = next(found, _NO_SOA)
         inside = [line for line in lines if names.is_at_or_below(line.owner, zone)]
         lines_of = _records(inside)
         by_owner: dict[str, list[Record]] = {}
         for record in lines_of:
             by_owner.setdefault(record.name, []).append(record)
-        return cls(file, zone, soa, {name: tuple(found) for name, found in by_owner.items()}, lines_of)
+        return cls(file, zone, soa, {name: tuple(records) for name, records in by_owner.items()}, lines_of)
 
 
 class ZoneFileErrors(ConfigurationErrors):
@@ -116,16 +111,15 @@ class ZoneFileErrors(ConfigurationErrors):
 
 
 class _Line(NamedTuple):
-    """One record of the file: its line number, owner name and type as text, its data as text (of an SOA, as
-    `soa`), and how many octets these have on the wire."""
+    """One record of the file: its line number, owner name and type as text, its data, and how many octets
+    these have on the wire."""
 
     number: int
     owner: str
     type: str
     ttl_s: int
-    content: str
+    data: Data
     octets: int
-    soa: StartOfAuthority | None = None
 
 
 class _TooMuch(dns.exception.DNSException):
@@ -217,19 +211,6 @@ def _size_problem(line: _Line, sizes: dict[tuple[str, str], int]) -> str | None:
     return None
 
 
-def _soa(rdata: dns.rdata.Rdata, ttl_s: int) -> StartOfAuthority:
-    soa = cast(dns.rdtypes.ANY.SOA.SOA, rdata)
-    return StartOfAuthority(
-        mname=soa.mname.to_text(),
-        rname=soa.rname.to_text(),
-        refresh_s=soa.refresh,
-        retry_s=soa.retry,
-        expire_s=soa.expire,
-        minimum_s=soa.minimum,
-        ttl_s=ttl_s,
-    )
-
-
 def _records(lines: list[_Line]) -> dict[Record, int]:
     """The records and their first lines; those of one RRset share the smallest of their TTLs (RFC 2181
     section 5.2)."""
@@ -241,16 +222,31 @@ def _records(lines: list[_Line]) -> dict[Record, int]:
     for line in lines:
         if line.type != "SOA":
             ttl_s = ttls[line.owner, line.type]
-            found.setdefault(Record(line.owner, line.type, line.content, ttl_s), line.number)
+            found.setdefault(Record(line.owner, line.type, line.data, ttl_s), line.number)
     return found
+
+
+def _data(kind: str, rdata: Any) -> Data:
+    """The data of dnspython's `rdata`, which are of the type `kind`."""
+    match kind:
+        case "SRV":
+            target = rdata.target.to_text(omit_final_dot=True)
+            return SrvData(rdata.priority, rdata.weight, rdata.port, target)
+        case "A" | "AAAA":
+            return AddressData(rdata.to_wire())
+        case "SOA":
+            times = rdata.refresh, rdata.retry, rdata.expire, rdata.minimum
+            return SoaData(rdata.mname.to_text(), rdata.rname.to_text(), 0, *times)
+        case "CERT":  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
+            numbers = f"{rdata.certificate_type:d} {rdata.key_tag} {rdata.algorithm:d}"
+            return OtherData(kind, f"{numbers} {base64.b64encode(rdata.certificate).decode()}")
+        case _:
+            return OtherData(kind, _content(rdata))
 
 
 def _content(rdata: dns.rdata.Rdata) -> str:
     """The data as text, names in it without the final dot (unless one is the root, which has no other
     form)."""
-    if rdata.rdtype == dns.rdatatype.CERT:  # PowerDNS reads numbers, no mnemonics (RFC 4398 section 2.2)
-        kind, tag, algorithm = struct.unpack("!HHB", (rdata.to_wire() or b"")[:5])
-        return f"{kind} {tag} {algorithm} {rdata.to_text().split(maxsplit=3)[3].replace(' ', '')}"
     absolute = rdata.to_text()
     relative = rdata.to_text(origin=dns.name.root, relativize=True)
     content = relative if relative.count("@") == absolute.count("@") else absolute
@@ -289,10 +285,8 @@ class _Collector:
         kind = self._types.get(rdata.rdtype)
         if kind is None:
             kind = self._types[rdata.rdtype] = dns.rdatatype.to_text(rdata.rdtype)
-        is_soa = rdata.rdtype == dns.rdatatype.SOA
-        content, octets = "" if is_soa else _content(rdata), len(rdata.to_wire() or b"")
-        soa = _soa(rdata, ttl) if is_soa else None
-        self.add_line(_Line(self.line_number, self._owner, kind, ttl, content, octets, soa))
+        octets = len(rdata.to_wire() or b"")
+        self.add_line(_Line(self.line_number, self._owner, kind, ttl, _data(kind, rdata), octets))
 
     def add_line(self, line: _Line) -> None:
         """Keep a record; there must be room for it."""
@@ -365,9 +359,7 @@ class _Tokenizer(dns.tokenizer.Tokenizer):
                 ttl_s = reader.default_ttl
             else:
                 break  # without $TTL, versions of dnspython differ
-            self.collector.add_line(
-                _Line(self.line_number, owner, line.type, ttl_s, line.content, line.octets)
-            )
+            self.collector.add_line(_Line(self.line_number, owner, line.type, ttl_s, line.data, line.octets))
             self.line_number += 1
             start = line.end
         self.file.seek(start)

@@ -8,10 +8,13 @@ readings.
 from __future__ import annotations
 
 import re
+import socket
 from typing import NamedTuple
 
 import dns.exception
 import dns.ipv6
+
+from rspdns.rdata import AddressData, Data, OtherData, SrvData
 
 _LABEL = r"[A-Za-z0-9_*-]{1,63}"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*\.?"
@@ -40,12 +43,12 @@ _PLAIN_ORIGIN = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*)?")
 
 class PlainLine(NamedTuple):
     """One record. `owner` as written, "" for the one of the line before; `ttl_s` None where none is given;
-    `content` as PowerDNS has it, of `octets` on the wire; `end` is where the next line begins."""
+    `data` of `octets` on the wire; `end` is where the next line begins."""
 
     owner: str
     ttl_s: int | None
     type: str
-    content: str
+    data: Data
     octets: int
     end: int
 
@@ -68,19 +71,25 @@ def plain_line(text: str, start: int, origin: str) -> PlainLine | None:
     if found is None:
         return None
     owner, ttl, a, aaaa, kind, numbers, name, txt = found.groups()
+    data: Data
     if a is not None:
-        data = "A", a, 4
+        kind, data, octets = "A", AddressData(socket.inet_aton(a)), 4
     elif aaaa is not None:
         try:
-            data = "AAAA", dns.ipv6.inet_ntoa(dns.ipv6.inet_aton(aaaa)), 16
+            kind, data, octets = "AAAA", AddressData(dns.ipv6.inet_aton(aaaa)), 16
         except dns.exception.SyntaxError:
             return None
     elif txt is not None:
         strings = _STRINGS.findall(txt)
-        data = "TXT", " ".join(strings), len("".join(strings)) - len(strings)
+        kind, octets = "TXT", len("".join(strings)) - len(strings)
+        data = OtherData(kind, " ".join(strings))
     else:
-        whole, values = whole_name(name, origin), numbers.split()
-        if whole is None or len(values) != _NUMBERS[kind] or any(int(one) > _MOST_NUMBER for one in values):
+        whole, values = whole_name(name, origin), [int(number) for number in numbers.split()]
+        if whole is None or len(values) != _NUMBERS[kind] or any(value > _MOST_NUMBER for value in values):
             return None
-        data = kind, " ".join((*values, whole)), 2 * len(values) + len(whole) + _AROUND_NAME
-    return PlainLine(owner or "", int(ttl) if ttl is not None else None, *data, found.end())
+        octets = 2 * len(values) + len(whole) + _AROUND_NAME
+        if kind == "SRV":
+            data = SrvData(*values, whole)
+        else:
+            data = OtherData(kind, " ".join((*map(str, values), whole)))
+    return PlainLine(owner or "", int(ttl) if ttl is not None else None, kind, data, octets, found.end())
