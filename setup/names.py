@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lists names that are riddles: `setup/names.py [FILE...]`; default: all of Git's but NOT_YET.
+"""Lists names that are riddles: `setup/names.py [FILE...]`; default: all of Git's.
 
 They are `one` in place of a noun, functions called told, found or heard instead of by what they return, and
 classes and types with the name of another (CONTRIBUTING.md).
@@ -13,8 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-NOT_YET = ("backend/", "tests/backend/")
-"""Folders that are not looked at by default: names there are still to be changed."""
 OF_TESTS = re.compile(r"(?:.*/)?tests/|packaging/trial/")
 """Folders whose classes may share a name: each is a test's own."""
 STAND_IN = re.compile(r"(?!.*to_one)(?:\w*_)?ones?")
@@ -58,7 +56,7 @@ def main(names: list[str]) -> int:
     files = names
     if not names:
         listed = subprocess.run(["git", "ls-files", "*.py"], check=True, capture_output=True, text=True)
-        files = [name for name in listed.stdout.splitlines() if not name.startswith(NOT_YET)]
+        files = listed.stdout.splitlines()
     problems: list[tuple[Path, int, str]] = []
     meanings: dict[str, dict[str, SourceLine]] = defaultdict(dict)
     for path in map(Path, files):

@@ -51,18 +51,18 @@ class Registered:
 
 def registered(config: BackendConfig) -> Registered:
     """Ask the running backend, and the registrars about what it does not know."""
-    zones, known, used = _told_by_backend(config)
+    zones, known, used = _ask_backend(config)
     missing = [handle for handle in config.accept_by_handle if handle not in known]
     if not missing:
         return Registered(used, zones)
-    found = asyncio.run(_told_by_registrars(config, missing))
-    if found is None:
+    listed = asyncio.run(_ask_registrars(config, missing))
+    if listed is None:
         return Registered(used, zones, unknown=missing) if known else Registered(None, zones)
-    elements = {handle: tuple(of_handle.values()) for handle, of_handle in found.items()}
+    elements = {handle: tuple(of_handle.values()) for handle, of_handle in listed.items()}
     return Registered({*used, *(handle for handle, some in elements.items() if some)}, zones, elements)
 
 
-def _told_by_backend(
+def _ask_backend(
     config: BackendConfig,
 ) -> tuple[tuple[ZoneStatus, ...], Collection[str], Collection[str]]:
     """The zones of the running backend, the handles that it knows, and those that somebody registered."""
@@ -76,19 +76,21 @@ def _told_by_backend(
     return zones, known, used
 
 
-async def _told_by_registrars(config: BackendConfig, handles: Collection[str]) -> Elements | None:
+async def _ask_registrars(config: BackendConfig, handles: Collection[str]) -> Elements | None:
     """The elements that the registrars list under these handles; None when no registrar answers."""
-    answers = await asyncio.gather(*(_told_by(address, handles) for address in config.registrar_addresses))
+    answers = await asyncio.gather(
+        *(_ask_registrar(address, handles) for address in config.registrar_addresses)
+    )
     if all(answer is None for answer in answers):
         return None
-    found: Elements = {handle: {} for handle in handles}
+    elements_of: Elements = {handle: {} for handle in handles}
     for answer in answers:
         for handle, elements in (answer or {}).items():
-            found[handle] |= {element.identifier: element for element in elements}
-    return found
+            elements_of[handle] |= {element.identifier: element for element in elements}
+    return elements_of
 
 
-async def _told_by(
+async def _ask_registrar(
     address: RegistrarAddress, handles: Collection[str]
 ) -> dict[str, tuple[PoolElement, ...]] | None:
     """The elements that one registrar lists; None when it does not answer."""
@@ -124,24 +126,26 @@ def warnings(
     No registrar could be asked about those that are `unknown`.
     `losses` are what the pools of the running backend would lose.
     """
-    found = list(_registrars(_CheckedFile(path), config))
+    errors = list(_registrars(_CheckedFile(path), config))
     if config.fastpath.socket is not None:
         file = _CheckedFile(path)
-        found += [
+        errors += [
             file.warn(("fastpath", "socket"), words) for words in fastpath.problems(config.fastpath.socket)
         ]
     losses = list(losses)
     for zone_file in sorted((path.parent / config.zones_dir).glob("*.toml")):
         file = _CheckedFile(zone_file)
         name = file.data("zone")
-        zone = next((one for one in config.zones if one.name == str(name).lower().rstrip(".")), None)
+        zone = next((served for served in config.zones if served.name == str(name).lower().rstrip(".")), None)
         if zone is not None:
-            found += _zone(file, zone, None if registered is None else {*registered, *unknown})
-            found += _delegation(file, zone, config.zones)
-            found += _zone_file(zone)
-            found += [_loss(file, zone, loss) for loss in losses if loss.zone == zone.name]
+            errors += _zone(file, zone, None if registered is None else {*registered, *unknown})
+            errors += _delegation(file, zone, config.zones)
+            errors += _zone_file(zone)
+            errors += [_loss(file, zone, loss) for loss in losses if loss.zone == zone.name]
     gone = [loss for loss in losses if loss.zone_is_gone]
-    return found + [ConfigurationError(str(path.parent / config.zones_dir), 0, "", one.words) for one in gone]
+    return errors + [
+        ConfigurationError(str(path.parent / config.zones_dir), 0, "", loss.words) for loss in gone
+    ]
 
 
 def _loss(file: _CheckedFile, zone: Zone, loss: PoolLoss) -> ConfigurationError:
@@ -192,10 +196,10 @@ def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[Configura
 
 def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:
     """A zone below another one of ours that does not tell of it."""
-    served = [one.name for one in zones]
+    served = [served_zone.name for served_zone in zones]
     for outer in zones:
         at_cut = outer.static.records.get(zone.name, ())
-        if zone.name in cuts_of(outer.name, served) and not any(one.type == "NS" for one in at_cut):
+        if zone.name in cuts_of(outer.name, served) and not any(record.type == "NS" for record in at_cut):
             text = (
                 f"lies inside the zone {outer.name}, whose file {outer.static.file} has no NS record for it: "
                 f"resolvers that got the keys of {outer.name} refuse its answers, and so do those that asked "
@@ -243,23 +247,23 @@ def _zone_file(zone: Zone) -> Iterator[ConfigurationError]:
         where = f"{record.name} {record.type}"
         return ConfigurationError(zone.static.file, zone.static.lines[record], where, text)
 
-    aliases = {one.name: one for some in records.values() for one in some if one.type == "CNAME"}
+    aliases = {record.name: record for some in records.values() for record in some if record.type == "CNAME"}
     for loop in _loops({name: alias.content.lower() for name, alias in aliases.items()}):
         yield at(aliases[loop[0]], f"a loop of CNAME records, which has no answer: {' -> '.join(loop)}")
     # Their addresses go along with a referral.
-    servers = {one.content.lower() for some in records.values() for one in some if one.type == "NS"}
+    servers = {record.content.lower() for some in records.values() for record in some if record.type == "NS"}
     for name, some in records.items():
         above = [name, *names.ancestors(name, zone.name)]
-        cut = next((one for one in reversed(above) if one != zone.name and _servers(records, one)), None)
+        cut = next((cut for cut in reversed(above) if cut != zone.name and _servers(records, cut)), None)
         if cut is None:
             continue
         usual = {"NS", "DS"} if name == cut else set()
         if name in servers:
             usual |= {"A", "AAAA"}
-        hidden = next((one for one in some if one.type not in usual), None)
+        hidden = next((record for record in some if record.type not in usual), None)
         if hidden is not None:
             yield at(hidden, f"is never answered: the NS records of {cut} delegate this name")
-    in_order = [one for some in records.values() for one in some]
+    in_order = [record for some in records.values() for record in some]
     if (first := _too_large_together(in_order, zone.name)) is not None:
         text = (
             f"this and the {NEIGHBOURS - 1} records behind it have about {MAX_MESSAGE} octets or more: "
@@ -270,7 +274,7 @@ def _zone_file(zone: Zone) -> Iterator[ConfigurationError]:
 
 def _servers(records: Mapping[str, Sequence[Record]], name: str) -> set[str]:
     """The name servers that `name` is delegated to."""
-    return {one.content.lower() for one in records.get(name, ()) if one.type == "NS"}
+    return {record.content.lower() for record in records.get(name, ()) if record.type == "NS"}
 
 
 def _loops(aliases: Mapping[str, str]) -> Iterator[list[str]]:
@@ -292,7 +296,7 @@ def _too_large_together(records: Sequence[Record], zone: str) -> Record | None:
 
     Large data are no shorter as text than on the wire.
     """
-    sizes = [len(one.name) - len(zone) + _AROUND_RECORD + len(one.content) for one in records]
+    sizes = [len(record.name) - len(zone) + _AROUND_RECORD + len(record.content) for record in records]
     together = sum(sizes[:NEIGHBOURS])
     for start in range(len(records)):
         if together > MAX_MESSAGE:

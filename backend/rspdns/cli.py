@@ -80,28 +80,28 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     loaded = load_configuration(config)
     known = Registered() if offline else registered(loaded)
     going = losses(known.zones, loaded.zones, known.elements)
-    found = warnings(config, loaded, known.handles, going, unknown=known.unknown)
+    problems = warnings(config, loaded, known.handles, going, unknown=known.unknown)
     if config == Path(DEFAULT_PATH) and become(UNIT_USER):  # last: what Python loads must not depend on it
         try:
             load_configuration(config)
         except ConfigurationErrors:
             click.echo(f"note: read as {UNIT_USER}, the user of the service", err=True)
             raise
-    for one in loaded.zones:
-        click.echo(f"{one.name}: {counted(len(one.config.pools), 'pool')}")
+    for served in loaded.zones:
+        click.echo(f"{served.name}: {counted(len(served.config.pools), 'pool')}")
     if not loaded.zones:
         where = config.parent / loaded.zones_dir
         click.echo(f"note: no zone in {where}: nothing would be answered (rspdns zone add)", err=True)
-    for warning in found:
+    for warning in problems:
         click.echo(f"warning: {warning}", err=True)
     if known.handles is None and not offline:
         click.echo(f"note: which servers are registered is not known: {_why_nobody_tells()}", err=True)
     if known.unknown:
-        told = "the running backend knows no such pool yet, and no registrar answers here"
-        click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {told}", err=True)
-    warned = f", {counted(len(found), 'warning')}" if found else ""
+        why = "the running backend knows no such pool yet, and no registrar answers here"
+        click.echo(f"note: not known who registers {', '.join(map(repr, known.unknown))}: {why}", err=True)
+    warned = f", {counted(len(problems), 'warning')}" if problems else ""
     click.echo(f"{config}: no errors{warned}")
-    if found and strict:
+    if problems and strict:
         sys.exit(1)
 
 
@@ -129,21 +129,21 @@ def reload(config: Path, force: bool) -> None:
     if no zone would be left: --force does it all the same. Questions are answered meanwhile. A reload of more
     than 3 s is reported as accepted, with its progress.
     """
-    told = _ask(config, "reload", force=force)
+    result = _ask(config, "reload", force=force)
     last = ""
-    while (number := told.get("running")) is not None:
-        progress = told["reload"] or {}
+    while (number := result.get("running")) is not None:
+        progress = result["reload"] or {}
         files, of_files = progress.get("files", 0), progress.get("of_files", 0)
         said = f"accepted; reading: {files} of {of_files} files, {progress.get('records', 0)} records"
         if said != last:
             click.echo(said, err=True)
         last = said
-        told = _ask(config, "reloaded", number=number)
-    for going in told["going"]:
+        result = _ask(config, "reloaded", number=number)
+    for going in result["going"]:
         click.echo(f"note: {going}", err=True)
-    click.echo(f"serving {', '.join(told['zones']) or 'no zone'}")
-    if told["needs_restart"]:
-        click.echo(f"after a restart only: {', '.join(told['needs_restart'])}")
+    click.echo(f"serving {', '.join(result['zones']) or 'no zone'}")
+    if result["needs_restart"]:
+        click.echo(f"after a restart only: {', '.join(result['needs_restart'])}")
 
 
 @main.command()
@@ -183,9 +183,9 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
         return
     path = control_path(config)
 
-    def in_size(told: dict[str, Any]) -> Text:
+    def in_size(answer: dict[str, Any]) -> Text:
         try:
-            return view(read(told), console.width, console.height)
+            return view(read(answer), console.width, console.height)
         except OtherVersionError as problem:  # until it is restarted
             return Text(str(problem), style="red")
 
@@ -238,8 +238,8 @@ def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: 
     if bool(servers) == everybody:
         raise click.UsageError("name the servers, or give --all")
     gone = _ask(config, "forget", servers=list(servers), all=everybody, pool=pool)["forgotten"]
-    for one in gone:
-        click.echo(f"forgotten: {one}")
+    for server in gone:
+        click.echo(f"forgotten: {server}")
     if not gone:
         click.echo("no server is missing")
 

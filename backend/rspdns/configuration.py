@@ -204,8 +204,8 @@ def load_configuration(
     try:
         config = parse(text, str(path), BackendConfig)
     except ConfigurationErrors as error:
-        for found in error.errors:
-            (page_errors if found.key.partition(".")[0] == "admin" else errors).append(found)
+        for problem in error.errors:
+            (page_errors if problem.key.partition(".")[0] == "admin" else errors).append(problem)
     document = _readable(path, text)
     directory = path.parent / _zones_dir(document)
     try:
@@ -243,14 +243,14 @@ def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
         at_once |= {"tls_certificate", "tls_key"}
     for key in at_once:
         before["admin"].pop(key, None), after["admin"].pop(key, None)
-    found = []
+    problems = []
     for key in after:
         if isinstance(after[key], dict):
             inner = (name for name in after[key] if before[key][name] != after[key][name])
-            found += [f"{key}.{name}" for name in inner]
+            problems += [f"{key}.{name}" for name in inner]
         elif before[key] != after[key]:
-            found.append(key)
-    return found
+            problems.append(key)
+    return problems
 
 
 def control_path(path: Path) -> str:
@@ -288,8 +288,8 @@ def _access_files(document: TomlDocument) -> dict[str, str]:
     """The files of tokens, certificate and key named also in a file with errors elsewhere."""
     admin = document.data.get("admin")
     named = {key: admin.get(key) for key in _ACCESS_FILES} if isinstance(admin, dict) else {}
-    found = {key: file for key, file in named.items() if isinstance(file, str) and file and "\0" not in file}
-    for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
-        if other not in found:
-            found.pop(one, None)
-    return found
+    files = {key: file for key, file in named.items() if isinstance(file, str) and file and "\0" not in file}
+    for key, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+        if other not in files:
+            files.pop(key, None)
+    return files

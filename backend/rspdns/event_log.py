@@ -47,7 +47,7 @@ class Logged:
     """The server's name for people."""
     converged_ms: float | None = None
 
-    def told(self) -> EventStatus:
+    def status(self) -> EventStatus:
         """The event as status, API and page tell it."""
         event = self.event
         return EventStatus(
@@ -222,11 +222,11 @@ class EventLog:
             whom: dict[str, object] = {}
             if handle:
                 shown = some[:NAMED_TOGETHER]
-                identifiers = [_member(one) for one in shown]
+                identifiers = [_member(event) for event in shown]
                 whom = {"handle": handle, "members": len(some), "identifiers": identifiers}
-                names = [name for one in shown if (name := self._name(one))]
+                names = [name for event in shown if (name := self._name(event))]
                 whom |= {"names": names} if names else {}
-            reasons = list(dict.fromkeys(one.words for one in some))
+            reasons = list(dict.fromkeys(event.words for event in some))
             more = len(reasons) - REASONS_TOGETHER
             words = [*reasons[:REASONS_TOGETHER], *([f"and {more} more"] if more > 0 else [])]
             self._log.info(kind, **whom, why=", ".join(words))
@@ -241,9 +241,9 @@ class EventLog:
         """See `Convergence.purged()`."""
         self._done(self._converging.purged(path, names, taken_s), time.monotonic())
 
-    def told(self) -> list[EventStatus]:
+    def statuses(self) -> list[EventStatus]:
         """The last events, the oldest first."""
-        return [logged.told() for logged in self._kept]
+        return [logged.status() for logged in self._kept]
 
     def since(self, number: int) -> list[Logged]:
         """The kept events after this number."""

@@ -134,8 +134,8 @@ def _run(
         end_with(problem)
     zones, pools = counted(written.zones, "zone"), counted(written.pools, "pool")
     click.echo(f"wrote {directory}: {zones}, {pools}, {counted(written.agents, 'agent.toml file')}")
-    for one in imports:
-        for note in one.notes:
+    for imported in imports:
+        for note in imported.notes:
             if note.is_lost:
                 click.echo(f"not carried over: {note}")
     click.echo(f"{directory / REPORT} has all of it, and what is different")

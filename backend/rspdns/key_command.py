@@ -84,8 +84,8 @@ def derive(
     if output is None:
         click.echo(server_key_line(made))
         return
-    kept = [one for one in others if _place(one) != _place(made)]
-    _write(output, [server_key_line(one) for one in (*kept, made)])
+    kept = [other for other in others if _place(other) != _place(made)]
+    _write(output, [server_key_line(server_key) for server_key in (*kept, made)])
 
 
 @key.command()
@@ -100,9 +100,9 @@ def check(file: Path) -> None:
         )
     except ValueError as problem:
         end_with(str(problem))
-    for one in keys:
-        what = f"key of {_place(one)}" if isinstance(one, ServerKey) else "key of a pool"
-        click.echo(f"{what}, fingerprint {hashlib.sha256(one.secret).hexdigest()[:8]}")
+    for listed in keys:
+        what = f"key of {_place(listed)}" if isinstance(listed, ServerKey) else "key of a pool"
+        click.echo(f"{what}, fingerprint {hashlib.sha256(listed.secret).hexdigest()[:8]}")
 
 
 def _place(key: ServerKey) -> str:

@@ -59,19 +59,21 @@ class PoolLoss:
         return f"{self.owner}: {going} in now would leave: {named}" + (f"; {more} more" if more > 0 else "")
 
 
-def losses(told: Iterable[ZoneStatus], zones: Iterable[Zone], listed: Listed | None = None) -> list[PoolLoss]:
+def losses(
+    served: Iterable[ZoneStatus], zones: Iterable[Zone], listed: Listed | None = None
+) -> list[PoolLoss]:
     """Every pool of the zones `told` by a status that would lose members if `zones` were served instead."""
-    told = list(told)
+    served = list(served)
     wanted = {zone.name: zone for zone in zones}
     pools = {pool.owner: pool for zone in wanted.values() for site in zone.sites for pool in site.pools}
-    known = _known(told)
-    found = []
-    for zone in told:
+    known = _known(served)
+    lost = []
+    for zone in served:
         for before in zone.pools:
             if before.members:
                 after = pools.get(before.owner)
-                found.append(_loss(zone.zone, before, after, wanted, known, listed or {}))
-    return [one for one in found if one.going]
+                lost.append(_loss(zone.zone, before, after, wanted, known, listed or {}))
+    return [loss for loss in lost if loss.going]
 
 
 def _loss(
@@ -118,23 +120,23 @@ def _coming(
     pool: PoolConfig, known: Mapping[str, Sequence[MemberStatus | OutStatus]], listed: Listed
 ) -> set[tuple[object, ...]]:
     """Those who would be in by the new configuration, whatever they are now."""
-    found: set[tuple[object, ...]] = set()
+    coming: set[tuple[object, ...]] = set()
     for handle in pool.shards:
         for member in known.get(handle, ()):
             if _why(member, pool) is None:
-                found.add(_key(member))
+                coming.add(_key(member))
         for element in listed.get(handle, ()):
             transport = spoken_for(element, pool.remote_agents).user_transport
             may_come = transport.port and transport.protocol is pool.protocol
             if may_come and accepted(transport.addresses, pool.accept):
-                found.add((handle, f"{element.identifier:08x}"))
-    return found
+                coming.add((handle, f"{element.identifier:08x}"))
+    return coming
 
 
-def _known(told: Iterable[ZoneStatus]) -> dict[str, list[MemberStatus | OutStatus]]:
+def _known(served: Iterable[ZoneStatus]) -> dict[str, list[MemberStatus | OutStatus]]:
     """By handle, its members that are in, and those that `accept` refuses: they may come in."""
     known: dict[str, list[MemberStatus | OutStatus]] = {}
-    for zone in told:
+    for zone in served:
         for pool in zone.pools:
             for handle in pool.handles:
                 known.setdefault(handle, [])

@@ -76,9 +76,9 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     labels = ("owner",)
     pools = list(pools)
     states = {
-        (pool.owner, state): len(found)
+        (pool.owner, state): len(servers)
         for pool in pools
-        for state, found in (("in", pool.members), ("out", pool.out))
+        for state, servers in (("in", pool.members), ("out", pool.out))
     }
     yield _gauge("rspdns_pool_members", "Members of a pool, by state", states, "owner", "state")
     expected = {(pool.owner,): pool.expected for pool in pools}
@@ -150,10 +150,10 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
 
 def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
     labels = ("number", "address")
-    found = {(str(one.number), one.address): one for one in registrars}
-    up = {key: int(one.standing is not Standing.DOWN) for key, one in found.items()}
+    by_labels = {(str(registrar.number), registrar.address): registrar for registrar in registrars}
+    up = {key: int(registrar.standing is not Standing.DOWN) for key, registrar in by_labels.items()}
     yield _gauge("rspdns_registrar_link_up", "1 while the association with the registrar is up", up, *labels)
-    pushing = {key: int(one.follow == "enrp") for key, one in found.items()}
+    pushing = {key: int(registrar.follow == "enrp") for key, registrar in by_labels.items()}
     yield _gauge(
         "rspdns_registrar_pushes",
         "1 while the registrar pushes its changes (ENRP); 0 while it is polled",
@@ -161,8 +161,8 @@ def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
         *labels,
     )
     standings = {
-        (*key, standing.value): int(one.standing is standing)
-        for key, one in found.items()
+        (*key, standing.value): int(registrar.standing is standing)
+        for key, registrar in by_labels.items()
         for standing in Standing
     }
     yield _gauge(
@@ -172,7 +172,11 @@ def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
         *labels,
         "standing",
     )
-    trips = {key: one.round_trip_ms / 1000 for key, one in found.items() if one.round_trip_ms is not None}
+    trips = {
+        key: registrar.round_trip_ms / 1000
+        for key, registrar in by_labels.items()
+        if registrar.round_trip_ms is not None
+    }
     yield _gauge(
         "rspdns_registrar_round_trip_seconds",
         "Round trip of the last question to the registrar",
@@ -215,10 +219,12 @@ def _purges(sockets: Iterable[PdnsStatus]) -> Iterator[Metric]:
         ),
         ("rspdns_purge_failures_total", "failures", "Purge commands that did not reach PowerDNS"),
     ):
-        yield _counter(name, help_text, {(one.control,): getattr(one, key) for one in sockets}, "control")
-    waiting = {(one.control,): one.waiting for one in sockets}
+        yield _counter(
+            name, help_text, {(socket.control,): getattr(socket, key) for socket in sockets}, "control"
+        )
+    waiting = {(socket.control,): socket.waiting for socket in sockets}
     yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
-    works = {(one.control,): int(one.problem is None) for one in sockets}
+    works = {(socket.control,): int(socket.problem is None) for socket in sockets}
     yield _gauge("rspdns_purge_works", "1 while purge commands reach PowerDNS", works, "control")
 
 
@@ -229,15 +235,15 @@ def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:
     yield _counter("rspdns_fastpath_refused_names_total", help_text, {(): fast.refused})
     help_text = "Questions at the fast path, by what became of them"
     yield _counter("rspdns_fastpath_decisions_total", help_text, fast.decisions, "decision")
-    attached = {(one.name,): int(one.attached) for one in fast.interfaces}
+    attached = {(interface.name,): int(interface.attached) for interface in fast.interfaces}
     yield _gauge("rspdns_fastpath_attached", "1 while attached to the interface", attached, "interface")
-    answered = {(one.name, one.type): one.answered for one in fast.asked}
+    answered = {(asked.name, asked.type): asked.answered for asked in fast.asked}
     help_text = "Questions that the kernel answered, of the names asked about most"
     yield _counter("rspdns_fastpath_answered_total", help_text, answered, "name", "type")
-    passed = {(one.name, one.type): one.passed for one in fast.asked}
+    passed = {(asked.name, asked.type): asked.passed for asked in fast.asked}
     help_text = "Questions about these names that were passed on to PowerDNS"
     yield _counter("rspdns_fastpath_passed_total", help_text, passed, "name", "type")
-    failed = {(one.name, one.type): one.failed for one in fast.asked}
+    failed = {(asked.name, asked.type): asked.failed for asked in fast.asked}
     help_text = "Answers to questions about these names that the kernel could not write into their packet"
     yield _counter("rspdns_fastpath_failed_total", help_text, failed, "name", "type")
 

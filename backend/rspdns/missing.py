@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from daemon_kit.addresses import endpoint as endpoint_text
-from pool_user import Departure, Endpoint, Member, PoolView, accepted
+from daemon_kit.addresses import endpoint
+from pool_user import Departure, Member, PoolView, ServerAddress, accepted
 
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.zone import Zone
@@ -29,7 +29,7 @@ class Missing:
 
     expected: int
     departed: tuple[tuple[str, Departure], ...] = ()
-    never: tuple[Endpoint, ...] = ()
+    never: tuple[ServerAddress, ...] = ()
     unknown: int = 0
 
     @property
@@ -45,7 +45,8 @@ def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolVie
         (view.handle, departure)
         for view in views
         for departure in view.departures
-        if departure.member.endpoint not in present and accepted([departure.member.endpoint[0]], pool.accept)
+        if departure.member.server_address not in present
+        and accepted([departure.member.server_address[0]], pool.accept)
     ]
     if pool.expect is None:
         kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
@@ -55,17 +56,19 @@ def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolVie
         latest = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
         return Missing(pool.expect, tuple(latest), unknown=lacking - len(latest))
     expected = [(server.address, server.port) for server in pool.expect]
-    lacked = {endpoint for endpoint in expected if endpoint not in present}
-    known = [item for item in absent if item[1].member.endpoint in lacked]
-    never = lacked - {departure.member.endpoint for _, departure in known}
+    lacked = set(expected) - present
+    known = [item for item in absent if item[1].member.server_address in lacked]
+    never = lacked - {departure.member.server_address for _, departure in known}
     return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)))
 
 
-def is_called(wanted: Collection[str], server: Endpoint, identifier: int | None, name: str | None) -> bool:
+def is_called(
+    wanted: Collection[str], server: ServerAddress, identifier: int | None, name: str | None
+) -> bool:
     """Whether one of the words `wanted` is about this server: its name, address, address and port, or its
     PE identifier."""
     address = str(server[0])
-    words = {name, address, endpoint_text(address, server[1])}
+    words = {name, address, endpoint(address, server[1])}
     return not (words if identifier is None else words | {f"{identifier:08x}"}).isdisjoint(wanted)
 
 
@@ -73,25 +76,32 @@ class ServerNames:
     """The names that `expect` gives to servers, by pool handle, address and port."""
 
     def __init__(self, zones: Iterable[Zone]) -> None:
-        self._names: dict[str, dict[Endpoint, str]] = {}
+        self._names: dict[str, dict[ServerAddress, str]] = {}
+        self.set_zones(zones)
+
+    def set_zones(self, zones: Iterable[Zone]) -> None:
+        """Take the names of these zones."""
+        self._names.clear()
         for pool in (pool.config for zone in zones for site in zone.sites for pool in site.pools):
             for handle in pool.shards:
                 self._names.setdefault(handle, {}).update(pool.names)
 
-    def at(self, handle: str, server: Endpoint) -> str | None:
+    def at(self, handle: str, server: ServerAddress) -> str | None:
         """The name of the server at an address and port; None if it has none."""
         return self._names.get(handle, {}).get(server)
 
     def of(self, handle: str, member: Member) -> str | None:
         """The name of a member; None if it has none."""
-        return self.at(handle, member.endpoint)
+        return self.at(handle, member.server_address)
 
     def expected(self, wanted: Sequence[str], views: Mapping[str, PoolView]) -> list[str]:
         """The names of the servers of these pools, by handle, that are `wanted` (`is_called`)."""
-        found = set()
+        names = set()
         for handle, view in views.items():
-            identifiers = {one.member.endpoint: one.member.identifier for one in view.departures}
+            identifiers = {
+                departure.member.server_address: departure.member.identifier for departure in view.departures
+            }
             for server, name in self._names.get(handle, {}).items():
                 if is_called(wanted, server, identifiers.get(server), name):
-                    found.add(name)
-        return sorted(found)
+                    names.add(name)
+        return sorted(names)

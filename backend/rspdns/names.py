@@ -65,7 +65,7 @@ def is_at_or_below(name: str, ancestor: str) -> bool:
 
 def ancestors(name: str, zone: str) -> list[str]:
     """The names between `name` and the zone's apex, both left out, the nearest first."""
-    found = []
+    above = []
     while is_below(name := name.partition(".")[2], zone):
-        found.append(name)
-    return found
+        above.append(name)
+    return above

@@ -67,6 +67,11 @@ class SoaData(NamedTuple):
         """The data as text."""
         return " ".join(map(str, self))
 
+    @property
+    def wire(self) -> bytes:
+        """The data on the wire. Raises DNSException."""
+        return OtherData("SOA", self.text).wire
+
 
 class OtherData(NamedTuple):
     """The data of a record of any other type, which no decision reads."""

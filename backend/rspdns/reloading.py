@@ -78,7 +78,7 @@ class Reloads:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def told(self, now: float) -> ReloadStatus | None:
+    def status(self, now: float) -> ReloadStatus | None:
         """The last reload as a status shows it; None when there was none."""
         last = self.last
         if last is None:

@@ -1,10 +1,10 @@
 """The backend as a running service: all parts put together.
 
-registrars -> PoolUser -> Belief -> Publisher -> Responder -> connector -> PowerDNS
+registrars -> PoolUser -> Belief -> Publisher -> PdnsResponder -> connector -> PowerDNS
                                         `-------> Purger ------------------------^
 
-Responder and connector run in a thread of their own (`pdns.answering`): no work on what the registrars say
-delays an answer.
+PdnsResponder and connector run in a thread of their own (`pdns.answering`): no work on what the registrars
+say delays an answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from rspdns.missing import ServerNames, is_called
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
 from rspdns.pdns.purge import Purger
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
@@ -92,7 +92,7 @@ class Backend:
         self.config = config
         self.started_at_s = time.monotonic()
         self.names = ServerNames(config.zones)
-        self.events = EventLog(config.pdns.control, self._name_of)
+        self.events = EventLog(config.pdns.control, self.names.of)
         self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self.events.happened)
         self.belief = Belief(config.registrars, config.pool_rules)
         self.pool_user = PoolUser(
@@ -111,13 +111,13 @@ class Backend:
             probing_by_handle(config.zones),
             self.pool_user.look,
             report=self.pool_user.report_unreachable,
-            name_of=self._name_of,
+            name_of=self.names.of,
             max_per_s=config.probes_per_s,
         )
         self.serials = SerialNumbers(config.state.path, time.time())
         self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
         self.store = DnssecStore(config.state.path, self._signing_changed)
-        self.responder = Responder(self._looked_up, self.store)
+        self.responder = PdnsResponder(self._looked_up, self.store)
         self.connector = AnsweringThread(make_connector(config.pdns.connector, self.responder, self.store))
         self._lookups = LookedUp(self._note_queries)
         self.fastpath: FastPath | None = None
@@ -276,9 +276,6 @@ class Backend:
         await asyncio.gather(keeping, return_exceptions=True)
         self.keeper.save_now()
 
-    def _name_of(self, handle: str, member: Member) -> str | None:
-        return self.names.of(handle, member)
-
     def _examined(self, handle: str, member: Member, finding: Finding) -> bool:
         is_out = self.belief.examined(handle, member, finding)
         self.pool_user.look()
@@ -294,9 +291,9 @@ class Backend:
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         registrars = self._registrar_names()
-        told = [event.explained(registrars) for event in events]
-        self.events.note(told)
-        self.examiner.happened(told)
+        explained = [event.explained(registrars) for event in events]
+        self.events.note(explained)
+        self.examiner.happened(explained)
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
 
     def _take_change(self, change: BeliefChange) -> None:
@@ -352,7 +349,7 @@ class Backend:
         if self.fastpath is None:
             return hot
         since_s = now - self.config.poll_hot_for_s
-        return frozenset(one for one in hot if self._powerdns_asked_s.get(one, 0.0) >= since_s)
+        return frozenset(handle for handle in hot if self._powerdns_asked_s.get(handle, 0.0) >= since_s)
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
@@ -365,7 +362,7 @@ class Backend:
         result = await self._reloads.result(number, WAIT_S)
         if result is not None:
             return result
-        running = self._reloads.told(time.monotonic())
+        running = self._reloads.status(time.monotonic())
         return {"running": number, "reload": None if running is None else dumped(running)}
 
     async def reload(self, *, force: bool = False) -> dict[str, Any]:
@@ -391,8 +388,8 @@ class Backend:
         if not reload.force:
             self._refuse_missing(config, by_signal=reload.by_signal)
         going = await self._losses(config)
-        if any(one.is_refused for one in going) and not reload.force:
-            problems = [one.words for one in going]
+        if any(loss.is_refused for loss in going) and not reload.force:
+            problems = [loss.words for loss in going]
             self._log.error("not_reloaded", problems=problems)
             lines = "\n".join(problems)
             words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
@@ -401,11 +398,11 @@ class Backend:
         config = await asyncio.to_thread(_sharing, config, before)
         del before
         await _let_go(self._take(config))
-        for one in going:
-            self._log.warning("members_go", why=one.words)
+        for loss in going:
+            self._log.warning("members_go", why=loss.words)
         return {
             "zones": [zone.name for zone in config.zones],
-            "going": [one.words for one in going],
+            "going": [loss.words for loss in going],
             "needs_restart": differing(self.config, config),
         }
 
@@ -433,12 +430,12 @@ class Backend:
 
     async def _losses(self, config: BackendConfig) -> list[PoolLoss]:
         """The members that the pools would lose by this configuration."""
-        told = self.status().zones
-        found = losses(told, config.zones)
+        served = self.status().zones
+        lost = losses(served, config.zones)
         unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
-        if unknown and any(one.is_refused for one in found):
-            found = losses(told, config.zones, await self.pool_user.listed(unknown))
-        return found
+        if unknown and any(loss.is_refused for loss in lost):
+            lost = losses(served, config.zones, await self.pool_user.listed(unknown))
+        return lost
 
     def _take(self, config: BackendConfig) -> tuple[Zone, ...]:
         """Serve these zones from now on; return those that were served."""
@@ -451,7 +448,7 @@ class Backend:
         self.belief.set_pools(self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
-        self.names = ServerNames(self.config.zones)
+        self.names.set_zones(self.config.zones)
         self._names = PoolNames(config.zones)
         self._write_names()
         if self.fastpath is not None:
@@ -465,7 +462,7 @@ class Backend:
 
     async def _tell_forget(self, request: Mapping[str, Any]) -> dict[str, Any]:
         wanted, everybody = request.get("servers") or [], request.get("all") is True
-        if not all(isinstance(one, str) for one in wanted):
+        if not all(isinstance(word, str) for word in wanted):
             raise ControlError(
                 "servers is a list of names, addresses with or without port, or PE identifiers"
             )
@@ -479,15 +476,15 @@ class Backend:
         `pool` is the name of SRV records, or a pool handle; None means every pool. Raises ControlError.
         """
         pools = [
-            one.config
+            candidate.config
             for zone in self.config.zones
             for site in zone.sites
-            for one in site.pools
-            if pool is None or pool == one.owner or pool in one.config.shards
+            for candidate in site.pools
+            if pool is None or pool == candidate.owner or pool in candidate.config.shards
         ]
         if not pools:
             raise ControlError(f"no pool has SRV records or a handle of the name {pool!r}")
-        handles = [handle for one in pools for handle in one.shards]
+        handles = [handle for config in pools for handle in config.shards]
         views = {handle: self.belief.views[handle] for handle in handles}
         named = self.names.expected(wanted, views)
         if named:
@@ -498,7 +495,7 @@ class Backend:
             member = departure.member
             if self.names.of(handle, member) is not None:
                 return False  # it is missing until it is taken out of `expect`
-            return not wanted or is_called(wanted, member.endpoint, member.identifier, None)
+            return not wanted or is_called(wanted, member.server_address, member.identifier, None)
 
         gone = [
             f"{departure.member.addresses[0]} port {departure.member.port} of {handle}"
@@ -549,9 +546,9 @@ class Backend:
                 builds=self.publisher.builds,
                 age_s=None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
             ),
-            reload=self._reloads.told(now),
+            reload=self._reloads.status(now),
             problems=[*(problem for problem in problems if problem), *self.prober.problems],
-            events=self.events.told(),
+            events=self.events.statuses(),
             fastpath=build.fastpath(self.fastpath),
         )
 

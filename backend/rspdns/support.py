@@ -132,28 +132,28 @@ def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     """Return the text without what is secret: by the name of its key, by its form, or one of `secrets`."""
     text = _SECRET_BLOCK.sub(LEFT_OUT, text)
     text = _COMMAND.sub(
-        lambda one: one["key"] + (f', "{LEFT_OUT}"' if one["arguments"].strip(" ,\n") else ""), text
+        lambda match: match["key"] + (f', "{LEFT_OUT}"' if match["arguments"].strip(" ,\n") else ""), text
     )
     text = _SECRET_LINE.sub(rf"\g<key> {LEFT_OUT}", text)
     for pattern in _SECRET_WITHIN:
         text = pattern.sub(rf"\g<key>{LEFT_OUT}", text)
-    text = _TOOL.sub(lambda one: _OF_TOOL.sub(_without_value, one[0]), text)
-    text = _NET_SNMP.sub(lambda one: _OF_NET_SNMP.sub(rf"\g<key>{LEFT_OUT}", one[0]), text)
+    text = _TOOL.sub(lambda match: _OF_TOOL.sub(_without_value, match[0]), text)
+    text = _NET_SNMP.sub(lambda match: _OF_NET_SNMP.sub(rf"\g<key>{LEFT_OUT}", match[0]), text)
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, LEFT_OUT)
     return text
 
 
-def _without_value(found: re.Match[str]) -> str:
-    return f"{found['key'] or found['attached']}{LEFT_OUT}"
+def _without_value(match: re.Match[str]) -> str:
+    return f"{match['key'] or match['attached']}{LEFT_OUT}"
 
 
 def _secret_arguments(text: str) -> Iterator[str]:
     """Yield what follows an option in the commands of a configuration file, as far as it is nothing plain."""
     for command in _COMMAND.finditer(text):
         is_after_option = False
-        for found in filter(lambda one: one["text"], _ARGUMENT.finditer(command["arguments"])):
-            argument = (found["text"] or "")[1:-1]
+        for option in filter(lambda match: match["text"], _ARGUMENT.finditer(command["arguments"])):
+            argument = (option["text"] or "")[1:-1]
             value = argument[2:] if re.match(r"-\w\S{6,}", argument) else argument
             if (is_after_option or value != argument) and not _PLAIN_ARGUMENT.fullmatch(value):
                 yield value
@@ -163,12 +163,12 @@ def _secret_arguments(text: str) -> Iterator[str]:
 
 def secrets_of(text: str) -> Iterator[str]:
     """Yield the values of secret keys in a configuration file, and of options in its commands."""
-    yield from (one for one in _secret_arguments(text) if len(one) >= _LEAST_SECRET)
-    for found in _SECRET_LINE.finditer(text):
-        if not found["key"].rstrip(" \t=:\"'").endswith(_PATHS):
-            value = found["value"].strip()
+    yield from (secret for secret in _secret_arguments(text) if len(secret) >= _LEAST_SECRET)
+    for match in _SECRET_LINE.finditer(text):
+        if not match["key"].rstrip(" \t=:\"'").endswith(_PATHS):
+            value = match["value"].strip()
             quoted = re.findall(r"""[^\s"',\[\]]+""", value)
-            yield from (one for one in {value.strip("\"'"), *quoted} if len(one) >= _LEAST_SECRET)
+            yield from (secret for secret in {value.strip("\"'"), *quoted} if len(secret) >= _LEAST_SECRET)
 
 
 def write_archive(config: Path, control: str, target: Path) -> list[str]:
@@ -184,7 +184,7 @@ def write_archive(config: Path, control: str, target: Path) -> list[str]:
         tarfile.open(fileobj=raw, mode="w:gz") as archive,
     ):
         configuration = [(f"configuration{path.absolute()}", _read(path)) for path in _files(config)]
-        secrets = {one for _, text in configuration for one in secrets_of(text)}
+        secrets = {secret for _, text in configuration for secret in secrets_of(text)}
         for name, text in chain(configuration, _contents(config, control)):
             content = redacted(text, secrets).encode(errors="replace")
             info = tarfile.TarInfo(f"{folder}/{name}")
@@ -211,7 +211,9 @@ def _contents(config: Path, control: str) -> Iterator[tuple[str, str]]:
 
 def _versions() -> str:
     lines = [f"rspdns {metadata.version('rspdns')}", f"Python {sys.version}", platform.platform()]
-    lines += sorted(f"{one.name} {one.version}" for one in metadata.distributions())
+    lines += sorted(
+        f"{distribution.name} {distribution.version}" for distribution in metadata.distributions()
+    )
     try:
         lines.append(Path("/etc/os-release").read_text())
     except OSError as error:
@@ -222,10 +224,10 @@ def _versions() -> str:
 def _files(config: Path) -> Iterator[Path]:
     """The configuration of backend, PowerDNS and agents: what may be shown, never what it names."""
     zones = zones_directory(config)
-    found = [config, *sorted(zones.glob("*.toml")), *sorted(zones.glob("*.zone"))]
-    found += [PDNS_DIRECTORY / "pdns.conf", *sorted((PDNS_DIRECTORY / "pdns.d").glob("*.conf"))]
-    found += [path for name in AGENTS for path in sorted(ETC.glob(name))]
-    yield from found[:MAX_FILES]
+    files = [config, *sorted(zones.glob("*.toml")), *sorted(zones.glob("*.zone"))]
+    files += [PDNS_DIRECTORY / "pdns.conf", *sorted((PDNS_DIRECTORY / "pdns.d").glob("*.conf"))]
+    files += [path for name in AGENTS for path in sorted(ETC.glob(name))]
+    yield from files[:MAX_FILES]
 
 
 def _read(path: Path) -> str:

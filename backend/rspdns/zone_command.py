@@ -34,10 +34,10 @@ def _complete(context: click.Context, parameter: click.Parameter, begun: str) ->
     """The zones there are, for shells."""
     try:
         directory = _directory(context.params.get("config") or DEFAULT_PATH, context.params.get("zones_dir"))
-        found = [one.name for one in load_zones(directory)]
+        zones = [served.name for served in load_zones(directory)]
     except ConfigurationErrors:
         return []
-    return [name for name in found if name.startswith(begun.lower())]
+    return [name for name in zones if name.startswith(begun.lower())]
 
 
 _NAME = click.argument("name", shell_complete=_complete)
@@ -112,9 +112,9 @@ def add(
 @_ZONES_DIR
 def list_zones(config: Path, zones_dir: Path | None) -> None:
     """List the zones and the names of their pools."""
-    for one in _load(config, zones_dir):
-        click.echo(one.name)
-        for owner in (pool.owner for site in one.sites for pool in site.pools):
+    for served in _load(config, zones_dir):
+        click.echo(served.name)
+        for owner in (pool.owner for site in served.sites for pool in site.pools):
             click.echo(f"  {owner}")
 
 
@@ -125,10 +125,10 @@ def list_zones(config: Path, zones_dir: Path | None) -> None:
 def show(name: str, config: Path, zones_dir: Path | None) -> None:
     """Show zone NAME: its files, its pools, and the delegation that its parent zone needs."""
     wanted = name.lower().rstrip(".")
-    for one in _load(config, zones_dir):
-        if one.name == wanted:
-            click.echo(described(one, _file(name, config, zones_dir)))
-            click.echo(f"\nIn the parent zone:\n\n{delegation_of(one)}")
+    for served in _load(config, zones_dir):
+        if served.name == wanted:
+            click.echo(described(served, _file(name, config, zones_dir)))
+            click.echo(f"\nIn the parent zone:\n\n{delegation_of(served)}")
             return
     end_with(f"no zone {name}; `rspdns zone list` tells which there are")
 

@@ -39,7 +39,7 @@ class Departures:
 
     def remember(self, departures: Iterable[Departure]) -> None:
         """Take the departures of before a restart."""
-        self._by_identifier.update((one.member.identifier, one) for one in departures)
+        self._by_identifier.update((departure.member.identifier, departure) for departure in departures)
         self._changed()
 
     def note(
@@ -61,7 +61,7 @@ class Departures:
             for address in after[identifier].addresses
         }
         for identifier, departure in list(self._by_identifier.items()) if joined else ():
-            if identifier in joined or departure.member.endpoint in endpoints:
+            if identifier in joined or departure.member.server_address in endpoints:
                 del self._by_identifier[identifier]
         for identifier in sorted(gone):
             cause = causes.get(identifier, _GONE)
@@ -70,7 +70,9 @@ class Departures:
                 before[identifier], now, cause, identifier in confirmed
             )
         excess = len(self._by_identifier) - MOST_DEPARTURES
-        for departure in heapq.nsmallest(excess, self._by_identifier.values(), lambda one: one.was_in_s):
+        for departure in heapq.nsmallest(
+            excess, self._by_identifier.values(), lambda departure: departure.was_in_s
+        ):
             del self._by_identifier[departure.member.identifier]
         self._changed()
 
@@ -86,7 +88,7 @@ class Departures:
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""
         departure = self._by_identifier.get(member.identifier)
-        if departure is None or departure.member.endpoint != member.endpoint:
+        if departure is None or departure.member.server_address != member.server_address:
             return False
         cause = replace(departure.cause, finding=finding)
         self._by_identifier[member.identifier] = replace(departure, cause=cause)

@@ -18,7 +18,7 @@ from rserpool import Policy, Protocol
 _GONE = Cause(Code.GONE)
 _UNKNOWN_S = float("-inf")
 
-Endpoint = tuple[IPv4Address | IPv6Address, int]
+ServerAddress = tuple[IPv4Address | IPv6Address, int]
 """An address and a port."""
 TransportAddresses = tuple[tuple[IPv4Address | IPv6Address, ...], int]
 """The addresses and the port of a pool element."""
@@ -50,7 +50,7 @@ class Member:
         return self.addresses, self.port
 
     @property
-    def endpoint(self) -> Endpoint:
+    def server_address(self) -> ServerAddress:
         """The address and port that stand for the server: the first address of a multihomed one."""
         return self.addresses[0], self.port
 

@@ -32,7 +32,7 @@ def errors(path: Path) -> list[tuple[str, int, str, str]]:
     return [(Path(error.file).name, error.line, error.key, error.problem) for error in caught.value.errors]
 
 
-def one_error(path: Path) -> tuple[str, int, str, str]:
+def only_error(path: Path) -> tuple[str, int, str, str]:
     (error,) = errors(path)
     return error
 
@@ -40,7 +40,7 @@ def one_error(path: Path) -> tuple[str, int, str, str]:
 def pool_error(tmp_path: Path, pools: str, fixed: str = FIXED) -> tuple[str, int, str, str]:
     (tmp_path / "zones.d").mkdir()
     (tmp_path / "zones.d" / "one.zone").write_text(fixed)
-    return one_error(write(tmp_path, GOOD, one=head() + pools))
+    return only_error(write(tmp_path, GOOD, one=head() + pools))
 
 
 def changed(**keys: str) -> str:

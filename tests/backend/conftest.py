@@ -10,8 +10,8 @@ from tests.backend.admin_paper import WRITER, Admin, tokens
 
 @pytest.fixture
 async def admin(tmp_path: Path) -> AsyncIterator[Admin]:
-    one = Admin(tmp_path, write_tokens=tokens(tmp_path, "write", WRITER))
-    await one.server.start()
-    yield one
-    await one.client.close()
-    await one.server.close()
+    served = Admin(tmp_path, write_tokens=tokens(tmp_path, "write", WRITER))
+    await served.server.start()
+    yield served
+    await served.client.close()
+    await served.server.close()

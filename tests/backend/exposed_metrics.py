@@ -77,10 +77,10 @@ SIDECAR_OF_A_CLIENT: Any = {
 def exposed_by_all() -> str:
     """The metrics of a backend with fast path, of a sidecar and of a client's sidecar."""
     collectors = (AgentCollector(lambda: SIDECAR), PpuCollector(lambda: SIDECAR_OF_A_CLIENT))
-    return exposed(fast=FAST) + "".join(exposition(registry(one)).decode() for one in collectors)
+    return exposed(fast=FAST) + "".join(exposition(registry(collector)).decode() for collector in collectors)
 
 
-def told(*pools: PoolStatus, fast: FastPathStatus | None = None) -> Status:
+def status_of(*pools: PoolStatus, fast: FastPathStatus | None = None) -> Status:
     found = valid(status(*pools, registrars=[registrar_status()], pdns=[pdns_status(control="/run/x")]))
     return replace(found, fastpath=fast)
 
@@ -90,7 +90,7 @@ def exposed(*pools: PoolStatus, fast: FastPathStatus | None = None) -> str:
     log.happened([event()])
     log.published({"x"})
     metrics = BackendMetrics(
-        lambda: told(*(pools or (POOL,)), fast=fast), log, lambda: {"host": 1}, lambda: 0
+        lambda: status_of(*(pools or (POOL,)), fast=fast), log, lambda: {"host": 1}, lambda: 0
     )
     return exposition(registry(metrics)).decode()
 

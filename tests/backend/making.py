@@ -11,7 +11,7 @@ from pool_user import BeliefChange, BeliefEvent, Cause, Code, Member, PoolView
 from rspdns.answers.building import build
 from rspdns.answers.change import Change, difference
 from rspdns.answers.snapshot import Found, Snapshot
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 from rspdns.rrset import Record
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.file import parse_zone_file
@@ -61,7 +61,7 @@ def view(*members: Member, handle: str = "sip-udp", **more: Any) -> PoolView:
 
 
 def views(*of_pools: PoolView) -> dict[str, PoolView]:
-    return {one.handle: one for one in of_pools}
+    return {view_of_pool.handle: view_of_pool for view_of_pool in of_pools}
 
 
 class Believed:
@@ -109,7 +109,7 @@ def answered(
     return built(own, of_pools, previous, now, serial, Random(seed)).after
 
 
-def swap(responder: Responder, snapshot: Snapshot) -> Sequence[str]:
+def swap(responder: PdnsResponder, snapshot: Snapshot) -> Sequence[str]:
     """Have it answer from this snapshot; return the names to purge first."""
     return responder.swap(difference(responder.snapshot, snapshot))
 

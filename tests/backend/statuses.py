@@ -141,6 +141,6 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
     return Status(**values | other)
 
 
-def valid(one: Status) -> Status:
+def valid(told: Status) -> Status:
     """The same after its way over the control socket: what is no status fails."""
-    return read(dumped(one))
+    return read(dumped(told))

@@ -200,9 +200,13 @@ async def read_events(admin: Admin, count: int, **headers: str) -> list[dict[str
 
 async def test_events_come_as_they_happen_and_missed_ones_first(admin: Admin) -> None:
     admin.log.happened([event(), event()])
-    assert [one["kind"] for one in await read_events(admin, 1)] == ["refused"]
+    assert [event["kind"] for event in await read_events(admin, 1)] == ["refused"]
     heard = await read_events(admin, 3, **{"Last-Event-ID": "1"})
-    assert [(one["number"], one["kind"]) for one in heard] == [(2, "left"), (3, "refused"), (4, "refused")]
+    assert [(event["number"], event["kind"]) for event in heard] == [
+        (2, "left"),
+        (3, "refused"),
+        (4, "refused"),
+    ]
     assert len(await read_events(admin, 5, **{"Last-Event-ID": "99"})) == 5, "numbers of a former life"
     described = (await admin.ask("/v1/openapi.json"))[1]
     assert not differences(heard[0], {"$ref": "#/components/schemas/Event"}, described)
@@ -210,10 +214,10 @@ async def test_events_come_as_they_happen_and_missed_ones_first(admin: Admin) ->
 
 async def test_listeners_are_bounded_and_leave_nothing(admin: Admin) -> None:
     url = f"http://{admin.host}/v1/events/stream"
-    open_ones = [await admin.client.get(url) for _ in range(STREAMS)]
+    open_streams = [await admin.client.get(url) for _ in range(STREAMS)]
     assert (await admin.ask("/v1/events/stream"))[0] == 503
-    for one in open_ones:
-        one.close()
+    for stream in open_streams:
+        stream.close()
     admin.log.happened([event()])
     async with asyncio.timeout(20):
         while admin.server.api.streams.open:

@@ -225,7 +225,7 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
         {
             "name": alert,
             "interval": "10s",
-            "input_series": [{"series": one, "values": values} for one, values in series.items()],
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
             "promql_expr_test": [
                 {
                     "expr": f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})',

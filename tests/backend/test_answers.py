@@ -185,8 +185,8 @@ def test_answers_are_drawn_anew_when_a_member_leaves_that_they_show() -> None:
         snapshot = built([own], views(view(*few)), snapshot, NOW, 1, draw).after
         shown = contents(snapshot, AS, "A")
         seen.add(tuple(shown))
-        left = next(one for one in few if str(one.addresses[0]) == shown[0])
-        fewer = [one for one in few if one is not left]
+        left = next(shown_member for shown_member in few if str(shown_member.addresses[0]) == shown[0])
+        fewer = [shown_member for shown_member in few if shown_member is not left]
         snapshot = built([own], views(view(*fewer)), snapshot, NOW, 1, draw).after
         assert shown[0] not in contents(snapshot, AS, "A")
     assert len(seen) > 15
@@ -199,16 +199,16 @@ def test_members_that_an_answer_does_not_show_come_and_go_without_a_purge_of_it(
     shown = {line.rpartition(" ")[2] for line in contents(first, OWNER, "SRV")}
     addresses = set(contents(first, AS, "A"))
     unshown = [
-        one
-        for one in few
-        if not any(f"{one.identifier:08x}" in target for target in shown)
-        and str(one.addresses[0]) not in addresses
+        other
+        for other in few
+        if not any(f"{other.identifier:08x}" in target for target in shown)
+        and str(other.addresses[0]) not in addresses
     ]
     snapshot = first
     for turn in range(9):
         now = NOW + turn / 10
         strangers = [member(100 + 10 * turn + n, since_s=now) for n in range(10)]
-        rest = [one for one in few if one is not unshown[turn % len(unshown)]]
+        rest = [shown_member for shown_member in few if shown_member is not unshown[turn % len(unshown)]]
         change = built([own], views(view(*rest, *strangers)), snapshot, now, 1, draw)
         snapshot = change.after
         assert {OWNER, AS}.isdisjoint(change.names())
@@ -266,7 +266,7 @@ def test_soa_is_clamped_to_the_negative_ttl_and_carries_the_serial() -> None:
     assert (soa.ttl, soa.content.split()[-1]) == (900, "300")
 
 
-def test_fixed_records_stand_beside_live_ones() -> None:
+def test_fixed_records_stand_beside_live_records() -> None:
     fixed = f"""{FIXED}
 as            TXT    "hello"
 _sip._udp.as  TXT    "there"
@@ -297,7 +297,9 @@ def test_a_newcomers_weight_grows_by_itself() -> None:
 
 def test_when_all_come_at_once_nothing_is_built_again() -> None:
     """As a backend sees it that starts."""
-    first = answered(zone(), views(view(*(member(one, since_s=NOW + one / 10) for one in (1, 2)))))
+    first = answered(
+        zone(), views(view(*(member(identifier, since_s=NOW + identifier / 10) for identifier in (1, 2))))
+    )
     assert first.rebuild_at_s == float("inf")
     assert [content.split()[1] for content in contents(first, OWNER, "SRV")] == ["1000"] * 2
 
@@ -307,7 +309,7 @@ one_member = st.tuples(
     st.lists(st.sampled_from(("10.0.0.1", "10.0.0.2", "2001:db8::1")), min_size=1, max_size=3, unique=True),
     st.sampled_from((5060, 5061)),
 )
-pools_seen = st.lists(one_member, max_size=3, unique_by=lambda of_one: of_one[0])
+pools_seen = st.lists(one_member, max_size=3, unique_by=lambda seen: seen[0])
 
 
 steps = st.tuples(
@@ -324,11 +326,14 @@ def test_nodes_shared_with_the_snapshot_before_equal_those_built_anew(
     own, snapshot, told, now = zone(f"{UDP}max_addresses = 8\n{TCP}max_addresses = 8\n"), None, views(), NOW
     for handle, of_pool, pause_s in changes:
         now += pause_s
-        told = {one: seen for one, seen in told.items() if one != handle}
+        told = {name: seen for name, seen in told.items() if name != handle}
         if of_pool is not None:
             protocol = Protocol.UDP if handle == "sip-udp" else Protocol.TCP
-            members = [member(one, *found, port=port, protocol=protocol) for one, found, port in of_pool]
-            told |= views(view(*sorted(members, key=lambda one: one.identifier), handle=handle))
+            members = [
+                member(identifier, *found, port=port, protocol=protocol)
+                for identifier, found, port in of_pool
+            ]
+            told |= views(view(*sorted(members, key=lambda known: known.identifier), handle=handle))
         snapshot = built([own], told, snapshot, now, 1, Random(1), asked_for=asked_for).after
         assert snapshot.nodes == built([own], told, None, now, 1, Random(1)).after.nodes
 
@@ -411,7 +416,7 @@ def test_nodata_and_servfail_do_not_show_who_was_in() -> None:
         assert isinstance(answered(zone(when_empty("servfail")), empty).lookup(name, qtype), Failure)
 
 
-def test_static_records_stand_in_for_an_empty_pool_and_no_longer_than_live_ones() -> None:
+def test_static_records_stand_in_for_an_empty_pool_no_longer_than_live_records() -> None:
     own = zone(when_empty("static"), FALLBACK)
     empty = answered(own, views(view()))
     (srv,) = records(empty, OWNER, "SRV")
@@ -463,7 +468,7 @@ def test_a_pool_is_not_emptied_by_the_probe(kind: str) -> None:
         assert len(contents(snapshot, OWNER, "SRV")) == 2, "all of them, whatever when_empty says"
     beside = views(view(member(3), unreachable=unreachable))
     snapshot = answered(zone(when_empty(kind), FALLBACK if kind == "static" else FIXED), beside)
-    assert [one.split()[-1] for one in contents(snapshot, OWNER, "SRV")] == [f"00000003.u.{AS}"]
+    assert [content.split()[-1] for content in contents(snapshot, OWNER, "SRV")] == [f"00000003.u.{AS}"]
 
 
 def test_a_pool_nobody_reaches_leaves_the_name_to_one_that_answers() -> None:

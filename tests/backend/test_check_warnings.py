@@ -38,35 +38,35 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
-def told(config: Path, registered: set[str] | None = None) -> str:
+def warned(config: Path, registered: set[str] | None = None) -> str:
     return "\n".join(map(str, warnings(config, load_configuration(config), registered)))
 
 
 def test_nothing_to_warn_of(config: Path) -> None:
-    assert told(config, {"sip-udp"}) == ""
+    assert warned(config, {"sip-udp"}) == ""
 
 
 def test_two_registrars_are_too_few(config: Path) -> None:
     config.write_text(config.read_text().replace(', "10.0.0.3"', ""))
-    assert told(config).startswith(f"{config}:1: registrars: with two registrars")
+    assert warned(config).startswith(f"{config}:1: registrars: with two registrars")
 
 
 def test_a_registrar_that_no_server_reaches(config: Path) -> None:
     config.write_text(config.read_text().replace("10.0.0.2", "127.0.0.2").replace("10.0.0.3", "[::1]:3864"))
-    first, second = told(config).splitlines()
+    first, second = warned(config).splitlines()
     assert first.startswith(f"{config}:1: registrars[1]: 127.0.0.2 is reached from this host only")
     assert second.startswith(f"{config}:1: registrars[2]: ::1 is reached from this host only")
 
 
 def test_long_ttls_and_open_doors(config: Path) -> None:
     write_zone(config.parent, UDP.replace("10.0.0.0/8", "0.0.0.0/0"), "ttl = 61\nnegative_ttl = 300")
-    said = told(config)
+    said = warned(config)
     zone = config.parent / "zones.d" / f"{ZONE}.toml"
     assert f"{zone}:3: ttl: 61 s: resolvers may send clients to a dead server" in said
     assert f"{zone}:4: negative_ttl: 300 s: a returning server may stay hidden" in said
     assert "pool[0].accept: whoever reaches a registrar may join from anywhere" in said
     write_zone(config.parent, UDP, "ttl = 60")
-    assert told(config) == ""
+    assert warned(config) == ""
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_long_ttls_and_open_doors(config: Path) -> None:
 def test_records_that_are_never_answered_or_transferred(config: Path, lines: str, words: str) -> None:
     file = config.parent / "zones.d" / f"{ZONE}.zone"
     file.write_text(FIXED.lstrip() + lines)
-    (said,) = told(config).splitlines()
+    (said,) = warned(config).splitlines()
     assert words in said
     assert said.startswith(f"{file}:")
 
@@ -101,12 +101,12 @@ def test_ordinary_aliases_delegations_and_large_records_are_no_reason_to_warn(co
     )
     lines += "".join(f'{n} TXT "{"x" * 250}" "{"y" * 250}"\n' for n in range(120))
     (config.parent / "zones.d" / f"{ZONE}.zone").write_text(FIXED + lines)
-    assert told(config) == ""
+    assert warned(config) == ""
 
 
 def test_a_handle_nobody_registers(config: Path) -> None:
     zone = config.parent / "zones.d" / f"{ZONE}.toml"
-    assert f"{zone}:6: pool[0].handle: no server registers 'sip-udp'" in told(config, set())
+    assert f"{zone}:6: pool[0].handle: no server registers 'sip-udp'" in warned(config, set())
 
 
 def test_the_command_warns_and_is_content_unless_strict(config: Path) -> None:
@@ -215,7 +215,7 @@ def with_fastpath(config: Path) -> Path:
 
 def test_fast_path_without_its_daemon_is_told_with_what_to_do(config: Path) -> None:
     with_fastpath(config)
-    said = told(config, {"sip-udp"})
+    said = warned(config, {"sip-udp"})
     assert (
         f"{config}:5: fastpath.socket: no rspdns-fastpath listens there: PowerDNS answers everything" in said
     )
@@ -224,18 +224,18 @@ def test_fast_path_without_its_daemon_is_told_with_what_to_do(config: Path) -> N
 def test_interface_without_the_program_and_driver_that_lets_no_packet_grow_are_told(config: Path) -> None:
     away = {"name": "eth1", "attached": False, "problem": "its driver has no XDP"}
     Told(with_fastpath(config), interfaces=[away], decisions={"not_grown": 3})
-    first, second = told(config, {"sip-udp"}).splitlines()
+    first, second = warned(config, {"sip-udp"}).splitlines()
     assert first.endswith("fastpath.socket: the interface eth1: its driver has no XDP")
     assert "packets have no room for an answer there (not_grown)" in second
 
 
 def test_fast_path_that_works_is_not_warned_of(config: Path) -> None:
     Told(with_fastpath(config))
-    assert told(config, {"sip-udp"}) == ""
+    assert warned(config, {"sip-udp"}) == ""
 
 
 def test_old_kernel_is_told_before_anything_is_tried(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_fastpath(config)
     old = os.uname_result(("Linux", "ns", "5.10.0-28-amd64", "#1", "x86_64"))
     monkeypatch.setattr(os, "uname", lambda: old)
-    assert "Linux 5.10.0-28-amd64: rspdns-fastpath needs 6.1 or later" in told(config, {"sip-udp"})
+    assert "Linux 5.10.0-28-amd64: rspdns-fastpath needs 6.1 or later" in warned(config, {"sip-udp"})

@@ -8,7 +8,7 @@ from daemon_kit.config_file import ConfigurationErrors
 from rspdns.configuration import BackendConfig, load_configuration
 
 from rserpool import Protocol
-from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, write
+from tests.backend.configuration_files import GOOD, changed, errors, head, only_error, write
 from tests.backend.making import FIXED, UDP, ZONE
 
 EXAMPLES = Path(__file__).parents[2] / "backend" / "examples"
@@ -57,13 +57,13 @@ def test_no_zone_at_all_is_a_backend_before_its_first_zone(tmp_path: Path) -> No
 def test_a_missing_zones_directory_is_an_error(tmp_path: Path) -> None:
     main = GOOD + 'zones_dir = "elsewhere"\n'
     (tmp_path / "rspdns.toml").write_text(main)
-    *location, problem = one_error(tmp_path / "rspdns.toml")
+    *location, problem = only_error(tmp_path / "rspdns.toml")
     assert location == ["rspdns.toml", len(main.splitlines()), "zones_dir"]
     assert f"{tmp_path}/elsewhere: the zones directory can't be read" in problem
 
 
 def test_a_file_that_is_not_there_is_the_only_error(tmp_path: Path) -> None:
-    *location, problem = one_error(tmp_path / "rspdns.toml")  # not also zones_dir in a line of no file
+    *location, problem = only_error(tmp_path / "rspdns.toml")  # not also zones_dir in a line of no file
     assert location[0] == "rspdns.toml"
     assert problem == "can't be read: No such file or directory"
 
@@ -128,7 +128,7 @@ def test_a_file_that_can_not_be_read_is_told_where_it_is_named(tmp_path: Path) -
     main = GOOD + '\nzones_dirr = "x"\n[admin]\nread_tokens = "nowhere"\n'
     found = errors(write(tmp_path, main, one=head("missing") + UDP))
     line = main.splitlines().index('read_tokens = "nowhere"') + 1
-    assert [one[:3] for one in found] == [
+    assert [error[:3] for error in found] == [
         ("rspdns.toml", line - 2, "zones_dirr"),
         ("rspdns.toml", line, "admin.read_tokens"),
         ("one.toml", 2, "static"),
@@ -157,7 +157,7 @@ def test_files_in_zones_d_that_do_not_end_in_toml_are_ignored(tmp_path: Path) ->
 def test_a_connector_open_to_others_and_an_unknown_key_are_refused(
     tmp_path: Path, text: str, key: str, problem: str
 ) -> None:
-    found = one_error(write(tmp_path, GOOD + text))
+    found = only_error(write(tmp_path, GOOD + text))
     assert found[2] == key
     assert found[3].startswith(problem)
 
@@ -167,13 +167,13 @@ def test_a_connector_open_to_others_and_an_unknown_key_are_refused(
     "text", ["zones_dir = X", "[admin]\nsocket = X", "[state]\npath = X", "[pdns]\ncontrol = [X]"]
 )
 def test_a_path_the_system_cannot_take_is_an_error(tmp_path: Path, text: str, value: str) -> None:
-    problem = one_error(write(tmp_path, GOOD + text.replace("X", f'"{value}"') + "\n"))[3]
+    problem = only_error(write(tmp_path, GOOD + text.replace("X", f'"{value}"') + "\n"))[3]
     assert problem.startswith("a path ")
 
 
 def test_the_connector_s_path_holds_no_nul_byte(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD + '[pdns]\nconnector = "unix:/run/a\\u0000b"\n')
-    *_, key, problem = one_error(path)
+    *_, key, problem = only_error(path)
     assert key == "pdns.connector"
     assert "NUL" in problem
 
@@ -193,14 +193,14 @@ SHARED = 'registrars = ["10.0.0.1", "10.0.0.1:3864"]\n'
 
 
 def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> None:
-    _, line, key, problem = one_error(write(tmp_path, SHARED))
+    _, line, key, problem = only_error(write(tmp_path, SHARED))
     assert (line, key) == (1, "registrars[1]")
     assert "10.0.0.1:3864/9902" in problem
     assert 'follow = "poll"' in problem
     assert load_configuration(write(tmp_path, SHARED + 'follow = "poll"\n')).follow == "poll"
     config = load_configuration(write(tmp_path, SHARED.replace("3864", "3864/9902")))
     assert config.follow == "enrp", "the default"
-    assert [one.enrp_port for one in config.registrar_addresses] == [9901, 9902]
+    assert [address.enrp_port for address in config.registrar_addresses] == [9901, 9902]
 
 
 @pytest.mark.parametrize(
@@ -213,6 +213,6 @@ def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> Non
     ],
 )
 def test_a_limit_that_can_not_be_kept_is_refused(tmp_path: Path, text: str, key: str, problem: str) -> None:
-    *_, where, words = one_error(write(tmp_path, f"{GOOD}[fastpath.limit]\n{text}\n"))
+    *_, where, words = only_error(write(tmp_path, f"{GOOD}[fastpath.limit]\n{text}\n"))
     assert where == key
     assert problem in words

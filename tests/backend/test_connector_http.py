@@ -17,7 +17,7 @@ from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns.answering import make_connector
 from rspdns.pdns.connector_http import HttpConnector, parse
 from rspdns.pdns.remote import RequestError
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 
 from tests.backend.making import ZONE, answered, member, swap, view, views, zone
 
@@ -37,14 +37,14 @@ class Asker:
 
 
 @pytest.fixture
-def responder(tmp_path: Path) -> Responder:
-    made = Responder(store=DnssecStore(tmp_path))
+def responder(tmp_path: Path) -> PdnsResponder:
+    made = PdnsResponder(store=DnssecStore(tmp_path))
     swap(made, answered(zone(), views(view(member(1), member(2)))))
     return made
 
 
 @pytest.fixture
-async def ask(responder: Responder) -> AsyncIterator[Asker]:
+async def ask(responder: PdnsResponder) -> AsyncIterator[Asker]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,8 +58,8 @@ async def ask(responder: Responder) -> AsyncIterator[Asker]:
 async def test_every_way_to_read(ask: Asker) -> None:
     code, reply = await ask(f"/dns/lookup/{OWNER}./ANY")
     assert code == 200
-    assert {one["content"].split()[3] for one in reply["result"]} == {
-        f"0000000{one}.u.as.{ZONE}" for one in (1, 2)
+    assert {record["content"].split()[3] for record in reply["result"]} == {
+        f"0000000{number}.u.as.{ZONE}" for number in (1, 2)
     }
     assert len((await ask(f"/dns/list/-1/{ZONE}."))[1]["result"]) > 5
     assert len((await ask(f"/dns/list/{ZONE}."))[1]["result"]) > 5
@@ -79,7 +79,7 @@ async def test_names_with_odd_characters() -> None:
 
 
 async def test_an_unknown_name_is_an_answer_and_an_unknown_pool_a_failure(
-    ask: Asker, responder: Responder
+    ask: Asker, responder: PdnsResponder
 ) -> None:
     assert await ask(f"/dns/lookup/nobody.{ZONE}./ANY") == (200, {"result": False})
     swap(responder, answered(zone(), {}))
@@ -154,5 +154,5 @@ async def test_signed_zones_are_not_served_over_http(tmp_path: Path) -> None:
     store = DnssecStore(tmp_path)
     await store.add_key(ZONE, 257, True, True, "x")
     with pytest.raises(FatalError, match="unix connector only"):
-        make_connector("http:127.0.0.1:8053", Responder(store=store), store)
+        make_connector("http:127.0.0.1:8053", PdnsResponder(store=store), store)
     store.close()

@@ -26,8 +26,8 @@ def inherited(manager: ServiceManager, monkeypatch: pytest.MonkeyPatch) -> Itera
     """This process was just started by the manager."""
     first = 700
     descriptors = manager.descriptors
-    for index, one in enumerate(descriptors):
-        os.dup2(one, first + index, inheritable=False)
+    for index, descriptor in enumerate(descriptors):
+        os.dup2(descriptor, first + index, inheritable=False)
     names = ["rspdns.socket", *[CONNECTION] * (len(descriptors) - 1)]
     with monkeypatch.context() as patch:
         patch.setattr("rspdns.pdns.connector_unix._FIRST_FD", first)
@@ -161,5 +161,5 @@ def test_descriptors_that_are_no_connections_are_left_alone(monkeypatch: pytest.
     }
     monkeypatch.setattr("rspdns.pdns.connector_unix._FIRST_FD", 700)
     assert inherited_connections(environment) == []
-    for one in (reader, writer, 701):
-        os.close(one)
+    for descriptor in (reader, writer, 701):
+        os.close(descriptor)

@@ -62,14 +62,17 @@ async def test_listeners_hear_of_an_event_and_again_when_it_has_converged() -> N
         log.published({"x"})
         log.purged("a", ["x"], time.monotonic())
         heard = [await asyncio.wait_for(listener.next(), 10) for _ in range(3)]
-    assert [one.number for one in heard] == [1, 2, 1]
-    first, moved = log.told()
+    assert [logged.number for logged in heard] == [1, 2, 1]
+    first, moved = log.statuses()
     assert first.converged_ms
     assert first.identifier == "00000007"
     assert moved.converged_ms is None, "who moves changes no answer"
     histogram = HistogramMetricFamily("rspdns_convergence_seconds", "")
     log.convergence.add_to(histogram)
-    samples = {(one.name.rpartition("_")[2], one.labels.get("le")): one.value for one in histogram.samples}
+    samples = {
+        (sample.name.rpartition("_")[2], sample.labels.get("le")): sample.value
+        for sample in histogram.samples
+    }
     assert samples["count", None] == 1
     assert samples["sum", None] == pytest.approx(first.converged_ms / 1000, abs=0.001)
     assert log.convergence.count == 1
@@ -99,16 +102,18 @@ def test_log_lines_about_ever_new_members_of_a_pool_have_the_same_source() -> No
 
 def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> None:
     crowd = [
-        BeliefEvent(1.0, "joined", f"p{one % 2}", one, Cause(Code.REGISTERED, registrar=f"{one:08x}"))
-        for one in range(LOGGED_EACH + 1)
+        BeliefEvent(
+            1.0, "joined", f"p{number % 2}", number, Cause(Code.REGISTERED, registrar=f"{number:08x}")
+        )
+        for number in range(LOGGED_EACH + 1)
     ]
     with capture_logs() as lines:
         EventLog([]).happened(crowd)
         EventLog([]).happened(crowd[:2])
     assert [line["handle"] for line in lines] == ["p0", "p1", "p0", "p1"]
     together = lines[:2]
-    assert sorted(one for line in together for one in line["identifiers"]) == [
-        f"{one:08x}" for one in range(LOGGED_EACH + 1)
+    assert sorted(identifier for line in together for identifier in line["identifiers"]) == [
+        f"{number:08x}" for number in range(LOGGED_EACH + 1)
     ]
     assert [line["members"] for line in together] == [26, 25]
     first = enumerate(crowd[: 2 * REASONS_TOGETHER])
@@ -119,8 +124,8 @@ def test_of_a_crowd_the_log_has_a_line_for_each_pool_with_everybody_in_it() -> N
 
 def test_of_thousands_the_log_names_some_and_their_number() -> None:
     crowd = [
-        BeliefEvent(1.0, "joined", "p", one, Cause(Code.REGISTERED, registrar=f"{one:08x}"))
-        for one in range(4000)
+        BeliefEvent(1.0, "joined", "p", number, Cause(Code.REGISTERED, registrar=f"{number:08x}"))
+        for number in range(4000)
     ]
     with capture_logs() as lines:
         EventLog([]).happened(crowd)

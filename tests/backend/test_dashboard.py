@@ -53,7 +53,7 @@ tests:
 
 def expressions() -> list[str]:
     panels: list[dict[str, Any]] = json.loads(DASHBOARD.read_text())["panels"]
-    return [one["expr"] for panel in panels for one in panel.get("targets", ())]
+    return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
 def test_the_dashboard_is_as_its_program_writes_it() -> None:
@@ -72,7 +72,7 @@ def test_dashboard_and_recording_rules_are_about_metrics_there_are() -> None:
     assert used <= there
 
 
-def test_no_panel_covers_another_one() -> None:
+def test_no_panel_covers_another() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         at = panel["gridPos"]

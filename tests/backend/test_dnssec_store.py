@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from rspdns.dnssec.store import FILE_NAME, MAX_KEYS, MAX_TEXT, DnssecStore, Refused
+from rspdns.dnssec.store import FILE_NAME, MAX_KEYS, MAX_TEXT, DnssecStore, WriteRefused
 
 Make = Callable[[], DnssecStore]
 ZONE = "ims.example.net"
@@ -43,7 +43,7 @@ async def test_keys_metadata_and_tsig_keys_are_there_after_a_restart(make: Make)
     first.close()
     second = make()
     assert second.keys(ZONE) == first.keys(ZONE)
-    assert [(one.active, one.published) for one in second.keys(ZONE)] == [(True, True), (True, True)]
+    assert [(key.active, key.published) for key in second.keys(ZONE)] == [(True, True), (True, True)]
     assert second.metadata(ZONE) == {
         "NSEC3PARAM": ("1 0 0 -",),
         "ALSO-NOTIFY": ("192.0.2.3", "192.0.2.2"),
@@ -131,22 +131,22 @@ async def test_metadata_that_can_not_be_written_change_nothing(tmp_path: Path, m
     with sqlite3.connect(tmp_path / FILE_NAME) as database:
         database.execute("DROP TABLE metadata")
     database.close()
-    with pytest.raises(Refused, match="can't be written"):
+    with pytest.raises(WriteRefused, match="can't be written"):
         await store.set_metadata(ZONE, "X", ["1"])
     assert store.metadata(ZONE) == {}
 
 
 async def test_keys_and_metadata_of_zones_are_limited(make: Make) -> None:
     store = make()
-    with pytest.raises(Refused):
+    with pytest.raises(WriteRefused):
         await store.add_key(ZONE, 257, True, True, "x" * (MAX_TEXT + 1))
-    with pytest.raises(Refused):
+    with pytest.raises(WriteRefused):
         await store.set_metadata(ZONE, "a\0b", ["1"])
-    with pytest.raises(Refused):
+    with pytest.raises(WriteRefused):
         await store.set_metadata(ZONE, "X", ["1"] * 1000)
     for _ in range(MAX_KEYS):
         await store.add_key(ZONE, 257, True, True, "x")
-    with pytest.raises(Refused):
+    with pytest.raises(WriteRefused):
         await store.add_key(ZONE, 257, True, True, "x")
 
 

@@ -73,8 +73,13 @@ def test_the_names_of_a_number_are_those_of_its_time() -> None:
     for turn in range(400):
         who = draw.sample(range(1, 5), draw.randrange(5))
         members = [
-            member(one, f"10.0.0.{one}", *draw.choice([[], ["2001:db8::1"]]), policy=LeastUsed(draw.random()))
-            for one in who
+            member(
+                number,
+                f"10.0.0.{number}",
+                *draw.choice([[], ["2001:db8::1"]]),
+                policy=LeastUsed(draw.random()),
+            )
+            for number in who
         ]
         known = draw.random() < 0.8
         new = answered(made_zone(UDP), views(view(*members)) if known else {}, old, serial=turn)

@@ -18,7 +18,7 @@ from random import Random
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import FastPath
 from rspdns.fastpath.link import COMMITTED_WITHIN_S, LEASE_S, RENEW_EVERY_S
-from rspdns.fastpath.messages import Message, Reader
+from rspdns.fastpath.messages import DaemonMessage, Reader
 from rspdns.fastpath.ready import VARIANTS
 
 from tests.backend.making import ZONE, answered, member, view, views, zone
@@ -37,7 +37,7 @@ class PlayedDaemon:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "fastpath.sock"
-        self.told: list[Message] = []
+        self.told: list[DaemonMessage] = []
         self.goes_on = asyncio.Event()
         self.goes_on.set()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -64,10 +64,10 @@ class PlayedDaemon:
     def puts(self) -> list[int]:
         """How many variants each answer had that was told so far."""
         found = []
-        for one in self.told:
-            if one.kind == "P":
-                size = one.body[2]
-                found.append(one.body[3 + size])
+        for message in self.told:
+            if message.kind == "P":
+                size = message.body[2]
+                found.append(message.body[3 + size])
         return found
 
     async def _run(self) -> None:
@@ -139,7 +139,7 @@ async def test_change_is_told_before_the_variants_that_chance_draws(tmp_path: Pa
         daemon.told.clear()
         link.take(snapshot(19), ())
         await until_async(lambda: VARIANTS in daemon.puts)
-        first = [one.kind for one in daemon.told].index("C")
+        first = [message.kind for message in daemon.told].index("C")
         assert 1 in daemon.puts[:first]
         assert VARIANTS not in daemon.puts[:first]
 

@@ -47,12 +47,12 @@ def draw_all(answers: ReadyAnswers) -> dict[Question, tuple[Answer, ...]]:
 
 def shown(question: Question, variants: Iterable[Answer]) -> set[str]:
     """All records that any of the variants shows."""
-    return {str(one) for variant in variants for one in message(question, variant).answer[0]}
+    return {str(rrset) for variant in variants for rrset in message(question, variant).answer[0]}
 
 
 def message(question: Question, answer: Answer, one_rr_per_rrset: bool = False) -> dns.message.Message:
     """The whole answer, read by dnspython."""
-    counts = b"".join(one.to_bytes(2, "big") for one in (1, answer.answers, 0, answer.additional))
+    counts = b"".join(count.to_bytes(2, "big") for count in (1, answer.answers, 0, answer.additional))
     asked = wire_name(question.name) + TYPES[question.type].to_bytes(2, "big") + b"\0\1"
     wire = b"\0\1\x84\0" + counts + asked + answer.records
     return dns.message.from_wire(wire, one_rr_per_rrset=one_rr_per_rrset)
@@ -61,7 +61,7 @@ def message(question: Question, answer: Answer, one_rr_per_rrset: bool = False) 
 def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targets() -> None:
     snapshot = answered(zone(), TWO)
     made = ready(snapshot)
-    assert {(one.name, one.type) for one in made} == {
+    assert {(question.name, question.type) for question in made} == {
         *((OWNER, "SRV"), (HOST, "A"), (HOST, "AAAA"), (HOST, "NAPTR")),
         *((f"00000001.u.{HOST}", "A"), (f"00000001.u.{HOST}", "AAAA"), (f"00000002.u.{HOST}", "A")),
     }
@@ -70,11 +70,11 @@ def test_answers_hold_the_records_of_the_snapshot_and_the_addresses_of_srv_targe
         records = [
             record for record in snapshot.nodes[ZONE][question.name].records if record.type == question.type
         ]
-        assert sum(len(one) for one in said.answer) == len(records)
-        assert {one.rdtype for one in said.answer} == {dns.rdatatype.from_text(question.type)}
-        assert {one.ttl for one in said.answer} == {1}
+        assert sum(len(rrset) for rrset in said.answer) == len(records)
+        assert {rrset.rdtype for rrset in said.answer} == {dns.rdatatype.from_text(question.type)}
+        assert {rrset.ttl for rrset in said.answer} == {1}
     said = message(Question(OWNER, "SRV"), made[Question(OWNER, "SRV")][0])
-    assert {(str(one.name), one.rdtype.name, str(one[0])) for one in said.additional} == {
+    assert {(str(rrset.name), rrset.rdtype.name, str(rrset[0])) for rrset in said.additional} == {
         (f"00000001.u.{HOST}.", "A", "10.0.0.1"),
         (f"00000001.u.{HOST}.", "AAAA", "2001:db8::1"),
         (f"00000002.u.{HOST}.", "A", "10.0.0.2"),
@@ -85,13 +85,15 @@ def test_answers_of_ttl_zero_are_those_of_any_other() -> None:
     made = ready(answered(zone(head="ttl = 0"), TWO))
     assert len(made) == 7
     for question, (answer, *_) in made.items():
-        assert {one.ttl for one in message(question, answer).answer} == {0}
+        assert {rrset.ttl for rrset in message(question, answer).answer} == {0}
 
 
 def test_unknown_pools_signed_zones_and_large_answers_are_left_to_powerdns() -> None:
     assert not ready(answered(zone(), {}))
     assert not ReadyAnswers(Random(1)).take(answered(zone(), TWO), {ZONE})
-    lines = "".join(f'as NAPTR {one} 10 "s" "H323+D2U" "" _h323-{one}._udp.as\n' for one in range(20))
+    lines = "".join(
+        f'as NAPTR {number} 10 "s" "H323+D2U" "" _h323-{number}._udp.as\n' for number in range(20)
+    )
     made = ready(answered(zone(fixed=FIXED + lines), TWO))
     assert Question(HOST, "NAPTR") not in made
     assert Question(HOST, "A") in made
@@ -100,7 +102,7 @@ def test_unknown_pools_signed_zones_and_large_answers_are_left_to_powerdns() -> 
 def test_record_that_can_not_be_written_is_left_to_powerdns_and_hides_no_other() -> None:
     strange = [Record(HOST, kind, OtherData(kind, "?"), 1) for kind in TYPES]
     strange.append(Record(HOST, "SRV", SrvData(0, 0, 70000, "a.b"), 1))
-    nodes = {f"{number}.{ZONE}": Node((one,)) for number, one in enumerate(strange)}
+    nodes = {f"{number}.{ZONE}": Node((record,)) for number, record in enumerate(strange)}
     nodes[HOST] = Node((Record(HOST, "A", AddressData(bytes((10, 0, 0, 1))), 1),))
     assert node_answers(nodes).keys() == {Question(HOST, "A")}
 
@@ -126,7 +128,7 @@ def test_members_drawn_by_chance_are_all_shown_by_some_variant() -> None:
 def in_order(question: Question, answer: Answer) -> tuple[list[str], list[str]]:
     """The records of both sections in their order, with their owners."""
     said = message(question, answer, one_rr_per_rrset=True)
-    return [str(one) for one in said.answer], [str(one) for one in said.additional]
+    return [str(rrset) for rrset in said.answer], [str(rrset) for rrset in said.additional]
 
 
 def test_each_record_is_the_first_of_one_variant_where_all_are_shown() -> None:
@@ -147,9 +149,9 @@ def test_each_record_is_the_first_of_one_variant_where_all_are_shown() -> None:
 
 
 def test_addresses_of_a_single_target_come_first_in_turn() -> None:
-    one = views(view(member(1, "10.0.0.1", "10.9.0.1", "2001:db8::1")))
+    before = views(view(member(1, "10.0.0.1", "10.9.0.1", "2001:db8::1")))
     question = Question(OWNER, "SRV")
-    said = [in_order(question, variant)[1] for variant in ready(answered(zone(), one))[question]]
+    said = [in_order(question, variant)[1] for variant in ready(answered(zone(), before))[question]]
     assert len(said) == len({additional[0] for additional in said}) == 3
     assert {tuple(sorted(additional)) for additional in said} == {tuple(sorted(said[0]))}
 
@@ -249,8 +251,10 @@ def test_address_of_a_target_that_changes_is_renewed_in_every_answer_that_holds_
         Question(name, kind) for name, kind in ((OWNER, "SRV"), (HOST, "A"), (f"00000002.u.{HOST}", "A"))
     }
     said = message(Question(OWNER, "SRV"), changed[Question(OWNER, "SRV")][0])
-    assert {str(one[0]) for one in said.additional} == {"10.0.0.1", "2001:db8::1", "10.0.0.77"}
-    assert not any(b"\x0a\x00\x00\x02" in one.records for many in answers.all.values() for one in many)
+    assert {str(rrset[0]) for rrset in said.additional} == {"10.0.0.1", "2001:db8::1", "10.0.0.77"}
+    assert not any(
+        b"\x0a\x00\x00\x02" in variant.records for many in answers.all.values() for variant in many
+    )
 
 
 def test_zones_that_are_read_again_are_not_made_again() -> None:
@@ -306,8 +310,8 @@ def test_only_what_changed_is_told() -> None:
 def test_replies_come_in_pieces() -> None:
     reader = messages.Reader()
     data = messages.commit(7) + messages.STATUS_OF_ALL
-    found = [one for byte in data for one in reader.feed(bytes([byte]))]
-    assert [one.kind for one in found] == ["C", "S"]
+    found = [told for byte in data for told in reader.feed(bytes([byte]))]
+    assert [told.kind for told in found] == ["C", "S"]
 
 
 def test_depth_of_a_zone_is_that_of_its_deepest_name_with_or_without_members() -> None:

@@ -34,14 +34,14 @@ names = st.lists(labels, min_size=1, max_size=5).map(".".join)
 
 
 @given(names, names, st.integers(1, 12))
-def test_computed_size_of_srv_is_the_rendered_one(owner: str, below: str, count: int) -> None:
+def test_computed_size_of_srv_is_the_rendered_size(owner: str, below: str, count: int) -> None:
     targets = [f"{number:08x}.{below}" for number in range(count)]
     computed = fitting.LIMIT - fitting.room(owner) + sum(fitting.srv_size(target, 0, 0) for target in targets)
     assert computed == rendered(owner, "SRV", [f"0 1000 5060 {target}." for target in targets])
 
 
 @given(names, names)
-def test_computed_size_of_naptr_is_the_rendered_one(owner: str, replacement: str) -> None:
+def test_computed_size_of_naptr_is_the_rendered_size(owner: str, replacement: str) -> None:
     computed = fitting.LIMIT - fitting.room(owner) + fitting.naptr_size("s", "SIP+D2U", replacement)
     assert computed == rendered(owner, "NAPTR", [f'10 10 "s" "SIP+D2U" "" {replacement}.'])
 

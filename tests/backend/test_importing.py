@@ -222,7 +222,7 @@ def test_nothing_is_written_over_and_nothing_by_halves(tmp_path: Path) -> None:
     (source / "config").write_text("plugins => {\n  weighted => {\n")
     done = run("gdnsd", source, "--into", tmp_path / "new", *REGISTRARS)
     assert "config:2: the file ends too soon" in done.output
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["gdnsd", "there"]
+    assert sorted(folder.name for folder in tmp_path.iterdir()) == ["gdnsd", "there"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_gdnsds_files_that_include_each_other_are_read_as_gdnsd_reads_them(tmp_p
     assert list(found.values) == ["a", "d", "f", "c"]
     c, d, f = found.values["c"], found.values["d"], found.values["f"]
     assert isinstance(c, vscf.Array)
-    assert [one.text for one in c.values if isinstance(one, vscf.Text)] == ["192.0.2.1", "white space"]
+    assert [item.text for item in c.values if isinstance(item, vscf.Text)] == ["192.0.2.1", "white space"]
     assert isinstance(d, vscf.Hash)
     assert isinstance(e := d.values["e"], vscf.Text)
     assert (e.text, e.found_at.file) == ("\\=x", str(tmp_path / "plugins.d" / "one"))
@@ -393,7 +393,7 @@ def test_powerdns_weights_with_the_port_that_the_user_says(tmp_path: Path) -> No
 def test_consul_definitions_and_answers_of_its_api(tmp_path: Path) -> None:
     for name, document in (("services", DEFINITIONS), ("health", HEALTH), ("catalog", CATALOG)):
         (tmp_path / f"{name}.json").write_text(json.dumps(document))
-    listed = ",\n".join(json.dumps(one) for one in DEFINITIONS["services"])
+    listed = ",\n".join(json.dumps(definition) for definition in DEFINITIONS["services"])
     mesh = '{"name": "mesh", "kind": "connect-proxy", "port": 1}'
     (tmp_path / "services.json").write_text(f'{{"services": [\n{{"name": "x"}},\n\n{mesh},\n{listed}]}}')
     into = tmp_path / "new"
@@ -491,7 +491,7 @@ def test_the_real_programs_take_what_is_written_and_gdnsd_answers_with_its_membe
 
     for name in ("sip", "both", "corp"):
         members = {str(network.network_address) for network in pools[name].accept}
-        until_answered(name, "A", {one for one in members if ":" not in one})
+        until_answered(name, "A", {address for address in members if ":" not in address})
     until_answered("both", "AAAA", {"2001:db8::1"})
     assert answered("fo", "A") == {"10.99.0.2"}
     assert answered("tiers", "A") == {"10.99.0.2", "10.99.0.3"}

@@ -29,7 +29,7 @@ def test_a_pool_key_is_made_for_the_owner_and_the_group_and_not_overwritten(tmp_
     assert "is there already" in words
 
 
-def test_a_key_is_derived_for_one_server_and_replaces_its_former_one(tmp_path: Path) -> None:
+def test_a_key_is_derived_for_one_server_and_replaces_its_former_key(tmp_path: Path) -> None:
     pool, mine = tmp_path / "pool.key", tmp_path / "server.key"
     run("new", pool)
     code, line = run("derive", pool, "udp", "10.20.0.5", 5060)
@@ -38,7 +38,7 @@ def test_a_key_is_derived_for_one_server_and_replaces_its_former_one(tmp_path: P
     assert (code, derived) == (0, key.server_key(Protocol.UDP, ip_address("10.20.0.5"), 5060))
     for port in (5060, 5061, 5060):
         assert run("derive", pool, "udp", "10.20.0.5", port, "-o", mine)[0] == 0
-    assert [one.port for one in read_server_keys(mine.read_text())] == [5061, 5060]
+    assert [server_key.port for server_key in read_server_keys(mine.read_text())] == [5061, 5060]
     assert stat.S_IMODE(mine.stat().st_mode) == 0o640
 
 

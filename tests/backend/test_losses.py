@@ -17,7 +17,7 @@ from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration
 from rspdns.losses import losses
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 from rspdns.reading import read_configuration
 from rspdns.service import Backend
 from rspdns.status import build
@@ -30,18 +30,18 @@ OWNER = f"_sip._udp.as.{ZONE}"
 THREE = view(member(1), member(2), member(3, "10.0.9.3"))
 
 
-def told(pools: str = UDP, *of_pool: PoolView) -> list[ZoneStatus]:
-    return build.zones([zone(pools)], Snapshot(), {one.handle: one for one in of_pool or (THREE,)}, NOW)
+def statuses(pools: str = UDP, *of_pool: PoolView) -> list[ZoneStatus]:
+    return build.zones([zone(pools)], Snapshot(), {view.handle: view for view in of_pool or (THREE,)}, NOW)
 
 
 def test_a_reload_of_the_same_files_takes_nobody_out() -> None:
-    assert losses(told(), [zone()]) == []
+    assert losses(statuses(), [zone()]) == []
 
 
 def test_a_narrower_accept_names_who_goes_and_why() -> None:
-    (one,) = losses(told(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
-    assert (one.key, one.staying, one.is_refused) == ("accept", 2, False)
-    assert one.words == (
+    (loss,) = losses(statuses(), [zone(UDP.replace("10.0.0.0/8", "10.0.0.0/24"))])
+    assert (loss.key, loss.staying, loss.is_refused) == ("accept", 2, False)
+    assert loss.words == (
         f"{OWNER}: 1 of the 3 members that are in now would leave: "
         "10.0.9.3:5060: it is not in the accept networks"
     )
@@ -56,29 +56,29 @@ def test_a_narrower_accept_names_who_goes_and_why() -> None:
     ],
 )
 def test_a_change_that_takes_the_last_member_out_is_refused(after: str, key: str, why: str) -> None:
-    (one,) = losses(told(), [zone(after)])
-    assert (one.key, one.staying, one.is_refused) == (key, 0, True)
-    assert f"{OWNER}: all 3 members that are in now would leave: 10.0.0.1:5060: " in one.words
-    assert why in one.words
+    (loss,) = losses(statuses(), [zone(after)])
+    assert (loss.key, loss.staying, loss.is_refused) == (key, 0, True)
+    assert f"{OWNER}: all 3 members that are in now would leave: 10.0.0.1:5060: " in loss.words
+    assert why in loss.words
 
 
 def test_a_zone_whose_file_is_gone_is_told_and_not_refused() -> None:
-    (one,) = losses(told(), [])
-    assert not one.is_refused
-    assert one.zone_is_gone
+    (loss,) = losses(statuses(), [])
+    assert not loss.is_refused
+    assert loss.zone_is_gone
 
 
 def test_a_pool_that_nobody_is_in_loses_nobody() -> None:
-    assert losses(told(UDP, view()), []) == []
+    assert losses(statuses(UDP, view()), []) == []
 
 
 def test_a_member_that_the_same_change_lets_in_keeps_the_pool_from_being_empty() -> None:
     refused = OutMember(
         9, member(9, "192.0.2.9").addresses[0], 5060, Cause(Code.NOT_ACCEPTED, detail="192.0.2.9"), NOW
     )
-    before = told(UDP, view(member(1), out=(refused,)))
-    (one,) = losses(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
-    assert (one.staying, one.is_refused) == (1, False)
+    before = statuses(UDP, view(member(1), out=(refused,)))
+    (loss,) = losses(before, [zone(UDP.replace("10.0.0.0/8", "192.0.2.0/24"))])
+    assert (loss.staying, loss.is_refused) == (1, False)
 
 
 def test_a_member_listed_under_the_new_handle_keeps_the_pool_from_being_empty() -> None:
@@ -87,14 +87,14 @@ def test_a_member_listed_under_the_new_handle_keeps_the_pool_from_being_empty() 
         PoolElement(5, 1, 0, Transport(protocol, 5060, member(5).addresses), member(5).policy)
         for protocol in (Protocol.UDP, Protocol.TCP)
     )
-    assert losses(told(), [after], {"sip-new": [new]})[0].staying == 1
-    assert losses(told(), [after], {"sip-new": [wrong]})[0].is_refused
+    assert losses(statuses(), [after], {"sip-new": [new]})[0].staying == 1
+    assert losses(statuses(), [after], {"sip-new": [wrong]})[0].is_refused
 
 
 def test_many_members_are_not_all_named() -> None:
     crowd = view(*(member(number, f"10.0.1.{number}") for number in range(1, 51)))
-    (one,) = losses(told(UDP, crowd), [zone(UDP.replace("10.0.0.0/8", "10.9.0.0/16"))])
-    assert one.words.endswith("10.0.1.8:5060: it is not in the accept networks; 42 more")
+    (loss,) = losses(statuses(UDP, crowd), [zone(UDP.replace("10.0.0.0/8", "10.9.0.0/16"))])
+    assert loss.words.endswith("10.0.1.8:5060: it is not in the accept networks; 42 more")
 
 
 @pytest.fixture
@@ -115,16 +115,16 @@ path = "{tmp_path}/state"
 """
     )
     path = tmp_path / "rspdns.toml"
-    one = Backend(load_configuration(path), partial(read_configuration, path))
-    monkeypatch.setattr(one.pool_user, "start", one.pool_user.look)
+    served = Backend(load_configuration(path), partial(read_configuration, path))
+    monkeypatch.setattr(served.pool_user, "start", served.pool_user.look)
     now = time.monotonic()
-    one.belief.remember(RememberedPool("sip-udp", (member(1), member(2, "10.0.9.2")), (), now), now)
+    served.belief.remember(RememberedPool("sip-udp", (member(1), member(2, "10.0.9.2")), (), now), now)
     stop = asyncio.Event()
-    running = asyncio.create_task(one.run(stop))
+    running = asyncio.create_task(served.run(stop))
     async with asyncio.timeout(10):
         while not (tmp_path / "admin.sock").exists():  # noqa: ASYNC110 - made by the backend itself
             await asyncio.sleep(0.01)
-    yield one
+    yield served
     stop.set()
     await running
 
@@ -138,8 +138,8 @@ async def run(*arguments: object) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, main, [str(argument) for argument in arguments])
 
 
-def members(one: Backend) -> int:
-    return len(one.status().zones[0].pools[0].members)
+def members(served: Backend) -> int:
+    return len(served.status().zones[0].pools[0].members)
 
 
 async def test_reload_refuses_to_empty_a_pool_unless_forced(backend: Backend, tmp_path: Path) -> None:
@@ -200,13 +200,13 @@ OWN = zone()
 TARGET = f"00000002.u.as.{ZONE}"
 
 
-def swapped(made: Responder, seen: Mapping[str, PoolView], before: Snapshot | None = None) -> Snapshot:
+def swapped(made: PdnsResponder, seen: Mapping[str, PoolView], before: Snapshot | None = None) -> Snapshot:
     snapshot = answered(OWN, seen, before)
     swap(made, snapshot)
     return snapshot
 
 
-def addresses(made: Responder, name: str = TARGET, qtype: str = "ANY") -> list[str]:
+def addresses(made: PdnsResponder, name: str = TARGET, qtype: str = "ANY") -> list[str]:
     line = json.dumps({"method": "lookup", "parameters": {"qname": f"{name}.", "qtype": qtype}}).encode()
     reply = made.respond(line)
     assert isinstance(reply, bytes)
@@ -214,7 +214,7 @@ def addresses(made: Responder, name: str = TARGET, qtype: str = "ANY") -> list[s
 
 
 def test_the_address_of_a_departed_target_is_answered_for_a_second_more() -> None:
-    made = Responder()
+    made = PdnsResponder()
     made.clock = lambda: now
     now = 100.0
     before = swapped(made, views(view(member(1), member(2))))
@@ -230,7 +230,7 @@ def test_the_address_of_a_departed_target_is_answered_for_a_second_more() -> Non
 
 
 def test_a_target_that_comes_back_is_answered_as_it_is_now() -> None:
-    made = Responder()
+    made = PdnsResponder()
     now = 100.0
     made.clock = lambda: now
     with_two = swapped(made, views(view(member(1), member(2, "10.0.0.2"))))
@@ -240,7 +240,7 @@ def test_a_target_that_comes_back_is_answered_as_it_is_now() -> None:
 
 
 def test_targets_that_left_long_ago_take_no_memory() -> None:
-    made = Responder()
+    made = PdnsResponder()
     now = 100.0
     made.clock = lambda: now
     snapshot = swapped(made, views(view(member(1))))

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ from pool_user import (
     ProbePlan,
     RememberedPool,
 )
-from pool_user.departures import Departures
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
@@ -47,16 +47,16 @@ def departures(*numbers: int, left_s: float = NOW - 3600) -> tuple[Departure, ..
     return tuple(Departure(member(number), left_s, BY_HOME) for number in numbers)
 
 
-def told(pools: str, departed: tuple[Departure, ...], *members: Member, now: float = NOW) -> PoolStatus:
+def status_of(pools: str, departed: tuple[Departure, ...], *members: Member, now: float = NOW) -> PoolStatus:
     of_zone = zone(pools)
     known = Known(ServerNames([of_zone]))
     of_pool = {HANDLE: view(*members, departures=departed)}
-    (of_one,) = build.zones([of_zone], Snapshot(), of_pool, now, known)
-    return of_one.pools[0]
+    (of_zone_status,) = build.zones([of_zone], Snapshot(), of_pool, now, known)
+    return of_zone_status.pools[0]
 
 
 def out(pool: PoolStatus) -> dict[str | None, str]:
-    return {one.address: one.reason for one in pool.out}
+    return {out_status.address: out_status.reason for out_status in pool.out}
 
 
 def shown(pool: PoolStatus) -> str:
@@ -65,36 +65,36 @@ def shown(pool: PoolStatus) -> str:
 
 
 def test_two_of_three_gone_for_an_hour_are_still_shown() -> None:
-    pool = told(UDP, departures(2, 3), member(1))
+    pool = status_of(UDP, departures(2, 3), member(1))
     assert (pool.expected, pool.missing) == (3, 2)
     assert out(pool) == {"10.0.0.2": REMOVED, "10.0.0.3": REMOVED}
-    assert {one.since_s for one in pool.out} == {3600.0}
-    assert all(one.missing and one.look_at for one in pool.out)
+    assert {out_status.since_s for out_status in pool.out} == {3600.0}
+    assert all(out_status.missing and out_status.look_at for out_status in pool.out)
     assert shown(pool).endswith(", 1 of 3 in")
 
 
 def test_without_expect_a_day_is_remembered() -> None:
-    pool = told(UDP, departures(2), member(1), now=NOW - 3600 + FORGOTTEN_AFTER_S)
+    pool = status_of(UDP, departures(2), member(1), now=NOW - 3600 + FORGOTTEN_AFTER_S)
     assert (pool.expected, pool.missing, pool.out) == (1, 0, [])
     assert shown(pool).endswith(", 1 in")
 
 
 def test_a_number_is_expected_however_long_ago() -> None:
     pools = UDP + "expect = 4\n"
-    pool = told(pools, departures(2, 3), member(1), now=NOW + 40 * DAY_S)
+    pool = status_of(pools, departures(2, 3), member(1), now=NOW + 40 * DAY_S)
     assert (pool.expected, pool.missing, len(pool.out)) == (4, 3, 2), "the third was never seen"
-    replaced = told(pools.replace("4", "3"), departures(2, 3), *map(member, (1, 7, 8)))
+    replaced = status_of(pools.replace("4", "3"), departures(2, 3), *map(member, (1, 7, 8)))
     assert (replaced.missing, replaced.out) == (0, [])
-    assert shown(told(pools.replace("4", "2"), (), *map(member, (1, 7, 8)))).endswith(
+    assert shown(status_of(pools.replace("4", "2"), (), *map(member, (1, 7, 8)))).endswith(
         ", 2 of 2 in, and 1 not expected"
     )
 
 
 def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
-    pool = told(NAMED, departures(2), member(1), member(9))
+    pool = status_of(NAMED, departures(2), member(1), member(9))
     assert (pool.expected, pool.missing) == (3, 2)
-    assert [one.name for one in pool.members] == ["sip-1", None]
-    assert {one.name: one.reason for one in pool.out} == {
+    assert [shown_member.name for shown_member in pool.members] == ["sip-1", None]
+    assert {out_status.name: out_status.reason for out_status in pool.out} == {
         "sip-2": REMOVED,
         "sip-3": "expected, and never seen by this name server",
     }
@@ -102,9 +102,9 @@ def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
 
 
 def test_server_that_is_not_missing_is_shown_for_a_minute() -> None:
-    pool = told(NAMED, departures(9, left_s=NOW - 59), *map(member, (1, 2, 3)))
+    pool = status_of(NAMED, departures(9, left_s=NOW - 59), *map(member, (1, 2, 3)))
     assert (pool.missing, out(pool)) == (0, {"10.0.0.9": REMOVED})
-    assert told(NAMED, departures(9, left_s=NOW - 60), *map(member, (1, 2, 3))).out == []
+    assert status_of(NAMED, departures(9, left_s=NOW - 60), *map(member, (1, 2, 3))).out == []
 
 
 def test_unreached_server_is_shown_once() -> None:
@@ -120,7 +120,7 @@ def test_unreached_server_is_shown_once() -> None:
 
 
 def test_whom_accept_refuses_now_is_not_missed() -> None:
-    assert told(UDP.replace("10.0.0.0/8", "10.0.0.1/32"), departures(2, 3), member(1)).missing == 0
+    assert status_of(UDP.replace("10.0.0.0/8", "10.0.0.1/32"), departures(2, 3), member(1)).missing == 0
 
 
 def test_timeline_and_log_name_the_server() -> None:
@@ -128,7 +128,7 @@ def test_timeline_and_log_name_the_server() -> None:
     happened = BeliefEvent(NOW, "left", HANDLE, 2, BY_HOME, member(2))
     with capture_logs() as lines:
         log.happened([happened.explained({"00000001": "2 (10.0.0.12)"})])
-    (event,) = log.told()
+    (event,) = log.statuses()
     assert (event.name, event.address) == ("sip-2", "10.0.0.2:5060")
     assert event.words == "removed by its home registrar, registrar 2 (10.0.0.12)"
     assert (lines[0]["name"], lines[0]["address"]) == ("sip-2", "10.0.0.2:5060")
@@ -157,8 +157,7 @@ def test_timeline_and_log_name_the_server() -> None:
 )
 async def test_a_server_that_left_is_looked_at_once(finding: Finding, words: str, look_at: str) -> None:
     """Killed, drained and cut off differ in nothing that registrars tell."""
-    ledger = Departures()
-    ledger.note({2: member(2)}, {}, {2: BY_HOME}, (), NOW)
+    noted: list[Finding] = []
     probed: list[Member] = []
     events: list[BeliefEvent] = []
 
@@ -167,7 +166,8 @@ async def test_a_server_that_left_is_looked_at_once(finding: Finding, words: str
         return finding
 
     def examined(handle: str, server: Member, found: Finding) -> bool:
-        return ledger.examined(server, found)
+        noted.append(found)
+        return True
 
     pools = {HANDLE: PoolProbing(ProbePlan("sip-options"), HANDLE)}
     examiner = Examiner(examined, pools, events.extend, method=method)
@@ -178,7 +178,9 @@ async def test_a_server_that_left_is_looked_at_once(finding: Finding, words: str
     assert probed == [member(2)]
     assert (events[0].kind, events[0].identifier) == ("examined", 2)
     assert words in events[0].words
-    (missing,) = told(UDP, ledger.all, member(1)).out
+    (departure,) = departures(2)
+    departure = replace(departure, cause=replace(BY_HOME, finding=noted[0]))
+    (missing,) = status_of(UDP, (departure,), member(1)).out
     assert missing.reason.startswith(f"{REMOVED}; ")
     assert words in missing.reason
     assert missing.look_at.startswith(look_at)

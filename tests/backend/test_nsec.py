@@ -29,7 +29,7 @@ def names_in_order(made: Chain) -> list[str]:
     found = [made.around("" if made.parameters is None else "0")]
     while len(found) < 2 or found[-1].name != found[0].name:
         found.append(made.around(found[-1].after))
-    return [one.name for one in found[:-1]]
+    return [link.name for link in found[:-1]]
 
 
 def test_names_in_canonical_order() -> None:

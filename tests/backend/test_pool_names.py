@@ -73,13 +73,13 @@ def test_zones_of_the_same_checksum_have_two_numbers() -> None:
 
 
 def test_a_zone_keeps_its_number_whatever_comes_and_goes() -> None:
-    one = ZoneNumbers().following([PLUMLESS])
-    two = one.following([BUCKEROO, "example.org", PLUMLESS])
-    assert two.of(PLUMLESS) == one.of(PLUMLESS)
+    numbers = ZoneNumbers().following([PLUMLESS])
+    two = numbers.following([BUCKEROO, "example.org", PLUMLESS])
+    assert two.of(PLUMLESS) == numbers.of(PLUMLESS)
     three = two.following([BUCKEROO])
     assert three.of(BUCKEROO) == two.of(BUCKEROO)
     assert three.of(PLUMLESS) == -1
-    assert three.zone(one.of(PLUMLESS)) is None
+    assert three.zone(numbers.of(PLUMLESS)) is None
     assert three.following([BUCKEROO]) is three
 
 
@@ -115,4 +115,4 @@ def test_the_plan_follows_from_service_and_verify(service: str, keys: str, expec
 
 def test_shards_are_one_group() -> None:
     found = probing_by_handle([zone(UDP.replace('handle = "sip-udp"', 'handles = ["a", "b"]'))])
-    assert {handle: one.group for handle, one in found.items()} == {"a": "a", "b": "a"}
+    assert {handle: plan.group for handle, plan in found.items()} == {"a": "a", "b": "a"}

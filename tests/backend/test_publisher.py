@@ -231,16 +231,16 @@ async def test_change_right_after_the_start_or_a_reload_does_not_wait_for_the_re
         plain_swap(change, purge)
 
     scene.publisher._swap = slow_swap
-    both, one = views(view(member(1), member(2))), views(view(member(1)))
+    both, single = views(view(member(1), member(2))), views(view(member(1)))
     scene.start(both)
     scene.now += 0.01
     scene.take()
-    scene.publish(one)
+    scene.publish(single)
     assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
     scene.set_zones((zone(),), both)
     scene.now += 0.01
     scene.take()
-    scene.publish(one)
+    scene.publish(single)
     assert [kind for kind, _ in scene.take()] == ["swap", "purge"]
     scene.publisher.close()
 
@@ -277,7 +277,7 @@ async def test_new_zones_are_made_known_and_old_ones_forgotten(tmp_path: Path) -
     scene.set_zones([other], views(view(member(1))))
     assert scene.told[0][0] == "rediscover"
     assert {WHOLE, "other.example$", OWNER} <= scene.purged()
-    assert [one.name for one in scene.publisher.snapshot.zones()] == ["other.example"]
+    assert [served.name for served in scene.publisher.snapshot.zones()] == ["other.example"]
     scene.publisher.close()
 
 
@@ -285,11 +285,11 @@ async def test_a_large_pool_that_changes_all_the_time_delays_no_other(tmp_path: 
     quiet = UDP.replace("sip-udp", "quiet").replace('"as"', '"quiet"')
     scene = Scene(tmp_path, zone(UDP + quiet))
     crowd = [member(number, f"10.0.{number // 250}.{number % 250 + 1}") for number in range(1, 501)]
-    one = view(member(1), handle="quiet")
-    scene.start(views(view(*crowd), one))
+    still = view(member(1), handle="quiet")
+    scene.start(views(view(*crowd), still))
     scene.build_takes_s = 0.01
     scene.now += 1
-    scene.publish(views(view(*crowd[1:]), one))
+    scene.publish(views(view(*crowd[1:]), still))
     assert f"00000001.u.as.{ZONE}" in scene.purged()
     two = view(member(2), handle="quiet")
     scene.publish(views(view(*crowd[2:]), two))
@@ -367,13 +367,13 @@ async def test_change_waits_for_nothing_that_only_time_calls_for(tmp_path: Path)
         assert len(c.states[0].members) == len(seen["c"].members), "the change itself"
         return a.redraw_at_s, b.redraw_at_s
 
-    one, two = view(member(1), handle="c"), view(member(1), member(2), handle="c")
+    first, two = view(member(1), handle="c"), view(member(1), member(2), handle="c")
     scene.start(dict(seen))
-    assert publish(1000.05, view(*crowd[:4], handle="b"), one) == pytest.approx((1001, 1001.05))
+    assert publish(1000.05, view(*crowd[:4], handle="b"), first) == pytest.approx((1001, 1001.05))
     assert publish(1001.00, two) == pytest.approx((1002, 1001.05))
-    assert publish(1001.07, one) == pytest.approx((1002, 1001.05)), "the second is due, but not planned yet"
+    assert publish(1001.07, first) == pytest.approx((1002, 1001.05)), "the second is due, but not planned yet"
     assert publish(1001.09, two) == pytest.approx((1002, 1001.05))
-    assert publish(1001.11, one) == pytest.approx((1002, 1002.11))
+    assert publish(1001.11, first) == pytest.approx((1002, 1002.11))
     scene.publisher.close()
 
 

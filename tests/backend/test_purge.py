@@ -98,8 +98,8 @@ async def purger() -> AsyncIterator[Callable[..., Purger]]:
         return made[-1]
 
     yield maker
-    for one in made:
-        await one.close()
+    for socket_server in made:
+        await socket_server.close()
 
 
 def idle(control: ControlSocket) -> bool:
@@ -109,8 +109,8 @@ def idle(control: ControlSocket) -> bool:
 async def test_all_names_in_one_command_three_times(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("one")
     await pdns.start()
-    one = purger(pdns.path)
-    one.purge(["b.example.net", "a.example.net"])
+    sender = purger(pdns.path)
+    sender.purge(["b.example.net", "a.example.net"])
     await until_async(lambda: len(pdns.commands) == 3)
     await asyncio.sleep(0.1)
     assert len(pdns.commands) == 3
@@ -120,8 +120,8 @@ async def test_all_names_in_one_command_three_times(make, purger) -> None:  # ty
         assert sorted(names) == ["a.example.net", "b.example.net"]
     assert pdns.commands[1][0] - pdns.commands[0][0] >= 0.009
     assert pdns.commands[2][0] - pdns.commands[1][0] >= 0.039
-    assert idle(one.sockets[0])
-    assert one.sockets[0].problem is None
+    assert idle(sender.sockets[0])
+    assert sender.sockets[0].problem is None
 
 
 async def test_command_is_sent_before_anything_else_is_done(tmp_path: Path, purger) -> None:  # type: ignore[no-untyped-def]
@@ -163,10 +163,10 @@ async def test_a_stuck_socket_does_not_hold_up_another(make, purger) -> None:  #
     stuck.reply = None
     await stuck.start()
     await fine.start()
-    one = purger(stuck.path, fine.path, timeout_s=30)
-    one.purge(["a"])
+    sender = purger(stuck.path, fine.path, timeout_s=30)
+    sender.purge(["a"])
     await until_async(lambda: fine.purged("a") == 3)
-    one.purge(["b"])
+    sender.purge(["b"])
     await until_async(lambda: fine.purged("b") == 3)
     assert stuck.purged("b") == 0
 
@@ -176,77 +176,77 @@ async def test_a_socket_that_was_stuck_gets_everything_later(make, purger) -> No
     await pdns.start()
     _, idle_client = await asyncio.open_unix_connection(str(pdns.path))
     await asyncio.sleep(0.05)
-    one = purger(pdns.path)
-    one.purge(["a"])
-    await until_async(lambda: one.sockets[0].problem)
-    assert "within" in one.sockets[0].problem
-    one.purge(["b"])
+    sender = purger(pdns.path)
+    sender.purge(["a"])
+    await until_async(lambda: sender.sockets[0].problem)
+    assert "within" in sender.sockets[0].problem
+    sender.purge(["b"])
     idle_client.close()
-    await until_async(lambda: idle(one.sockets[0]))
+    await until_async(lambda: idle(sender.sockets[0]))
     assert pdns.purged("a") >= 3
     assert pdns.purged("b") >= 3
-    assert one.sockets[0].problem is None
+    assert sender.sockets[0].problem is None
 
 
 async def test_a_missing_socket_keeps_nothing_and_is_used_when_it_comes(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("later")
-    one = purger(pdns.path)
-    one.purge(["old"])
-    await until_async(lambda: one.sockets[0].problem)
-    assert idle(one.sockets[0]), "a PowerDNS that is not there has cached nothing"
+    sender = purger(pdns.path)
+    sender.purge(["old"])
+    await until_async(lambda: sender.sockets[0].problem)
+    assert idle(sender.sockets[0]), "a PowerDNS that is not there has cached nothing"
     await pdns.start()
-    one.purge(["new"])
+    sender.purge(["new"])
     await until_async(lambda: pdns.purged("new") == 3)
     assert pdns.purged("old") == 0
 
 
 async def test_powerdns_is_seen_to_come_and_go_while_nothing_is_purged(make, purger) -> None:  # type: ignore[no-untyped-def]
     path = make("later").path
-    one = purger(path, sign_of_life_every_s=0.05).sockets[0]
-    await until_async(lambda: one.problem == NOT_THERE)
+    control = purger(path, sign_of_life_every_s=0.05).sockets[0]
+    await until_async(lambda: control.problem == NOT_THERE)
     pdns = Pdns(path)
     pdns.reply = b"PONG"
     await pdns.start()
-    await until_async(lambda: one.problem is None)
+    await until_async(lambda: control.problem is None)
     assert {line for _, line in pdns.commands} == {"RPING"}
     await pdns.stop()
-    await until_async(lambda: one.problem == NOT_THERE)
-    assert (one.counts.commands, one.counts.failures) == (0, 0), "a sign of life is no purge"
+    await until_async(lambda: control.problem == NOT_THERE)
+    assert (control.counts.commands, control.counts.failures) == (0, 0), "a sign of life is no purge"
 
 
 async def test_a_dead_powerdns_leaves_its_socket_behind(tmp_path: Path, purger) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "dead"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-    one = purger(path)
-    one.purge(["a"])
-    await until_async(lambda: one.sockets[0].problem)
-    assert idle(one.sockets[0])
+    sender = purger(path)
+    sender.purge(["a"])
+    await until_async(lambda: sender.sockets[0].problem)
+    assert idle(sender.sockets[0])
 
 
 async def test_an_unexpected_reply_is_tried_again(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("odd")
     pdns.reply = b"Unknown command: 'PURGE'"
     await pdns.start()
-    one = purger(pdns.path)
-    one.purge(["a"])
-    await until_async(lambda: one.sockets[0].problem)
-    assert "Unknown command" in one.sockets[0].problem
+    sender = purger(pdns.path)
+    sender.purge(["a"])
+    await until_async(lambda: sender.sockets[0].problem)
+    assert "Unknown command" in sender.sockets[0].problem
     pdns.reply = b"0"
-    await until_async(lambda: idle(one.sockets[0]))
-    assert one.sockets[0].problem is None
+    await until_async(lambda: idle(sender.sockets[0]))
+    assert sender.sockets[0].problem is None
 
 
 async def test_a_storm_goes_in_few_commands(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("storm")
     await pdns.start()
-    one = purger(pdns.path)
+    sender = purger(pdns.path)
     names = [f"{number}.u.as.ims.example.net" for number in range(1000)]
     for name in names:
-        one.purge([name])
+        sender.purge([name])
         if name.startswith("5"):
             await asyncio.sleep(0)
-    await until_async(lambda: idle(one.sockets[0]))
+    await until_async(lambda: idle(sender.sockets[0]))
     assert all(pdns.purged(name) in (2, 3) for name in names[:10] + names[-10:])
     assert len(pdns.commands) < len(names) / 10
 
@@ -255,36 +255,36 @@ async def test_zones_are_read_again_before_anything_else(make, purger) -> None: 
     pdns = make("zones")
     pdns.reply = b"Ok"
     await pdns.start()
-    one = purger(pdns.path)
-    one.purge(["a"])
-    one.rediscover()
+    sender = purger(pdns.path)
+    sender.purge(["a"])
+    sender.rediscover()
     await until_async(lambda: len(pdns.commands) >= 4)
     assert [line for _, line in pdns.commands][:2] == ["REDISCOVER", "PURGE a"]
 
 
 async def test_powerdns_that_is_not_there_yet_is_no_failure(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("later")
-    one = purger(pdns.path).sockets[0]
-    one.purge(["a"])
-    await until_async(lambda: one.counts.commands == 1 and one.problem == NOT_THERE)
-    assert one.counts.failures == 0
+    control = purger(pdns.path).sockets[0]
+    control.purge(["a"])
+    await until_async(lambda: control.counts.commands == 1 and control.problem == NOT_THERE)
+    assert control.counts.failures == 0
     await pdns.start()
-    one.purge(["a"])
-    await until_async(lambda: one.problem is None and idle(one))
+    control.purge(["a"])
+    await until_async(lambda: control.problem is None and idle(control))
     await pdns.stop()
-    one.purge(["a"])
-    await until_async(lambda: one.counts.failures == 1)
+    control.purge(["a"])
+    await until_async(lambda: control.counts.failures == 1)
 
 
 async def test_zones_that_can_not_be_read_again_delay_no_purge(make, purger) -> None:  # type: ignore[no-untyped-def]
     pdns = make("zones")
     pdns.rediscovered = b""  # PowerDNS closed the connection
     await pdns.start()
-    one = purger(pdns.path)
-    one.rediscover()
+    sender = purger(pdns.path)
+    sender.rediscover()
     await until_async(lambda: pdns.asked_for_zones == 1)
     for name in ("a", "b", "c"):
-        one.purge([name])
+        sender.purge([name])
     await until_async(lambda: all(map(pdns.purged, ("a", "b", "c"))))
     assert pdns.asked_for_zones <= 2
     before = pdns.asked_for_zones
@@ -303,12 +303,12 @@ async def test_a_forbidden_socket_is_told(make, purger) -> None:  # type: ignore
     pdns.path.parent.chmod(0o711)
     try:
         os.seteuid(65534)
-        one = purger(pdns.path)
-        one.purge(["a"])
-        await until_async(lambda: one.sockets[0].problem)
+        sender = purger(pdns.path)
+        sender.purge(["a"])
+        await until_async(lambda: sender.sockets[0].problem)
     finally:
         os.seteuid(0)
-    assert "not allowed" in one.sockets[0].problem
+    assert "not allowed" in sender.sockets[0].problem
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -435,12 +435,12 @@ def test_each_name_is_purged_again_late_enough(
         now += pause_s
         command = schedule.take(now)
         if command is not None and works:
-            for one in command.names:
-                purges[one].append(now)
+            for purged in command.names:
+                purges[purged].append(now)
             schedule.done(command, now)
         elif command is not None:
-            for one in command.names:
-                purges[one] = []
+            for purged in command.names:
+                purges[purged] = []
             schedule.failed(command, now)
     for when, some in run(schedule, float("1e9"), start_s=now):
         for name in some:

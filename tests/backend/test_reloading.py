@@ -38,16 +38,16 @@ async def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         f'registrars = ["10.0.0.1"]\n[pdns]\nconnector = "unix:{tmp_path}/remote.sock"\ncontrol = []\n'
         f'[admin]\nsocket = "{tmp_path}/admin.sock"\nlisten = "off"\n[state]\npath = "{tmp_path}/state"\n'
     )
-    one = Backend(load_configuration(path), partial(read_configuration, path))
-    monkeypatch.setattr(one.pool_user, "start", one.pool_user.look)
+    served = Backend(load_configuration(path), partial(read_configuration, path))
+    monkeypatch.setattr(served.pool_user, "start", served.pool_user.look)
     stop = asyncio.Event()
     before = signal.getsignal(signal.SIGHUP)
-    running = asyncio.create_task(one.run(stop))
+    running = asyncio.create_task(served.run(stop))
     async with asyncio.timeout(20):
         # The last thing it does is to listen for the signal.
         while signal.getsignal(signal.SIGHUP) is before:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.01)
-    yield one
+    yield served
     stop.set()
     await running
 
@@ -63,21 +63,21 @@ async def run(folder: Path, *arguments: str) -> Result:
     return await asyncio.to_thread(CliRunner().invoke, main, whole)
 
 
-def served(one: Backend) -> list[str]:
-    return [zone.name for zone in one.publisher.snapshot.zones()]
+def served(running: Backend) -> list[str]:
+    return [zone.name for zone in running.publisher.snapshot.zones()]
 
 
-async def until_reloaded(one: Backend, state: str) -> str:
+async def until_reloaded(served: Backend, state: str) -> str:
     """Until the last reload has come to an end; what it says is wrong."""
     async with asyncio.timeout(30):
-        while (told := one.status().reload) is None or told.state != state:  # noqa: ASYNC110 - none tells
+        while (told := served.status().reload) is None or told.state != state:  # noqa: ASYNC110 - none tells
             await asyncio.sleep(0.01)
     return str(told.problem)
 
 
-async def hang_up(one: Backend, state: str) -> str:
+async def hang_up(served: Backend, state: str) -> str:
     os.kill(os.getpid(), signal.SIGHUP)
-    return await until_reloaded(one, state)
+    return await until_reloaded(served, state)
 
 
 @pytest.mark.parametrize("missing", [".toml", ".zone"])
@@ -172,7 +172,7 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
         reloads.begin()
     assert await reloads.result(numbers[0], 0.01) is None
     assert under_way == numbers[:1]
-    told = reloads.told(time.monotonic())
+    told = reloads.status(time.monotonic())
     assert told is not None
     assert (told.state, told.of_files, told.records) == ("running", 2, 1000)
     go_on.set()
@@ -229,7 +229,7 @@ async def test_nodes_that_a_reload_does_not_change_stay_the_same_objects(
     assert [record.content for record in after[f"other.{OTHER}"].records] == ["10.0.0.3"]
 
 
-async def test_fixed_names_of_a_zone_that_is_purged_whole_are_not_purged_one_by_one(
+async def test_fixed_names_of_a_zone_that_is_purged_whole_are_not_purged_singly(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     purged: list[str] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rspdns.answers.snapshot import Snapshot, zone_id
 from rspdns.pdns.remote import METHODS
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, swap, view, views, zone
 
@@ -19,7 +19,7 @@ UNKNOWN = answered(zone(), {})
 
 def handle(request: object, snapshot: Snapshot) -> Any:
     """The reply to a request line of PowerDNS."""
-    responder = Responder()
+    responder = PdnsResponder()
     swap(responder, snapshot)
     reply = responder.respond(json.dumps(request).encode())
     assert isinstance(reply, bytes)
@@ -113,18 +113,18 @@ def test_a_zone_that_is_not_wholly_known_is_not_transferred() -> None:
 
 
 def test_records_are_searched_by_name_and_content() -> None:
-    def found(pattern: str, most: int = 100) -> set[tuple[str, str]]:
+    def matching(pattern: str, most: int = 100) -> set[tuple[str, str]]:
         result = ask("searchRecords", pattern=pattern, maxResults=most)["result"]
         return {(record["qname"], record["qtype"]) for record in result}
 
-    assert found(f"*1.U.as.{ZONE}") == {(f"00000001.u.as.{ZONE}", "A"), (OWNER, "SRV")}
-    assert found("10.0.0.?") == {
+    assert matching(f"*1.U.as.{ZONE}") == {(f"00000001.u.as.{ZONE}", "A"), (OWNER, "SRV")}
+    assert matching("10.0.0.?") == {
         (f"as.{ZONE}", "A"),
-        *((f"0000000{one}.u.as.{ZONE}", "A") for one in (1, 2)),
+        *((f"0000000{number}.u.as.{ZONE}", "A") for number in (1, 2)),
     }
-    assert len(found("*", 3)) == 3
-    assert found("[a-z]*") == set(), "brackets mean themselves"
-    assert found("*a" * 500) == set()
+    assert len(matching("*", 3)) == 3
+    assert matching("[a-z]*") == set(), "brackets mean themselves"
+    assert matching("*a" * 500) == set()
     assert "result" not in ask("searchRecords", pattern="*" * 5000, maxResults=1)
     assert "result" not in ask("searchRecords", pattern="*", maxResults="1")
 
@@ -132,11 +132,11 @@ def test_records_are_searched_by_name_and_content() -> None:
 def test_glue_and_delegations_are_not_ours_to_sign() -> None:
     sub = "sub NS ns.sub\nsub DS 1 13 2 " + "ab" * 32 + "\nns.sub A 10.0.1.9\n"
     made = answered(zone(fixed=FIXED + sub), views(view(member(1))))
-    assert [(one["qtype"], one.get("auth", 1)) for one in lookup(f"sub.{ZONE}", snapshot=made)] == [
+    assert [(record["qtype"], record.get("auth", 1)) for record in lookup(f"sub.{ZONE}", snapshot=made)] == [
         ("NS", 0),
         ("DS", 1),
     ]
-    assert [one["auth"] for one in lookup(f"ns.sub.{ZONE}", snapshot=made)] == [0]
+    assert [record["auth"] for record in lookup(f"ns.sub.{ZONE}", snapshot=made)] == [0]
     assert "auth" not in lookup(f"ns1.{ZONE}", snapshot=made)[0]
 
 

@@ -15,7 +15,7 @@ from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import remote_dnssec
 from rspdns.pdns.domain_ids import KEPT_S
 from rspdns.pdns.remote_dnssec import PARAMETERS_KEPT_S
-from rspdns.pdns.responder import KNOWN, Responder
+from rspdns.pdns.responder import KNOWN, PdnsResponder
 
 from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, swap, view, views, zone
@@ -29,7 +29,7 @@ TWO = answered(zone(), views(view(member(1), member(2))))
 class Asker:
     """A connection of PowerDNS."""
 
-    def __init__(self, responder: Responder) -> None:
+    def __init__(self, responder: PdnsResponder) -> None:
         self.responder = responder
 
     async def __call__(self, method: str, **parameters: Any) -> Any:
@@ -42,14 +42,14 @@ class Asker:
 class Clock:
     """The time as the responder sees it."""
 
-    def __init__(self, responder: Responder) -> None:
+    def __init__(self, responder: PdnsResponder) -> None:
         self.now = 0.0
         responder.clock = lambda: self.now
 
 
 @pytest.fixture
 async def ask(tmp_path: Path) -> AsyncIterator[Asker]:
-    responder = Responder(store=DnssecStore(tmp_path))
+    responder = PdnsResponder(store=DnssecStore(tmp_path))
     swap(responder, TWO)
     yield Asker(responder)
     assert responder.store
@@ -150,7 +150,7 @@ async def test_a_dnssec_request_that_powerdns_would_never_send_is_a_failure_and_
 
 
 async def test_without_a_store_no_zone_is_signed() -> None:
-    ask = Asker(Responder())
+    ask = Asker(PdnsResponder())
     swap(ask.responder, TWO)
     for method in KNOWN - {"lookup", "getTSIGKeys"}:
         assert "result" in await ask(
@@ -207,11 +207,11 @@ async def test_powerdns_is_answered_as_it_asks_while_nsec3_changes(ask: Asker) -
     clock = Clock(ask.responder)
     assert ask.responder.store is not None
     ask.responder.store.clock = lambda: clock.now
-    one, two = PARAMETERS
+    first, two = PARAMETERS
     by_name = await around("aa")
-    await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[one])
+    await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[first])
     assert await around("aa") == by_name
-    known, absent = hashed(one, f"as.{ZONE}"), hashed(one, f"nobody.{ZONE}")
+    known, absent = hashed(first, f"as.{ZONE}"), hashed(first, f"nobody.{ZONE}")
     by_hash = await around(known), await around(absent)
     assert by_hash[0]["before"] == known
     await ask("setDomainMetadata", name=ZONE, kind="NSEC3PARAM", value=[two])
@@ -263,13 +263,13 @@ def members(*who: int) -> Snapshot:
 
 async def test_a_question_is_answered_as_of_the_moment_in_which_it_began(signed: Asker) -> None:
     """One goes, three comes: a question that began before sees neither."""
-    one, three = f"00000001.u.as.{ZONE}", f"00000003.u.as.{ZONE}"
+    first, three = f"00000001.u.as.{ZONE}", f"00000003.u.as.{ZONE}"
     old = await Question.of(signed)
     assert swap(signed.responder, members(2, 3)) == [ZONE], "the SOA is purged first"
     new = await Question.of(signed)
     assert new.number != old.number
-    assert await old.types(one) == {"A"}
-    assert await new.types(one) == set()
+    assert await old.types(first) == {"A"}
+    assert await new.types(first) == set()
     assert await old.types(three) == set()
     assert await new.types(three) == {"A"}
     assert [await at.before("00000003.u.as") for at in (old, new)] == ["00000002.u.as", "00000003.u.as"]
@@ -338,7 +338,7 @@ async def test_zones_that_change_as_a_whole(signed: Asker) -> None:
     other = answered(zone("", FIXED + "\ninfo TXT text"), {})
     assert swap(signed.responder, other) == [ZONE]
     new = await Question.of(signed)
-    assert [await one.before("info") for one in (old, new)] == ["00000002.u.as", "info"]
+    assert [await chain.before("info") for chain in (old, new)] == ["00000002.u.as", "info"]
     assert swap(signed.responder, Snapshot()) == []
     assert await new.lookup(f"info.{ZONE}") is False
 

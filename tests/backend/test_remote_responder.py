@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rspdns.answers.publisher import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
-from rspdns.pdns.responder import MAX_LINES, Responder
+from rspdns.pdns.responder import MAX_LINES, PdnsResponder
 
 from tests.backend.making import ZONE, answered, member, swap, view, views, zone
 
@@ -16,13 +16,13 @@ ZONES = zone()
 ONE = answered(ZONES, views(view(member(1))))
 
 
-def responder(snapshot: Snapshot = ONE) -> Responder:
-    made = Responder()
+def responder(snapshot: Snapshot = ONE) -> PdnsResponder:
+    made = PdnsResponder()
     swap(made, snapshot)
     return made
 
 
-def respond(made: Responder, request: bytes) -> bytes:
+def respond(made: PdnsResponder, request: bytes) -> bytes:
     reply = made.respond(request)
     assert isinstance(reply, bytes), "nothing is changed: answered at once"
     return reply
@@ -32,7 +32,7 @@ def line(qname: str = OWNER + ".", qtype: str = "ANY", method: str = "lookup") -
     return json.dumps({"method": method, "parameters": {"qname": qname, "qtype": qtype}}).encode()
 
 
-def ask(made: Responder, *arguments: str) -> Any:
+def ask(made: PdnsResponder, *arguments: str) -> Any:
     reply = respond(made, line(*arguments))
     assert reply.endswith(b"\n")
     assert reply.count(b"\n") == 1, "PowerDNS reads one line"
@@ -81,7 +81,7 @@ def test_a_target_that_leaves_with_a_reload_is_answered_for_a_moment() -> None:
     assert addresses
     swap(made, answered(zone(), views(view(member(2))), made.snapshot, serial=2))
     assert targets(ask(made)) == {"00000002"}
-    assert [one["content"] for one in ask(made, label, "A")["result"]] == ["10.0.0.1"]
+    assert [record["content"] for record in ask(made, label, "A")["result"]] == ["10.0.0.1"]
 
 
 def test_the_soa_moves_with_its_serial() -> None:
@@ -139,7 +139,7 @@ def test_kept_replies_equal_those_of_a_new_responder(
 
 def test_names_are_told_and_requests_counted() -> None:
     told: list[str] = []
-    made = Responder(told.append)
+    made = PdnsResponder(told.append)
     swap(made, ONE)
     ask(made, OWNER.upper() + ".")
     ask(made, f"nobody.{ZONE}.")

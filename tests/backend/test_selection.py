@@ -60,10 +60,10 @@ def test_the_second_record_is_drawn_by_weight_among_the_rest() -> None:
     draw = random.Random(11)
     seen = Counter("".join(in_drawn_order(weights, draw)[:2]) for _ in range(DRAWS))
     expected = {
-        one + other: weights[one] / 1000 * weights[other] / (1000 - weights[one])
-        for one in weights
+        key + other: weights[key] / 1000 * weights[other] / (1000 - weights[key])
+        for key in weights
         for other in weights
-        if one != other
+        if key != other
     }
     assert chi_square(seen, expected) < 20.52  # 5 degrees of freedom, 0.1 %
 

@@ -29,29 +29,29 @@ def backend(folder: Path) -> Backend:
 async def test_a_socket_that_cannot_be_opened_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = backend(tmp_path)
+    served = backend(tmp_path)
 
     def refused() -> None:
         raise OSError(97, "Address family not supported by protocol")
 
-    monkeypatch.setattr(one.pool_user, "start", refused)
+    monkeypatch.setattr(served.pool_user, "start", refused)
     with pytest.raises(FatalError, match="Address family not supported"):
-        await asyncio.wait_for(one.run(asyncio.Event()), 10)
+        await asyncio.wait_for(served.run(asyncio.Event()), 10)
 
 
 @pytest.mark.parametrize("part", ["keeper", "prober"])
 async def test_a_part_that_breaks_ends_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    one = backend(tmp_path)
+    served = backend(tmp_path)
 
     async def breaks() -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(one.pool_user, "start", lambda: None)
-    monkeypatch.setattr(getattr(one, part), "run", breaks)
+    monkeypatch.setattr(served.pool_user, "start", lambda: None)
+    monkeypatch.setattr(getattr(served, part), "run", breaks)
     with pytest.raises(FatalError, match=part):
-        await asyncio.wait_for(one.run(asyncio.Event()), 10)
+        await asyncio.wait_for(served.run(asyncio.Event()), 10)
 
 
 @pytest.mark.parametrize("turns", range(5))
@@ -59,13 +59,13 @@ async def test_a_part_that_breaks_ends_the_service(
 async def test_a_part_ends_also_when_news_come_in_the_same_moment(
     tmp_path: Path, part: str, turns: int
 ) -> None:
-    one = backend(tmp_path)
-    running = asyncio.create_task(getattr(one, part).run())
+    served = backend(tmp_path)
+    running = asyncio.create_task(getattr(served, part).run())
     await asyncio.sleep(0.05)
     if part == "keeper":
-        one.keeper.changed({})
+        served.keeper.changed({})
     else:
-        one.prober.changed()
+        served.prober.changed()
     for _ in range(turns):
         await asyncio.sleep(0)
     running.cancel()
@@ -85,10 +85,10 @@ def test_answers_wait_for_no_library_of_the_live_page_and_the_metrics() -> None:
 
 async def test_answers_change_before_what_happened_is_written_to_the_log(tmp_path: Path) -> None:
     """To write a line may take as long as all that the change needs."""
-    one = backend(tmp_path)
+    served = backend(tmp_path)
     with capture_logs() as lines:
-        one._happened([BeliefEvent(0.0, "left", "sip", 1, Cause(Code.REMOVED))])
-        assert [told.number for told in one.events.told()] == [1]
+        served._happened([BeliefEvent(0.0, "left", "sip", 1, Cause(Code.REMOVED))])
+        assert [event.number for event in served.events.statuses()] == [1]
         assert not lines
         await asyncio.sleep(0.05)
     assert lines[0]["event"] == "left"

@@ -37,25 +37,25 @@ OTHER = UDP.replace("sip-udp", "other").replace('"as"', '"other"')
 
 def test_a_member_that_leaves_changes_srv_addresses_and_its_target() -> None:
     own = zone()
-    one = answered(own, views(view(member(1), member(2))))
-    two = answered(own, views(view(member(1))), one, serial=2)
-    assert difference(one, two).names() == {OWNER, AS, TARGETS[2]}
-    assert difference(two, one).names() == {OWNER, AS, TARGETS[2]}
+    before = answered(own, views(view(member(1), member(2))))
+    two = answered(own, views(view(member(1))), before, serial=2)
+    assert difference(before, two).names() == {OWNER, AS, TARGETS[2]}
+    assert difference(two, before).names() == {OWNER, AS, TARGETS[2]}
 
 
 def test_a_target_that_moves_changes_the_srv_name_too() -> None:
     """PowerDNS puts the targets' addresses into the SRV answer."""
     own = zone()
-    one = answered(own, views(view(member(1), member(2), member(3))))
-    two = answered(own, views(view(member(1), member(2), member(3, "10.9.9.9"))), one, serial=2)
-    assert {OWNER, TARGETS[3]} <= difference(one, two).names() <= {OWNER, TARGETS[3], AS}
+    before = answered(own, views(view(member(1), member(2), member(3))))
+    two = answered(own, views(view(member(1), member(2), member(3, "10.9.9.9"))), before, serial=2)
+    assert {OWNER, TARGETS[3]} <= difference(before, two).names() <= {OWNER, TARGETS[3], AS}
 
 
 def test_a_weight_changes_srv_alone() -> None:
     own = zone()
-    one = answered(own, views(view(member(1), member(2))))
-    two = answered(own, views(view(member(1), member(2, policy=LeastUsed(0.5)))), one, NOW + 5, serial=2)
-    assert difference(one, two).names() == {OWNER}
+    before = answered(own, views(view(member(1), member(2))))
+    two = answered(own, views(view(member(1), member(2, policy=LeastUsed(0.5)))), before, NOW + 5, serial=2)
+    assert difference(before, two).names() == {OWNER}
 
 
 def test_the_last_member_takes_naptr_along_and_the_first_brings_it() -> None:
@@ -72,11 +72,11 @@ def test_failing_names_are_changed_names() -> None:
 
 def test_zones_that_come_and_go_change_all_their_names() -> None:
     own, other = zone(), zone(name="example.org")
-    one, both = answered(own, views(view(member(1)))), answered([own, other], views(view(member(1))))
+    alone, both = answered(own, views(view(member(1)))), answered([own, other], views(view(member(1))))
     expected = {"example.org", "ns1.example.org", "as.example.org", "_sip._udp.as.example.org"}
-    assert expected <= difference(one, both).names() == difference(both, one).names()
-    assert not any(name.endswith("example.net") for name in difference(one, both).names())
-    assert difference(Snapshot(), one).names() >= {ZONE, OWNER, AS, TARGETS[1]}
+    assert expected <= difference(alone, both).names() == difference(both, alone).names()
+    assert not any(name.endswith("example.net") for name in difference(alone, both).names())
+    assert difference(Snapshot(), alone).names() >= {ZONE, OWNER, AS, TARGETS[1]}
 
 
 def test_names_of_an_edited_zone_file_change_with_the_services_that_name_them() -> None:
@@ -84,50 +84,50 @@ def test_names_of_an_edited_zone_file_change_with_the_services_that_name_them() 
     before = FIXED + "_ldap._tcp SRV 1 1 389 ldap\nldap A 10.0.1.5\ngone A 10.0.1.6\nstays A 10.0.1.7\n"
     after = before.replace("10.0.1.5", "10.0.1.9").replace("gone", "come")
     seen = views(view(member(1)))
-    one = answered(zone(fixed=before), seen)
-    two = answered(zone(fixed=after), seen, one, serial=2)
+    first = answered(zone(fixed=before), seen)
+    second = answered(zone(fixed=after), seen, first, serial=2)
     edited = {service, f"ldap.{ZONE}", f"gone.{ZONE}", f"come.{ZONE}"}
-    assert difference(one, two).names() == difference(two, one).names() == edited
+    assert difference(first, second).names() == difference(second, first).names() == edited
 
 
 def test_nothing_changed_nothing_is_new() -> None:
     own = zone()
-    one = answered(own, views(view(member(1))))
-    two = answered(own, views(view(member(1))), one, NOW + 1, serial=2)
-    assert difference(one, two).names() == set()
-    assert two.nodes is one.nodes
+    before = answered(own, views(view(member(1))))
+    two = answered(own, views(view(member(1))), before, NOW + 1, serial=2)
+    assert difference(before, two).names() == set()
+    assert two.nodes is before.nodes
     assert two.zones()[0].serial == 1
 
 
 def test_change_in_the_same_mapping_of_views_is_seen() -> None:
     own, seen = zone(), dict(views(view(member(1), member(2))))
-    one = answered(own, seen)
+    before = answered(own, seen)
     seen |= views(view(member(1)))
-    two = answered(own, seen, one, serial=2)
-    assert OWNER in difference(one, two).names()
+    two = answered(own, seen, before, serial=2)
+    assert OWNER in difference(before, two).names()
     assert len(contents(two, OWNER, "SRV")) == 1
 
 
 def test_a_change_that_no_answer_shows_does_not_move_the_serial() -> None:
     own = zone()
-    one = answered(own, views(view(member(1, policy=LeastUsed(0.50)))))
-    two = answered(own, views(view(member(1, policy=LeastUsed(0.51)))), one, NOW + 5, serial=2)
+    before = answered(own, views(view(member(1, policy=LeastUsed(0.50)))))
+    two = answered(own, views(view(member(1, policy=LeastUsed(0.51)))), before, NOW + 5, serial=2)
     assert two.zones()[0].serial == 1
-    assert difference(one, two).names() == set()
+    assert difference(before, two).names() == set()
 
 
 def test_unchanged_pools_and_zones_are_shared() -> None:
     own, other = zone(UDP + OTHER), zone(name="example.org")
     others = view(member(7), handle="other")
-    one = answered([own, other], views(view(member(1)), others))
-    two = answered([own, other], views(view(member(2)), others), one, serial=2)
+    before = answered([own, other], views(view(member(1)), others))
+    two = answered([own, other], views(view(member(2)), others), before, serial=2)
     changed, shared = two.zone_answers[ZONE].sites
-    assert shared is one.zone_answers[ZONE].sites[1]
-    assert changed is not one.zone_answers[ZONE].sites[0]
+    assert shared is before.zone_answers[ZONE].sites[1]
+    assert changed is not before.zone_answers[ZONE].sites[0]
     # "example.org" has the same pool in it, so both zones moved; without it, one stays.
     third = zone(OTHER, name="example.com")
-    one = answered([own, third], views(view(member(1)), others))
-    two = answered([own, third], views(view(member(2)), others), one, serial=2)
+    before = answered([own, third], views(view(member(1)), others))
+    two = answered([own, third], views(view(member(2)), others), before, serial=2)
     assert [(answers.name, answers.serial) for answers in two.zones()] == [("example.com", 1), (ZONE, 2)]
 
 
@@ -169,9 +169,9 @@ def test_addresses_that_nobody_asks_for_are_not_drawn_again() -> None:
 
 
 def test_reloaded_zones_keep_the_weights_of_before() -> None:
-    one = answered(zone(), views(view(member(1, policy=LeastUsed(0.50)))))
-    two = answered(zone(), views(view(member(1, policy=LeastUsed(0.53)))), one, NOW + 5, serial=2)
-    assert contents(two, OWNER, "SRV") == contents(one, OWNER, "SRV")
+    before = answered(zone(), views(view(member(1, policy=LeastUsed(0.50)))))
+    two = answered(zone(), views(view(member(1, policy=LeastUsed(0.53)))), before, NOW + 5, serial=2)
+    assert contents(two, OWNER, "SRV") == contents(before, OWNER, "SRV")
 
 
 def test_a_zone_inside_another_keeps_its_own_names() -> None:
@@ -188,24 +188,28 @@ def test_the_zone_that_is_asked_answers_also_about_names_that_another_one_has() 
     outer, inner = zone(OTHER, FIXED + delegation, name="example.net"), zone()
     snapshot = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
 
-    def found(name: str, zone_asked: str, qtype: str = "ANY") -> list[tuple[str, str]]:
+    def contents_at(name: str, zone_asked: str, qtype: str = "ANY") -> list[tuple[str, str]]:
         outcome = snapshot.lookup(name, qtype, zone_asked)
-        return [(one.type, one.content) for one in outcome.records] if isinstance(outcome, Found) else []
+        return (
+            [(record.type, record.content) for record in outcome.records]
+            if isinstance(outcome, Found)
+            else []
+        )
 
-    assert [kind for kind, _ in found(ZONE, "example.net")] == ["NS", "DS"]
-    assert [kind for kind, _ in found(ZONE, ZONE)] == ["SOA", "NS"]
-    assert found(f"ns1.{ZONE}", "example.net") == [("A", "10.7.7.7")]
-    assert found(f"ns1.{ZONE}", ZONE) == [("A", "10.0.1.1")]
+    assert [kind for kind, _ in contents_at(ZONE, "example.net")] == ["NS", "DS"]
+    assert [kind for kind, _ in contents_at(ZONE, ZONE)] == ["SOA", "NS"]
+    assert contents_at(f"ns1.{ZONE}", "example.net") == [("A", "10.7.7.7")]
+    assert contents_at(f"ns1.{ZONE}", ZONE) == [("A", "10.0.1.1")]
     assert snapshot.lookup(OWNER, "SRV", "example.net") == NXDOMAIN
     assert snapshot.lookup("_sip._udp.other.example.net", "SRV", ZONE) == NXDOMAIN
-    assert found("_sip._udp.other.example.net", "example.net")
+    assert contents_at("_sip._udp.other.example.net", "example.net")
 
 
 def test_a_change_of_one_zone_leaves_the_others_as_they_are() -> None:
     outer, inner = zone(OTHER, name="example.net"), zone()
-    one = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
-    two = answered([inner, outer], views(view(member(3)), view(member(2), handle="other")), one, serial=2)
-    assert two.nodes["example.net"].keys() == one.nodes["example.net"].keys()
+    before = answered([inner, outer], views(view(member(1)), view(member(2), handle="other")))
+    two = answered([inner, outer], views(view(member(3)), view(member(2), handle="other")), before, serial=2)
+    assert two.nodes["example.net"].keys() == before.nodes["example.net"].keys()
     assert two.nodes[ZONE] == dict(two.zone_answers[ZONE].nodes())
 
 
@@ -231,9 +235,9 @@ def test_a_patched_snapshot_is_what_a_fresh_one_would_be(
     own = zone((UDP + OTHER + "max_addresses = 16\n").replace('"as"', f'"{name}"'))
     snapshot, now = Snapshot(), NOW
     draw = random.Random(seed)
-    for one, two, known in history:
+    for first, two, known in history:
         seen = views(
-            view(*map(member, sorted(one))),
+            view(*map(member, sorted(first))),
             view(*(member(n, f"10.1.0.{n}") for n in sorted(two)), handle="other"),
         )
         if not known:
@@ -272,7 +276,7 @@ class _Counted(dict[str, Node]):
 
 
 @pytest.mark.parametrize("views_now", [{}, views(view(member(1)))], ids=["unknown", "known"])
-def test_a_deep_name_costs_no_more_than_a_shallow_one(views_now: Mapping[str, PoolView]) -> None:
+def test_a_deep_name_costs_no_more_than_a_shallow_name(views_now: Mapping[str, PoolView]) -> None:
     snapshot = answered(zone(), views_now)
     counts = []
     for labels in (1, 10, 100):

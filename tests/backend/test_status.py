@@ -29,7 +29,7 @@ from tests.support.json_schema import differences
 
 def the_pool(when_empty: str, *of_pool: PoolView) -> PoolStatus:
     pool = f'{UDP}when_empty = "{when_empty}"\n'
-    (told,) = build.zones([zone(pool)], Snapshot(), {one.handle: one for one in of_pool}, NOW)
+    (told,) = build.zones([zone(pool)], Snapshot(), {view.handle: view for view in of_pool}, NOW)
     (found,) = told.pools
     return found
 
@@ -65,8 +65,8 @@ def test_nothing_is_answered_instead_of_living_members_or_of_not_knowing() -> No
 
 def test_a_member_registered_for_another_transport_is_out_with_the_reason() -> None:
     pool = the_pool("last-good", view(member(1), member(2, protocol=Protocol.TCP)))
-    assert [one.identifier for one in pool.members] == ["00000001"]
-    ((identifier, reason),) = [(one.identifier, one.reason) for one in pool.out]
+    assert [shown.identifier for shown in pool.members] == ["00000001"]
+    ((identifier, reason),) = [(out.identifier, out.reason) for out in pool.out]
     assert identifier == "00000002"
     assert reason == "registered for tcp; this pool's service is _sip._udp"
     assert reason in text(pool)
@@ -79,7 +79,7 @@ def test_members_of_two_shards_with_one_identifier_have_weights_of_their_own() -
         view(member(1, "10.0.0.9", policy=LeastUsed(0.8)), handle="b"),
     )
     (told,) = build.zones([of_zone], answered(of_zone, of_pools), of_pools, NOW)
-    first, second = (one.weight or 0 for one in told.pools[0].members)
+    first, second = (shown.weight or 0 for shown in told.pools[0].members)
     assert first > second > 0
 
 
@@ -89,14 +89,14 @@ def test_registrars_stand_by_number() -> None:
 
 
 def test_a_registrar_s_standing_is_explained() -> None:
-    one = registrar_status(
+    registrar = registrar_status(
         standing=Standing.STARTING,
         why="it does not list its own sentinel",
         follow="poll",
         follow_problem="no answer, or refused",
     )
-    assert "it does not list its own sentinel" in text(registrars=[one])
-    assert "pushes no changes: no answer, or refused" in text(registrars=[one])
+    assert "it does not list its own sentinel" in text(registrars=[registrar])
+    assert "pushes no changes: no answer, or refused" in text(registrars=[registrar])
 
 
 def test_a_status_of_another_version_is_refused_with_what_differs() -> None:

@@ -30,28 +30,28 @@ DOWN = registrar_status(2, standing=Standing.DOWN)
 MISSING = out_status(name="sip-9", missing=True)
 
 
-def told(*pools: Any, **other: Any) -> Status:
+def state(*pools: Any, **other: Any) -> Status:
     return valid(status(*(pools or (pool_status(members=MEMBERS),)), **{"registrars": REGISTRARS, **other}))
 
 
 @pytest.mark.parametrize(
-    ("one", "level", "words"),
+    ("given", "level", "words"),
     [
-        (told(), Level.OK, "3 members in 1 pool, 3 registrars settled"),
-        (told(pool_status(known=False)), Level.CRITICAL, "SERVFAIL"),
-        (told(pool_status(answered_instead="last good")), Level.CRITICAL, f"no server is alive in {OWNER}"),
-        (told(pool_status(members=MEMBERS, expected=4, missing=1, out=[MISSING])), Level.WARNING, "sip-9"),
-        (told(pool_status(members=MEMBERS[:2], expected=4, missing=2)), Level.CRITICAL, "2 of 4"),
-        (told(pool_status(members=MEMBERS, stale_s=12.0)), Level.WARNING, "from memory since 12 s"),
-        (told(registrars=[REGISTRARS[0], DOWN]), Level.WARNING, "registrar 2 (10.0.0.2) is down"),
-        (told(registrars=[DOWN]), Level.CRITICAL, "registrar 2 (10.0.0.2) is down"),
-        (told(pdns=[pdns_status(problem="refused")]), Level.CRITICAL, "can't be purged: refused"),
-        (told(problems=["the disk | is full"]), Level.WARNING, "the disk / is full"),
-        (told(reload=ReloadStatus("refused", 1.0, 0, 0, 0, "line 3")), Level.WARNING, "refused: line 3"),
+        (state(), Level.OK, "3 members in 1 pool, 3 registrars settled"),
+        (state(pool_status(known=False)), Level.CRITICAL, "SERVFAIL"),
+        (state(pool_status(answered_instead="last good")), Level.CRITICAL, f"no server is alive in {OWNER}"),
+        (state(pool_status(members=MEMBERS, expected=4, missing=1, out=[MISSING])), Level.WARNING, "sip-9"),
+        (state(pool_status(members=MEMBERS[:2], expected=4, missing=2)), Level.CRITICAL, "2 of 4"),
+        (state(pool_status(members=MEMBERS, stale_s=12.0)), Level.WARNING, "from memory since 12 s"),
+        (state(registrars=[REGISTRARS[0], DOWN]), Level.WARNING, "registrar 2 (10.0.0.2) is down"),
+        (state(registrars=[DOWN]), Level.CRITICAL, "registrar 2 (10.0.0.2) is down"),
+        (state(pdns=[pdns_status(problem="refused")]), Level.CRITICAL, "can't be purged: refused"),
+        (state(problems=["the disk | is full"]), Level.WARNING, "the disk / is full"),
+        (state(reload=ReloadStatus("refused", 1.0, 0, 0, 0, "line 3")), Level.WARNING, "refused: line 3"),
     ],
 )  # fmt: skip
-def test_nagios_level_and_words_follow_the_status(one: Status, level: Level, words: str) -> None:
-    found, text = check(one)
+def test_nagios_level_and_words_follow_the_status(given: Status, level: Level, words: str) -> None:
+    found, text = check(given)
     assert found is level
     first = text.splitlines()[0]
     assert first.startswith(f"RSPDNS {level.name} - ")
@@ -61,7 +61,7 @@ def test_nagios_level_and_words_follow_the_status(one: Status, level: Level, wor
 
 
 def test_the_worst_comes_first_and_the_others_below() -> None:
-    level, text = check(told(pool_status(known=False), registrars=[REGISTRARS[0], DOWN]))
+    level, text = check(state(pool_status(known=False), registrars=[REGISTRARS[0], DOWN]))
     assert level is Level.CRITICAL
     lines = text.splitlines()
     assert "(and 1 more)" in lines[0]
@@ -78,7 +78,10 @@ async def test_the_command_exits_with_the_level(tmp_path: Path) -> None:
     config.write_text(f'registrars = ["10.0.0.1"]\n[admin]\nsocket = "{tmp_path}/admin.sock"\n')
     stopped = await asyncio.to_thread(ask, config)
     assert (stopped.returncode, stopped.stdout[:19]) == (Level.CRITICAL, "RSPDNS CRITICAL - n")
-    said: list[dict[str, Any]] = [dumped(told(registrars=[REGISTRARS[0], DOWN])), {"of": "another version"}]
+    said: list[dict[str, Any]] = [
+        dumped(state(registrars=[REGISTRARS[0], DOWN])),
+        {"of": "another version"},
+    ]
 
     async def answer(asked: dict[str, Any]) -> dict[str, Any]:
         return said.pop(0)

@@ -103,7 +103,8 @@ def test_a_reload_that_runs_or_was_refused_is_told(width: int) -> None:
     running = ReloadStatus("running", 12.0, 3, 9, 4000, None)
     refused = ReloadStatus("refused", 12.0, 3, 9, 4000, "zones.d/x.toml:3: handle: is missing")
     words = [
-        " ".join(view(valid(status(reload=one)), width).plain.split()) for one in (running, refused, None)
+        " ".join(view(valid(status(reload=reload)), width).plain.split())
+        for reload in (running, refused, None)
     ]
     assert "reload: running for 12 s: 3 of 9 files, 4000 records" in words[0]
     assert "reload: refused 12 s ago: zones.d/x.toml:3: handle: is missing" in words[1]

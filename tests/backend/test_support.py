@@ -45,7 +45,7 @@ def test_the_archive_holds_what_a_report_needs_and_no_secret(config: Path, tmp_p
     assert result.exit_code == 0, result.output
     assert target.stat().st_mode & 0o077 == 0
     with tarfile.open(target) as archive:
-        texts = {one.name: archive.extractfile(one).read().decode() for one in archive.getmembers()}  # type: ignore[union-attr]
+        texts = {file.name: archive.extractfile(file).read().decode() for file in archive.getmembers()}  # type: ignore[union-attr]
     assert {name.split("/")[0] for name in texts} == {"report"}
     assert not [name for name, text in texts.items() if SECRET in text]
     names = " ".join(texts)
@@ -126,10 +126,10 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(one[:2]) for one in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS, ids=[" ".join(command[:2]) for command in COMMANDS])
 def test_passwords_in_arguments_of_commands_are_left_out(command: list[str]) -> None:
     """As a configuration file, systemd, and a log name the command."""
-    quoted = ", ".join(f'"{one}"' for one in command)
+    quoted = ", ".join(f'"{word}"' for word in command)
     configured = f'[[as.check]]\ntype = "exec"\ncommand = [{quoted}]\nfall = 2\n'
     shown = support.redacted(configured)
     assert SECRET not in shown
@@ -241,7 +241,7 @@ def test_secret_of_a_configuration_file_is_left_out_of_logs_too(
     monkeypatch.setattr(support, "COMMANDS", {"journal": ("echo", f"asked with <{SECRET}>, no answer")})
     support.write_archive(config, str(tmp_path / "none.sock"), tmp_path / "report.tar.gz")
     with tarfile.open(tmp_path / "report.tar.gz") as archive:
-        texts = {one.name: archive.extractfile(one).read().decode() for one in archive.getmembers()}  # type: ignore[union-attr]
+        texts = {file.name: archive.extractfile(file).read().decode() for file in archive.getmembers()}  # type: ignore[union-attr]
     assert not [name for name, text in texts.items() if SECRET in text]
     assert "asked with <(left out)>, no answer" in texts["report/journal.txt"]
     (sidecar,) = [text for name, text in texts.items() if name.endswith("agent.toml")]

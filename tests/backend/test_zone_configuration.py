@@ -9,7 +9,7 @@ from rspdns.configuration import load_configuration
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.loading import load_zones
 
-from tests.backend.configuration_files import GOOD, changed, errors, head, one_error, pool_error, write
+from tests.backend.configuration_files import GOOD, changed, errors, head, only_error, pool_error, write
 from tests.backend.making import FIXED, UDP, ZONE
 
 OUTER, INNER = "example.net", "ims.example.net"
@@ -69,7 +69,7 @@ def test_an_error_in_one_file_of_a_zone_hides_none_in_the_other(tmp_path: Path) 
     (tmp_path / "zones.d").mkdir()
     (tmp_path / "zones.d" / "one.zone").write_text(FIXED + "@ NS ns9\nas A 10.0.0.1\n")
     wrong = UDP + changed(handle='"other"', service='"_sip._tcp"', when_empty='"static"', ttll="3")
-    assert [one[:3] for one in errors(write(tmp_path, GOOD, one=head() + wrong))] == [
+    assert [error[:3] for error in errors(write(tmp_path, GOOD, one=head() + wrong))] == [
         ("one.toml", 11, "pool[1].label"),
         ("one.toml", 16, "pool[1].when_empty"),
         ("one.toml", 17, "pool[1].ttll"),
@@ -82,7 +82,7 @@ def test_each_name_server_without_address_is_told_at_its_line(tmp_path: Path) ->
     (tmp_path / "zones.d" / "one.zone").write_text(FIXED + "@ NS ns8\n@ NS ns9\n")
     found = errors(write(tmp_path, GOOD, one=head() + UDP))
     end = len(FIXED.splitlines())
-    assert [one[:3] for one in found] == [("one.zone", end + line, f"{ZONE} NS") for line in (1, 2)]
+    assert [error[:3] for error in found] == [("one.zone", end + line, f"{ZONE} NS") for line in (1, 2)]
 
 
 def test_an_error_in_a_zone_file_hides_none_of_the_pools(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_errors_that_only_follow_from_another_error_are_not_told(
 def test_zones_with_errors_are_compared_with_others(tmp_path: Path) -> None:
     other = head("two", "example.org") + changed(accept='["10.0.0.0/16"]', verfy='"sip-options"')
     found = errors(write(tmp_path, GOOD, one=head() + UDP + "maxanswers = 3\n", two=other))
-    assert [one[:3] for one in found] == [
+    assert [error[:3] for error in found] == [
         ("one.toml", 10, "pool[0].maxanswers"),
         ("two.toml", 8, "pool[0].accept"),
         ("two.toml", 9, "pool[0].verfy"),
@@ -187,22 +187,22 @@ def test_a_pool_may_be_in_several_zones_with_the_same_networks_and_probing(tmp_p
     path = write(tmp_path, GOOD, one=head() + UDP, two=head("two", "example.org") + UDP)
     assert [zone.name for zone in load_configuration(path).zones] == ["example.org", ZONE]
     write(tmp_path, GOOD, two=head("two", "example.org") + changed(accept='["10.0.0.0/16"]'))
-    assert one_error(path)[:3] == ("two.toml", 8, "pool[0].accept")
+    assert only_error(path)[:3] == ("two.toml", 8, "pool[0].accept")
     write(tmp_path, GOOD, two=head("two", "example.org") + changed(verify='"sip-options"'))
-    file, _, key, problem = one_error(path)
+    file, _, key, problem = only_error(path)
     assert (file, key) == ("two.toml", "pool[0].verify")
     assert "verified in another way" in problem
 
 
 def test_a_zone_in_two_files_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD, one=head() + UDP, two=head("two"))
-    assert one_error(path)[:3] == ("two.toml", 1, "zone")
+    assert only_error(path)[:3] == ("two.toml", 1, "zone")
 
 
 def test_zones_inside_each_other_do_not_share_an_owner(tmp_path: Path) -> None:
     outer = head("two", "example.net") + changed(name='"as.ims"', handle='"other"')
     path = write(tmp_path, GOOD, one=head() + UDP, two=outer)
-    assert one_error(path)[:3] == ("two.toml", 7, "pool[0].name")
+    assert only_error(path)[:3] == ("two.toml", 7, "pool[0].name")
 
 
 @pytest.mark.parametrize("value", ["a\\u0000b", ""])
@@ -255,7 +255,7 @@ def test_every_error_of_the_expected_servers_is_told(tmp_path: Path) -> None:
     ):
         assert words in own
     many = ", ".join(f'"10.0.0.{number}" = "a"' for number in range(20))
-    _, _, key, said = one_error(write(tmp_path, GOOD, one=head() + UDP + f"expect = {{{many}}}\n"))
+    _, _, key, said = only_error(write(tmp_path, GOOD, one=head() + UDP + f"expect = {{{many}}}\n"))
     assert key == "pool[0].expect"
     assert said.count(" is no address with a port") == 8
     assert said.endswith("; 12 more errors")
@@ -277,7 +277,7 @@ def problems(folder: Path, outer: str, pools: str = "") -> list[str]:
 
 def test_delegation_and_glue_are_right(tmp_path: Path) -> None:
     path = files(tmp_path, CUT)
-    assert not any(NO_CUT in str(one) for one in warnings(path, load_configuration(path), None))
+    assert not any(NO_CUT in str(warning) for warning in warnings(path, load_configuration(path), None))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_delegation_and_glue_are_right(tmp_path: Path) -> None:
         ("*.ims TXT text", f"*.{INNER} TXT"),
     ],
 )
-def test_a_record_that_belongs_into_the_inner_zone_is_an_error_of_the_outer_one(
+def test_a_record_that_belongs_into_the_inner_zone_is_an_error_of_the_outer_zone(
     tmp_path: Path, record: str, key: str
 ) -> None:
     (told,) = problems(tmp_path, CUT + record + "\n")
@@ -307,7 +307,9 @@ def test_a_pool_at_a_name_of_the_inner_zone(tmp_path: Path) -> None:
 
 def test_a_zone_that_the_outer_one_does_not_delegate_is_warned_of(tmp_path: Path) -> None:
     path = files(tmp_path, "")
-    (told,) = [str(one) for one in warnings(path, load_configuration(path), None) if NO_CUT in str(one)]
+    (told,) = [
+        str(warning) for warning in warnings(path, load_configuration(path), None) if NO_CUT in str(warning)
+    ]
     assert told.startswith(f"{tmp_path}/zones.d/inner.toml:1: zone: {NO_CUT}")
 
 

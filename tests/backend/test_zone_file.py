@@ -51,7 +51,7 @@ def test_records_that_powerdns_reads_in_one_form_only_are_given_in_that_form() -
     assert "ipv4hint=192.0.2.1" in content
 
 
-def test_records_of_one_set_share_the_smallest_ttl_and_twins_are_one() -> None:
+def test_records_of_one_set_share_the_smallest_ttl_and_twins_count_once() -> None:
     static = parsed("x 60 A 10.0.0.1\nx 30 A 10.0.0.2\nx 90 A 10.0.0.1\n")
     assert [(record.content, record.ttl) for record in static.records[f"x.{ZONE}"]] == [
         ("10.0.0.1", 30),
@@ -190,7 +190,7 @@ def test_a_generate_with_too_many_steps_is_refused_before_its_first(range_text: 
 def test_a_generate_makes_its_records() -> None:
     static = parsed("$generate 1-20/2 h$ A 10.0.0.$\ntext TXT $GENERATE 1-2000000000\n")
     assert [name for name in static.records if name[0] == "h"] == [
-        f"h{one}.{ZONE}" for one in range(1, 21, 2)
+        f"h{number}.{ZONE}" for number in range(1, 21, 2)
     ]
 
 

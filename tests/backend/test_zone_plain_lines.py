@@ -51,8 +51,8 @@ addresses = st.sampled_from(
 )
 strings = st.lists(
     st.one_of(
-        st.text(st.characters(min_codepoint=1, max_codepoint=300), max_size=8).map(lambda one: f'"{one}"'),
-        st.text(st.sampled_from('ab ;()@#[]"\\~'), max_size=8).map(lambda one: f'"{one}"'),
+        st.text(st.characters(min_codepoint=1, max_codepoint=300), max_size=8).map(lambda text: f'"{text}"'),
+        st.text(st.sampled_from('ab ;()@#[]"\\~'), max_size=8).map(lambda text: f'"{text}"'),
         st.sampled_from(["bare", '""', f'"{"x" * 255}"', f'"{"x" * 256}"', '"open', '"a""b"']),
     ),
     min_size=1,
@@ -104,14 +104,14 @@ def test_plain_lines_read_the_same_as_by_dnspython(head: str, more: list[str]) -
 
 
 @given(st.builds("{} {}{}{}".format, names, ttls, data, ends))
-def test_a_line_that_is_no_record_is_never_read_as_a_plain_one(line: str) -> None:
+def test_a_line_that_is_no_record_is_never_read_as_a_plain_line(line: str) -> None:
     """An error is dnspython's to find and to explain."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(file, "plain_line", lambda *_: None)
         try:
             parse_zone_file(HEAD + line, "zone", ZONE)
         except ConfigurationErrors as problem:
-            if any("is not understood" in one.problem for one in problem.errors):
+            if any("is not understood" in error.problem for error in problem.errors):
                 assert plain_line(line, 0, ZONE) is None or len(line.split(maxsplit=1)[0]) > 200
 
 

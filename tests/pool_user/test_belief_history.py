@@ -188,7 +188,9 @@ def test_examined_departure_keeps_the_finding() -> None:
 
 def test_forgotten_departure_is_not_told_any_more() -> None:
     play = playing(1, 2, 3)
-    play.answer(0, pe(3, R1))
+    for staying in ((2, 3), (3,)):
+        play.answer(0, *(pe(number, R1) for number in staying))
+        play.wait(1)
     forgotten = play.belief.forget(POOL, lambda departure: departure.member.identifier == 1)
     assert [departure.member.identifier for departure in forgotten] == [1]
     assert list(play.out()) == [2]

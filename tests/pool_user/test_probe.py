@@ -218,7 +218,9 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
         def probing(self, handle: str, member: Member, now: float) -> None:
             pass
 
-        def probed(self, handle: str, member: Member, reachable: bool, now: float) -> None:
+        def probed(
+            self, handle: str, member: Member, reachable: bool, now: float, finding: Finding | None
+        ) -> None:
             self.fell.set()
 
     async def method(member: Member, plan: ProbePlan) -> Finding:

@@ -26,7 +26,7 @@ from rspdns.fastpath import FastPath
 from rspdns.pdns import name_table
 from rspdns.pdns.answering import make_connector
 from rspdns.pdns.purge import Purger
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 from rspdns.zones.zone import Zone
 
 from tests.support.namespaces import Namespace, own_namespace
@@ -107,7 +107,7 @@ class ScriptedBackend:
     async def _start(self, views: Mapping[str, PoolView]) -> None:
         self.purger = Purger([str(path) for path in self._controls])
         self.store = DnssecStore(self._folder, self._signing_changed)
-        self.responder = Responder(store=self.store)
+        self.responder = PdnsResponder(store=self.store)
         self.connector = make_connector(self._connector, self.responder, self.store)
         self.serials = SerialNumbers(self._folder, 1000.0)
         self._write_names()

@@ -48,8 +48,8 @@ class Access:
         scheme, _, token = (authorization or "").partition(" ")
         # Bytes that are no UTF-8 come as surrogates.
         given = sha256(token.strip().encode(errors="surrogateescape")).digest()
-        may_write = sum(hmac.compare_digest(given, one) for one in self.write)
-        may_read = sum(hmac.compare_digest(given, one) for one in self.read)
+        may_write = sum(hmac.compare_digest(given, digest) for digest in self.write)
+        may_read = sum(hmac.compare_digest(given, digest) for digest in self.read)
         if scheme.lower() != "bearer":
             may_write = may_read = 0
         if may_write:
@@ -113,15 +113,15 @@ def _tokens(path: Path, errors: list[ConfigurationError]) -> tuple[bytes, ...]:
         problem = f"can't be read: {error.strerror or error}"
         errors.append(ConfigurationError(str(path), 0, "", problem))
         return ()
-    found = []
+    digests = []
     for line, token in _lines(text):
         if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
             problem = f"a token has {MIN_TOKEN} or more of A-Z a-z 0-9 . _ ~ + / = -, one on a line"
             errors.append(ConfigurationError(str(path), line, "", problem))
-        found.append(sha256(token.encode()).digest())
-    if not found:
+        digests.append(sha256(token.encode()).digest())
+    if not digests:
         errors.append(ConfigurationError(str(path), 0, "", "holds no token"))
-    return tuple(found)
+    return tuple(digests)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

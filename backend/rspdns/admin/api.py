@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from rspdns import names
 from rspdns.admin.access import Access, Right
-from rspdns.admin.guard import Guard, Refused, set_headers
+from rspdns.admin.guard import RequestGuard, RequestRefused, set_headers
 from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, PoolOfZone, description
 from rspdns.admin.stream import Streams
 from rspdns.event_log import EventLog
@@ -37,7 +37,7 @@ FIGURES = {"OVERLOADED_AT": OVERLOADED_AT, "RELIEVED_AT": RELIEVED_AT}
 """The values of the names in braces in the page's files; the page colours loads by them."""
 
 
-class Service(Protocol):
+class BackendService(Protocol):
     """The part of the backend that the API needs."""
 
     def status(self) -> Status:
@@ -58,13 +58,13 @@ class Api:
 
     def __init__(
         self,
-        service: Service,
+        service: BackendService,
         log: EventLog,
         access: Access,
         own_names: Collection[str],
         registry: CollectorRegistry,
     ) -> None:
-        self.guard = Guard(access, own_names, self._needed)
+        self.guard = RequestGuard(access, own_names, self._needed)
         self.streams = Streams(log)
         self._service = service
         self._registry = registry
@@ -119,7 +119,7 @@ class Api:
         for zone in self.fresh().zones:
             if zone.zone == wanted:
                 return _json(zone)
-        raise Refused(404, "unknown", "no zone of this name; see /v1/zones")
+        raise RequestRefused(404, "unknown", "no zone of this name; see /v1/zones")
 
     async def _pools(self, request: web.Request) -> web.Response:
         return _json({"pools": self._with_zones()})
@@ -129,7 +129,7 @@ class Api:
         for pool in self._with_zones():
             if pool.owner == wanted:
                 return _json(pool)
-        raise Refused(404, "unknown", "no pool has its SRV records at this name; see /v1/pools")
+        raise RequestRefused(404, "unknown", "no pool has its SRV records at this name; see /v1/pools")
 
     def _with_zones(self) -> list[PoolOfZone]:
         return [PoolOfZone.of(zone, pool) for zone in self.fresh().zones for pool in zone.pools]
@@ -145,11 +145,11 @@ class Api:
 
     async def _reload(self, request: web.Request) -> web.Response:
         try:
-            told = await self._service.reload(force=request.query.get("force") == "true")
+            result = await self._service.reload(force=request.query.get("force") == "true")
         except ControlError as error:
-            raise Refused(409, "reload", str(error)) from None
+            raise RequestRefused(409, "reload", str(error)) from None
         self._fresh_until_s = float("-inf")
-        return _json(told)
+        return _json(result)
 
     async def _purge(self, request: web.Request) -> web.Response:
         wanted = _wanted(await _body(request))
@@ -157,7 +157,7 @@ class Api:
         for name in wanted:
             plain = name.removesuffix("$")
             if not any(plain == zone or names.is_below(plain, zone) for zone in zones):
-                raise Refused(400, "unknown", f"{plain!r} is in no zone of this backend")
+                raise RequestRefused(400, "unknown", f"{plain!r} is in no zone of this backend")
         self._service.purge(wanted)
         return _json({"names": wanted})
 
@@ -175,26 +175,26 @@ def _json(value: object) -> web.Response:
 
 async def _body(request: web.Request) -> object:
     if request.content_type != JSON:
-        raise Refused(415, "body", f"the body is {JSON}")
+        raise RequestRefused(415, "body", f"the body is {JSON}")
     try:
         async with asyncio.timeout(BODY_S):
             return orjson.loads(await request.read())
     except TimeoutError:
-        raise Refused(408, "body", "the body did not come in time") from None
+        raise RequestRefused(408, "body", "the body did not come in time") from None
     except ValueError:
-        raise Refused(400, "body", "the body is not JSON") from None
+        raise RequestRefused(400, "body", "the body is not JSON") from None
 
 
 def _wanted(body: object) -> list[str]:
     given = body.get("names") if isinstance(body, dict) and len(body) == 1 else None
     if not isinstance(given, list) or not 1 <= len(given) <= MOST_NAMES:
-        raise Refused(400, "body", f'the body is {{"names": [...]}} with 1 to {MOST_NAMES} names')
-    found = []
+        raise RequestRefused(400, "body", f'the body is {{"names": [...]}} with 1 to {MOST_NAMES} names')
+    names_to_purge = []
     for text in given:
         if not isinstance(text, str):
-            raise Refused(400, "body", f"{text!r}: a name is text")
+            raise RequestRefused(400, "body", f"{text!r}: a name is text")
         try:
-            found.append(names.normal(text.removesuffix("$")) + ("$" if text.endswith("$") else ""))
+            names_to_purge.append(names.normal(text.removesuffix("$")) + ("$" if text.endswith("$") else ""))
         except ValueError as error:
-            raise Refused(400, "body", f"{text!r}: {error}") from None
-    return found
+            raise RequestRefused(400, "body", f"{text!r}: {error}") from None
+    return names_to_purge

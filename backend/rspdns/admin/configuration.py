@@ -55,9 +55,9 @@ def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
     for _, admin in find(document, ("admin",)):
         if not isinstance(admin, dict):
             return
-        for one, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
-            if one in admin and other not in admin:
-                yield ("admin", one), f"needs {other} too"
+        for key, other in (("tls_certificate", "tls_key"), ("tls_key", "tls_certificate")):
+            if key in admin and other not in admin:
+                yield ("admin", key), f"needs {other} too"
         try:
             address = ListenAddress.parse(str(admin.get("listen", "127.0.0.1:8054")))
         except ValueError:

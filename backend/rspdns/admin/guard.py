@@ -80,7 +80,7 @@ _TOKEN_FILES = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Refused(Exception):  # noqa: N818 - it is what happens to a request
+class RequestRefused(Exception):  # noqa: N818 - it is what happens to a request
     """The request is not answered; `why` is one word for the metrics."""
 
     def __init__(self, status: int, why: str, words: str, **headers: str) -> None:
@@ -88,7 +88,7 @@ class Refused(Exception):  # noqa: N818 - it is what happens to a request
         self.status, self.why, self.words, self.headers = status, why, words, headers
 
 
-class Guard:
+class RequestGuard:
     """Checks each request. `needed` tells the right that a route's path needs; `refused` counts by reason."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Guard:
         try:
             self._check(request)
             return await handler(request)
-        except Refused as refusal:
+        except RequestRefused as refusal:
             self.refused[refusal.why] += 1
             return failure(refusal.status, refusal.words, **refusal.headers)
         except web.HTTPException as error:
@@ -122,18 +122,18 @@ class Guard:
         client = request.remote or ""
         if not host_is_own(request.headers.get("Host"), self._names):
             words = "this service has no such host name; `names` in [admin] lists those it has"
-            raise Refused(421, "host", words)
+            raise RequestRefused(421, "host", words)
         headers = request.headers
         if not origin_is_own(
             headers.get("Origin"), headers.get("Sec-Fetch-Site"), request.scheme, headers.get("Host")
         ) and not _is_link(request):
-            raise Refused(403, "origin", "pages of other sites may not ask here")
+            raise RequestRefused(403, "origin", "pages of other sites may not ask here")
         holds_token = self.access.holds_token(headers.get("Authorization"))
         requests = self._of_holders if holds_token else self._requests
         is_guess = "Authorization" in headers and not holds_token
         is_locked = is_guess and self._bad_tokens.is_spent(client, now)
         if is_locked or not requests.allow(client, now):
-            raise Refused(429, "rate", "too many requests; wait a moment", **{"Retry-After": "5"})
+            raise RequestRefused(429, "rate", "too many requests; wait a moment", **{"Retry-After": "5"})
         needed = self._needed(request)
         if needed is Right.NOTHING:
             return
@@ -141,15 +141,15 @@ class Guard:
         if right < needed:
             self._refuse_token(request, right, client, now)
         if needed is Right.WRITE and not self._writes.allow(client, now):
-            raise Refused(429, "rate", "too many changes; wait a moment", **{"Retry-After": "1"})
+            raise RequestRefused(429, "rate", "too many changes; wait a moment", **{"Retry-After": "1"})
 
     def _refuse_token(self, request: web.Request, right: Right, client: str, now: float) -> None:
         if right is Right.READ and "Authorization" in request.headers and self._is_reader(request):
-            raise Refused(403, "token", "this token may read only")
+            raise RequestRefused(403, "token", "this token may read only")
         if "Authorization" in request.headers:
             self._bad_tokens.allow(client, now)
         words = f"needs a bearer token of {_TOKEN_FILES[self._needed(request)]}: Authorization: Bearer TOKEN"
-        raise Refused(401, "token", words, **{"WWW-Authenticate": 'Bearer realm="rspdns"'})
+        raise RequestRefused(401, "token", words, **{"WWW-Authenticate": 'Bearer realm="rspdns"'})
 
     def _is_reader(self, request: web.Request) -> bool:
         """Whether the token itself gives the right to read (on loopback nobody needs one)."""

@@ -13,7 +13,7 @@ from daemon_kit.metrics import registry
 from prometheus_client.registry import Collector
 
 from rspdns.admin.access import Access
-from rspdns.admin.api import Api, Service
+from rspdns.admin.api import Api, BackendService
 from rspdns.admin.configuration import AdminConfig
 from rspdns.event_log import EventLog
 
@@ -25,7 +25,12 @@ class AdminServer:
     """Serves the API at the address in `config`; where that is taken, it tries again."""
 
     def __init__(
-        self, config: AdminConfig, access: Access, service: Service, log: EventLog, collector: Collector
+        self,
+        config: AdminConfig,
+        access: Access,
+        service: BackendService,
+        log: EventLog,
+        collector: Collector,
     ) -> None:
         self._problem: str | None = None
         """Why nothing is served at the admin address."""

@@ -7,7 +7,7 @@ import asyncio
 import orjson
 from aiohttp import web
 
-from rspdns.admin.guard import Refused
+from rspdns.admin.guard import RequestRefused
 from rspdns.event_log import EventLog, Listener, Logged
 
 STREAMS = 16
@@ -35,7 +35,7 @@ class Streams:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Answer one request with events until the client goes, or is too slow."""
         if self.open >= STREAMS:
-            raise Refused(503, "streams", f"{STREAMS} clients listen already", **{"Retry-After": "5"})
+            raise RequestRefused(503, "streams", f"{STREAMS} clients listen already", **{"Retry-After": "5"})
         after = request.headers.get("Last-Event-ID", "")
         seen = int(after) if after.isascii() and after.isdigit() and len(after) < 16 else None
         if seen is not None and seen > self._log.last_number:
@@ -84,4 +84,4 @@ class Streams:
 def _text(logged: Logged) -> str:
     """One event; told again, under the same number, once it has converged."""
     kind = "change" if logged.converged_ms is None else "converged"
-    return f"id: {logged.number}\nevent: {kind}\ndata: {orjson.dumps(logged.told()).decode()}\n\n"
+    return f"id: {logged.number}\nevent: {kind}\ndata: {orjson.dumps(logged.status()).decode()}\n\n"

@@ -121,10 +121,10 @@ def _changed(before: Sequence[Nodes], after: Sequence[Nodes], services: Collecti
     old, new = _merged(before), _merged(after)
     others = compress(new, map(is_not, new.values(), map(old.get, new)))
     names = {name for name in others if new[name] != old.get(name)} | (old.keys() - new.keys())
-    found = (nodes[name] for nodes in (old, new) for name in services if name in nodes)
+    serving = (nodes[name] for nodes in (old, new) for name in services if name in nodes)
     return names | {
         record.name
-        for node in found
+        for node in serving
         for record in node.records
         if isinstance(record.data, SrvData) and record.data.target in names
     }

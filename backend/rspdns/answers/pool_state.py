@@ -143,14 +143,14 @@ def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member
 
     PE identifiers are unique within a handle only: where two shards have the same, the later gets a number.
     """
-    found: dict[str, Member] = {}
+    labelled: dict[str, Member] = {}
     protocol = pool.config.protocol
     for number, members in enumerate(shards, start=1):
         for member in members:
             if member.protocol == protocol:
                 label = _label(member)
-                found[label if label not in found else f"{label}-{number}"] = member
-    return found
+                labelled[label if label not in labelled else f"{label}-{number}"] = member
+    return labelled
 
 
 def _label(member: Member) -> str:

@@ -234,14 +234,14 @@ def _candidates(
 ) -> dict[bytes, int]:
     """The weight of each member by the bytes of its first address, since addresses themselves are slow keys.
     A server that is in two pools counts once."""
-    found: dict[bytes, int] = {}
+    weights: dict[bytes, int] = {}
     for addresses, weight in members:
         for address in addresses:
             if isinstance(address, family):
                 packed = address.packed
-                found[packed] = max(weight, found.get(packed, 0))
+                weights[packed] = max(weight, weights.get(packed, 0))
                 break
-    return found
+    return weights
 
 
 def _naptr(state: PoolState) -> str:

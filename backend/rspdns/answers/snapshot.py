@@ -175,10 +175,10 @@ class ZoneNodes(Mapping[str, Node]):
         return node
 
     def __getitem__(self, name: str) -> Node:
-        found: Node | None = self.get(name)
-        if found is None:
+        node: Node | None = self.get(name)
+        if node is None:
             raise KeyError(name)
-        return found
+        return node
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.get(name) is not None

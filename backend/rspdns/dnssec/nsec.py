@@ -22,7 +22,7 @@ MAX_ITERATIONS = 100
 """PowerDNS's `max-nsec3-iterations`: it lowers a larger number to this."""
 _OPT_OUT = 1
 
-Key = tuple[str, ...]
+NameKey = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Chain:
             self.hashes = {name: known.get(name) or parameters.hash(name) for name in everyone}
             listed = [((digest,), name) for name, digest in self.hashes.items()]
         listed.sort()
-        self._keys: Sequence[Key] = [key for key, _ in listed]
+        self._keys: Sequence[NameKey] = [key for key, _ in listed]
         self._names: Sequence[str] = [name for _, name in listed]
         # A hash tells nothing of where a name lies: one unknown name makes every gap doubtful.
         self._all_doubtful = bool(unknown) and parameters is not None
@@ -145,12 +145,12 @@ def _with_nsec3(nodes: Mapping[str, Node], zone: str, opt_out: bool) -> set[str]
     return own | {ancestor for name in own for ancestor in names.ancestors(name, zone)}
 
 
-def _order(name: str, zone: str) -> Key:
+def _order(name: str, zone: str) -> NameKey:
     """The key to sort by: the labels below the zone, the last one first (RFC 4034 section 6.1)."""
     return _labels(name[: -len(zone) - 1]) if name != zone else ()
 
 
-def _labels(relative: str) -> Key:
+def _labels(relative: str) -> NameKey:
     if "\\" in relative:
         absolute = dns.name.from_text(relative).labels[-2::-1]
         return tuple(label.decode("latin-1") for label in absolute)

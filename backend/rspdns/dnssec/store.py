@@ -47,7 +47,7 @@ CREATE TABLE tsig (name TEXT PRIMARY KEY, algorithm TEXT NOT NULL, content TEXT 
 """
 
 
-class Refused(Exception):  # noqa: N818 - not an error of the program
+class WriteRefused(Exception):  # noqa: N818 - not an error of the program
     """A change that is not made; the message says why."""
 
 
@@ -130,11 +130,11 @@ class DnssecStore:
         return tuple(zone for zone, keys in self._keys.items() if any(key.active for key in keys.values()))
 
     async def add_key(self, zone: str, flags: int, active: bool, published: bool, content: str) -> int:
-        """Keep a new key; return its identifier, above 0 and never used again. Raises Refused."""
+        """Keep a new key; return its identifier, above 0 and never used again. Raises WriteRefused."""
         _check_text(content)
         async with self._turn:
             if len(self._keys.get(zone, {})) >= MAX_KEYS:
-                raise Refused(f"a zone has at most {MAX_KEYS} keys")
+                raise WriteRefused(f"a zone has at most {MAX_KEYS} keys")
             row = (zone, flags, active, published, content)
             sql = "INSERT INTO keys (zone, flags, active, published, content) VALUES (?, ?, ?, ?, ?)"
             identifier = await self._write((sql, row))
@@ -173,14 +173,14 @@ class DnssecStore:
         return True
 
     async def set_metadata(self, zone: str, kind: str, values: Sequence[str]) -> None:
-        """Replace what a zone has of one kind; no values: remove it. Raises Refused."""
+        """Replace what a zone has of one kind; no values: remove it. Raises WriteRefused."""
         if len(values) > MAX_VALUES:
-            raise Refused(f"at most {MAX_VALUES} values of one kind")
+            raise WriteRefused(f"at most {MAX_VALUES} values of one kind")
         for text in (kind, *values):
             _check_text(text)
         async with self._turn:
             if len(self._metadata.get(zone, {})) >= MAX_KINDS and kind not in self._metadata[zone]:
-                raise Refused(f"a zone has at most {MAX_KINDS} kinds of metadata")
+                raise WriteRefused(f"a zone has at most {MAX_KINDS} kinds of metadata")
             insert = "INSERT INTO metadata (zone, kind, place, value) VALUES (?, ?, ?, ?)"
             await self._write(
                 ("DELETE FROM metadata WHERE zone = ? AND kind = ?", (zone, kind)),
@@ -196,12 +196,12 @@ class DnssecStore:
         self.changed(zone)
 
     async def set_tsig(self, name: str, algorithm: str, content: str) -> None:
-        """Keep a TSIG key, instead of one of this name. Raises Refused."""
+        """Keep a TSIG key, instead of one of this name. Raises WriteRefused."""
         for text in (algorithm, content):
             _check_text(text)
         async with self._turn:
             if len(self._tsig) >= MAX_TSIG_KEYS and name not in self._tsig:
-                raise Refused(f"at most {MAX_TSIG_KEYS} TSIG keys")
+                raise WriteRefused(f"at most {MAX_TSIG_KEYS} TSIG keys")
             sql = "INSERT OR REPLACE INTO tsig (name, algorithm, content) VALUES (?, ?, ?)"
             await self._write((sql, (name, algorithm, content)))
             self._tsig[name] = TsigKey(name, algorithm, content)
@@ -216,12 +216,12 @@ class DnssecStore:
         return True
 
     async def _write(self, *statements: Statement) -> int:
-        """Run them in one transaction; return the last row's identifier. Raises Refused when it fails."""
+        """Run them in one transaction; return the last row's identifier. Raises WriteRefused."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, statements)
         except (sqlite3.Error, OSError, FatalError) as error:
             get_logger("dnssec").error("not_kept", file=str(self.path), problem=str(error))
-            raise Refused(f"{self.path} can't be written: {error}") from None
+            raise WriteRefused(f"{self.path} can't be written: {error}") from None
 
     def _run(self, statements: Sequence[Statement]) -> int:
         if self._database is None:
@@ -260,12 +260,12 @@ class DnssecStore:
             ) from None
 
     def _check_file(self) -> None:
-        found = self.path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        state = self.path.lstat()
+        if not stat.S_ISREG(state.st_mode):
             raise OSError("it is no file")
-        if found.st_mode & 0o077:
+        if state.st_mode & 0o077:
             get_logger("dnssec").warning(
-                "private_keys_were_readable", file=str(self.path), mode=oct(found.st_mode)
+                "private_keys_were_readable", file=str(self.path), mode=oct(state.st_mode)
             )
             self.path.chmod(MODE)
 
@@ -284,6 +284,6 @@ class DnssecStore:
 
 def _check_text(text: str) -> None:
     if len(text) > MAX_TEXT:
-        raise Refused(f"longer than {MAX_TEXT} characters")
+        raise WriteRefused(f"longer than {MAX_TEXT} characters")
     if not text.isprintable() and not text.replace("\n", "").isprintable():
-        raise Refused("has characters that are not printable")
+        raise WriteRefused("has characters that are not printable")

@@ -23,8 +23,8 @@ OLDEST_KERNEL = (6, 1)
 def problems(path: str) -> Iterator[str]:
     """The obstacles that keep the kernel from answering, in words; empty without any."""
     release = os.uname().release
-    found = re.match(r"(\d+)\.(\d+)", release)
-    if found is not None and tuple(map(int, found.groups())) < OLDEST_KERNEL:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if match is not None and tuple(map(int, match.groups())) < OLDEST_KERNEL:
         yield f"Linux {release}: rspdns-fastpath needs 6.1 or later; PowerDNS answers everything"
         return
     try:

@@ -203,8 +203,8 @@ class FastPath:
             self._tell(drawn)
         self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))
 
-    def _tell_depths(self, found: Mapping[str, int]) -> None:
-        self._send(b"".join(messages.zone_depth(zone, depth) for zone, depth in found.items()))
+    def _tell_depths(self, by_zone: Mapping[str, int]) -> None:
+        self._send(b"".join(messages.zone_depth(zone, depth) for zone, depth in by_zone.items()))
 
     def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
         self._commits += 1
@@ -291,7 +291,7 @@ class FastPath:
         except (OSError, messages.MessageError) as error:
             self._drop(str(error))
 
-    def _take(self, message: messages.Message) -> None:
+    def _take(self, message: messages.DaemonMessage) -> None:
         match message.kind:
             case "h":
                 self._lease.number = messages.welcomed(message.body)
@@ -329,10 +329,10 @@ class FastPath:
             self.daemon = DaemonStatus.read(orjson.loads(body))
         except (ValueError, KeyError, TypeError) as error:
             raise messages.MessageError(f"a status that can't be read: {error}") from None
-        self.asked |= {Question(one.name, one.type): one for one in self.daemon.asked}
+        self.asked |= {Question(asked.name, asked.type): asked for asked in self.daemon.asked}
         if len(self.asked) > MOST_ASKED + 2 * self.names:
             self.asked.clear()  # of names that are no more
-        names = {one.name for one in self.daemon.asked}
+        names = {asked.name for asked in self.daemon.asked}
         if names:
             self._on_asked(names)
         now = time.monotonic()

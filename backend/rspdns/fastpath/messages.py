@@ -31,7 +31,7 @@ class MessageError(ValueError):
     """A message that rspdns-fastpath doesn't send."""
 
 
-class Message(NamedTuple):
+class DaemonMessage(NamedTuple):
     """One message; `kind` is a letter."""
 
     kind: str
@@ -107,10 +107,10 @@ class Reader:
         self._bytes = bytearray()
         self._status = bytearray()
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[DaemonMessage]:
         """The messages that are whole now. Raises MessageError."""
         self._bytes += data
-        found = []
+        whole = []
         while len(self._bytes) >= _HEAD.size:
             size, kind = _HEAD.unpack_from(self._bytes)
             if not 1 <= size <= MOST_BYTES:
@@ -118,7 +118,7 @@ class Reader:
             end = _HEAD.size - 1 + size
             if len(self._bytes) < end:
                 break
-            message = Message(chr(kind), bytes(self._bytes[_HEAD.size : end]))
+            message = DaemonMessage(chr(kind), bytes(self._bytes[_HEAD.size : end]))
             del self._bytes[:end]
             if message.kind in _STATUS_PARTS:
                 self._status += message.body
@@ -126,7 +126,7 @@ class Reader:
                     raise MessageError("a status of an impossible size")
                 if message.kind != _LAST_PART:
                     continue
-                message = Message(_LAST_PART, bytes(self._status))
+                message = DaemonMessage(_LAST_PART, bytes(self._status))
                 self._status.clear()
-            found.append(message)
-        return found
+            whole.append(message)
+        return whole

@@ -64,15 +64,15 @@ def node_answers(
     nodes: Mapping[str, Node], all_nodes: Mapping[str, Node] | None = None
 ) -> dict[Question, Answer]:
     """One answer to each question about these nodes; `all_nodes` has those of SRV targets, too."""
-    found: dict[Question, Answer] = {}
+    answers: dict[Question, Answer] = {}
     targets = nodes if all_nodes is None else all_nodes
     for name, node in nodes.items():
         if node.failure:
             continue
-        found.update(_own_answers(name, node.records))
+        answers.update(_own_answers(name, node.records))
         if services := [record for record in node.records if record.type == "SRV"]:
-            found.update(_answer(name, "SRV", services, targets))
-    return found
+            answers.update(_answer(name, "SRV", services, targets))
+    return answers
 
 
 @lru_cache(maxsize=16384)
@@ -82,10 +82,10 @@ def _own_answers(name: str, records: Sequence[Record]) -> Mapping[Question, Answ
     for record in records:
         if record.type != "SRV" and record.type in LIVE_TYPES:
             by_type.setdefault(record.type, []).append(record)
-    found: dict[Question, Answer] = {}
+    answers: dict[Question, Answer] = {}
     for qtype, of_type in by_type.items():
-        found.update(_answer(name, qtype, of_type, {}))
-    return found
+        answers.update(_answer(name, qtype, of_type, {}))
+    return answers
 
 
 def _answer(
@@ -232,13 +232,13 @@ def _points_to(name: str, block: bytes) -> int:
 
 def _blocks(records: bytes) -> list[tuple[int, bytes]]:
     """Each record with its offset. Its owner is a pointer of two bytes."""
-    found, at = [], 0
+    blocks, at = [], 0
     while at < len(records):
         size = _FIXED.unpack_from(records, at + len(_POINTER_TO_QUESTION))[3]
         end = at + len(_POINTER_TO_QUESTION) + _FIXED.size + size
-        found.append((at, records[at:end]))
+        blocks.append((at, records[at:end]))
         at = end
-    return found
+    return blocks
 
 
 def _shuffled(
@@ -344,7 +344,7 @@ class ReadyAnswers:
             question: _same_records(old.get(question, ()), answer) if question not in chosen else (answer,)
             for question, answer in node_answers(site.nodes).items()
         }
-        if site.redraw is not None or any(len(told) < orders(told[0]) for told in first.values()):
+        if site.redraw is not None or any(len(variants) < orders(variants[0]) for variants in first.values()):
             self._undrawn[key] = []
         return first
 
@@ -384,10 +384,10 @@ class ReadyAnswers:
         name, first = question.name, drawn[0]
         if len(drawn) > 1:
             return tuple(
-                in_another_order(name, one, self._chance.randrange(_count_in_order(one)), self._chance)
-                if _count_in_order(one) > 1
-                else one
-                for one in drawn
+                in_another_order(name, answer, self._chance.randrange(_count_in_order(answer)), self._chance)
+                if _count_in_order(answer) > 1
+                else answer
+                for answer in drawn
             )
         known = _same_records(old, first)
         if len(known) == orders(first):
@@ -432,7 +432,7 @@ def _variants(drawn: Sequence[Mapping[Question, Answer]]) -> Answers:
     return {
         question: variants if len(set(variants)) > 1 else variants[:1]
         for question in drawn[0]
-        if len(variants := tuple(one[question] for one in drawn if question in one)) == len(drawn)
+        if len(variants := tuple(answers[question] for answers in drawn if question in answers)) == len(drawn)
     }
 
 
@@ -441,7 +441,7 @@ def _is_answered_by(zone: str, site: SiteAnswers, snapshot: Snapshot) -> bool:
     return snapshot.zone_of(site.name) == zone
 
 
-def _are_the_same(one: SiteAnswers, other: SiteAnswers) -> bool:
+def _are_the_same(site: SiteAnswers, other: SiteAnswers) -> bool:
     """Whether both show the same now, and when chance chooses again. A member that was not shown changes the
     latter alone."""
-    return one.nodes is other.nodes and one.redraw is other.redraw
+    return site.nodes is other.nodes and site.redraw is other.redraw

@@ -44,14 +44,14 @@ class DaemonStatus:
     asked: tuple[AskedStatus, ...]
 
     @classmethod
-    def read(cls, told: Any) -> DaemonStatus:
+    def read(cls, report: Any) -> DaemonStatus:
         """The status in a decoded reply. Raises KeyError, TypeError, ValueError."""
         return cls(
-            str(told["mode"]),
-            tuple(InterfaceStatus(**one) for one in told["interfaces"]),
-            int(told["names"]),
-            int(told["lease_ms"]),
-            int(told["generation"]),
-            {str(reason): int(count) for reason, count in told["decisions"].items()},
-            tuple(AskedStatus(**one) for one in told["asked"]),
+            str(report["mode"]),
+            tuple(InterfaceStatus(**interface) for interface in report["interfaces"]),
+            int(report["names"]),
+            int(report["lease_ms"]),
+            int(report["generation"]),
+            {str(reason): int(count) for reason, count in report["decisions"].items()},
+            tuple(AskedStatus(**asked) for asked in report["asked"]),
         )

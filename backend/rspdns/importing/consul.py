@@ -15,9 +15,10 @@ from rspdns.importing.model import (
     CheckKeys,
     FileLine,
     Import,
+    ImportedPool,
+    ImportedServer,
     ImportProblem,
-    Pool,
-    Server,
+    NotCarried,
     Wishes,
     as_name,
     shown_addresses,
@@ -26,10 +27,6 @@ from rspdns.importing.model import (
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?")
 _MOST_BYTES: Final = 50_000_000
 _PORT_OF: Final = {"http": 80, "https": 443}
-
-
-class _NotCarried(Exception):  # noqa: N818 - reads as what it is
-    """There is no counterpart; the message says for what."""
 
 
 class _Object(dict[str, Any]):
@@ -52,8 +49,8 @@ class _Decoder(json.JSONDecoder):
         self._line += text.count("\n", self._upto, start)
         self._upto = start
         line = self._line
-        found, end = json.decoder.JSONObject(text_and_end, *rest)  # type: ignore[attr-defined]
-        made = _Object(found)
+        values, end = json.decoder.JSONObject(text_and_end, *rest)  # type: ignore[attr-defined]
+        made = _Object(values)
         made.line = line
         return made, end
 
@@ -73,7 +70,7 @@ _OF_THE_API: Final = frozenset(
 def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
     """Return the services of all files as pools of one zone, without fixed records. Raises ImportProblem."""
     made = Import(zone)
-    servers: dict[str, list[Server]] = {}
+    servers: dict[str, list[ImportedServer]] = {}
     first_found: dict[str, FileLine] = {}
     for file in files:
         for service in _services(_document(file), FileLine(str(file))):
@@ -82,11 +79,11 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
             what = f"service {service.get('id') or name or '(no name)'}"
             try:
                 if (kind := service.get("kind")) not in (None, "", "typical"):
-                    raise _NotCarried(f"a {kind} of the mesh is no server")  # noqa: TRY301 - told as the others
+                    raise NotCarried(f"a {kind} of the mesh is no server")  # noqa: TRY301 - told as the others
                 if not _LABEL.fullmatch(name):
-                    raise _NotCarried(f"{name!r} is no DNS label")  # noqa: TRY301 - told as the others
+                    raise NotCarried(f"{name!r} is no DNS label")  # noqa: TRY301 - told as the others
                 server = _server(service, wishes)
-            except _NotCarried as problem:
+            except NotCarried as problem:
                 made.lost(found_at, what, str(problem))
                 continue
             servers.setdefault(name, []).append(server)
@@ -98,9 +95,9 @@ def read_consul(files: Sequence[Path], zone: str, wishes: Wishes) -> Import:
                 made.differs(found_at, what, f"{key} has no counterpart: it is left out")
             if service.get("tags"):
                 made.differs(found_at, what, "the names of tags (TAG.SERVICE.ZONE) are left out")
-    for name, found in servers.items():
-        alike = list({(one.address, one.port): one for one in found}.values())
-        pool = Pool(
+    for name, of_name in servers.items():
+        alike = list({(server.address, server.port): server for server in of_name}.values())
+        pool = ImportedPool(
             first_found[name],
             name,
             f"_{name}._tcp",
@@ -134,67 +131,70 @@ def _services(document: Any, found_at: FileLine) -> Iterator[dict[str, Any]]:
     """Yield each service of a file in one form: name, id, address, port, weights, checks, tags."""
     if isinstance(document, dict) and ("service" in document or "services" in document):
         listed = document.get("services", [])
-        one = document.get("service")
-        for service in [*(listed if isinstance(listed, list) else []), *([one] if one is not None else [])]:
-            yield from _one(service, found_at)
-    elif isinstance(document, dict) and all(isinstance(one, dict) for one in document.values()):
+        single = document.get("service")
+        for service in [
+            *(listed if isinstance(listed, list) else []),
+            *([single] if single is not None else []),
+        ]:
+            yield from _service(service, found_at)
+    elif isinstance(document, dict) and all(isinstance(value, dict) for value in document.values()):
         for service in document.values():  # /v1/agent/services
-            yield from _one(service, found_at)
+            yield from _service(service, found_at)
     elif isinstance(document, list):
         for service in document:  # /v1/catalog/service/NAME, /v1/health/service/NAME
-            yield from _one(service, found_at)
+            yield from _service(service, found_at)
     else:
         raise ImportProblem(
             f"{found_at}: neither a service definition nor an answer of the catalog or health API"
         )
 
 
-def _one(found: Any, found_at: FileLine) -> Iterator[dict[str, Any]]:
-    if not isinstance(found, dict):
+def _service(listed: Any, found_at: FileLine) -> Iterator[dict[str, Any]]:
+    if not isinstance(listed, dict):
         raise ImportProblem(f"{found_at}: a service is an object")
-    node: Any = found.get("Node")
-    service = found.get("Service")
+    node: Any = listed.get("Node")
+    service = listed.get("Service")
     if isinstance(node, dict) and isinstance(service, dict):  # health
         whole = _lower(service)
         whole["address"] = whole.get("address") or _lower(node).get("address")
         whole["name"] = whole.pop("service", "")
         whole["checks"] = [
-            {**_lower(one.get("Definition") or {}), "name": one.get("Name")}
-            for one in found.get("Checks") or []
-            if isinstance(one, dict) and one.get("ServiceID")
+            {**_lower(check.get("Definition") or {}), "name": check.get("Name")}
+            for check in listed.get("Checks") or []
+            if isinstance(check, dict) and check.get("ServiceID")
         ]
-    elif "ServiceName" in found:  # catalog
+    elif "ServiceName" in listed:  # catalog
         whole = {
-            "name": found["ServiceName"],
-            "id": found.get("ServiceID"),
-            "address": found.get("ServiceAddress") or found.get("Address"),
-            "port": found.get("ServicePort"),
-            "weights": found.get("ServiceWeights"),
-            "tags": found.get("ServiceTags"),
+            "name": listed["ServiceName"],
+            "id": listed.get("ServiceID"),
+            "address": listed.get("ServiceAddress") or listed.get("Address"),
+            "port": listed.get("ServicePort"),
+            "weights": listed.get("ServiceWeights"),
+            "tags": listed.get("ServiceTags"),
         }
     else:
-        whole = _lower(found)
+        whole = _lower(listed)
         if "service" in whole and "name" not in whole:
             whole["name"] = whole["service"]
-    whole["line"] = getattr(found, "line", 0)
+    whole["line"] = getattr(listed, "line", 0)
     weights = whole.get("weights")
     whole["weights"] = _lower(weights) if isinstance(weights, dict) else {}
     check = whole.get("check")
     checks = whole.get("checks")
     whole["checks"] = [
-        _lower(one)
-        for one in [*(checks if isinstance(checks, list) else []), *([check] if check is not None else [])]
-        if isinstance(one, dict)
+        _lower(entry)
+        for entry in [*(checks if isinstance(checks, list) else []), *([check] if check is not None else [])]
+        if isinstance(entry, dict)
     ]
     yield whole
 
 
-def _lower(found: Mapping[str, Any]) -> dict[str, Any]:
+def _lower(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return an object with the keys of definitions: the API writes TLSSkipVerify, files tls_skip_verify."""
-    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): value for key, value in found.items()}
+    return {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower(): value for key, value in document.items()}
 
 
-def _server(service: Mapping[str, Any], wishes: Wishes) -> Server:
+def _server(service: Mapping[str, Any], wishes: Wishes) -> ImportedServer:
     try:
         address = ip_address(str(service.get("address") or ""))
     except ValueError:
@@ -204,24 +204,24 @@ def _server(service: Mapping[str, Any], wishes: Wishes) -> Server:
             if given
             else "it has no address of its own: give the catalog's answer"
         )
-        raise _NotCarried(why) from None
+        raise NotCarried(why) from None
     port = service.get("port") or wishes.port
     if not isinstance(port, int) or isinstance(port, bool) or not 1 <= port <= 65535:
-        raise _NotCarried("it has no port: say --port")
-    checks = tuple(_check(one, port, str(address)) for one in service["checks"])
+        raise NotCarried("it has no port: say --port")
+    checks = tuple(_check(check, port, str(address)) for check in service["checks"])
     if not checks:
         checks = wishes.checks
     if not checks:
-        raise _NotCarried("it has no check that is known here: say --check tcp")
+        raise NotCarried("it has no check that is known here: say --check tcp")
     weight = service["weights"].get("passing", 1)
     if not isinstance(weight, int) or isinstance(weight, bool) or not 0 <= weight <= 65535:
-        raise _NotCarried(f"its weight {weight!r} is none")
+        raise NotCarried(f"its weight {weight!r} is none")
     name = as_name(str(service.get("id") or service.get("name")))
-    return Server(name, address, port, checks, weight=weight)
+    return ImportedServer(name, address, port, checks, weight=weight)
 
 
 def _check(check: Mapping[str, Any], port: int, address: str) -> CheckKeys:
-    """Return the [[as.check]] of a check. Raises _NotCarried."""
+    """Return the [[as.check]] of a check. Raises NotCarried."""
     called = f"the check {check.get('name') or check.get('id') or ''}".rstrip()
     if text := check.get("tcp"):
         host, _, at = str(text).rpartition(":")
@@ -231,40 +231,40 @@ def _check(check: Mapping[str, Any], port: int, address: str) -> CheckKeys:
         try:
             url = urlsplit(str(text))
         except ValueError:
-            raise _NotCarried(f"{called}: {text!r} is no URL") from None
+            raise NotCarried(f"{called}: {text!r} is no URL") from None
         method = str(check.get("method") or "GET").upper()
         if url.scheme not in _PORT_OF or method != "GET" or check.get("header") or check.get("body"):
-            raise _NotCarried(f"{called}: only GET without headers of its own has a counterpart")
+            raise NotCarried(f"{called}: only GET without headers of its own has a counterpart")
         _here(called, url.hostname or "", address)
         try:
             asked = url.port or _PORT_OF[url.scheme]
         except ValueError:
-            raise _NotCarried(f"{called}: {text!r} has no port") from None
+            raise NotCarried(f"{called}: {text!r} has no port") from None
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
-        found: dict[str, object] = {"type": url.scheme, "port": asked, "path": path, "status": [200, 299]}
+        keys: dict[str, object] = {"type": url.scheme, "port": asked, "path": path, "status": [200, 299]}
         if check.get("tls_skip_verify") is True and url.scheme == "https":
-            found["verify"] = False
-        return found
+            keys["verify"] = False
+        return keys
     arguments = check.get("args")
-    if isinstance(arguments, list) and arguments and all(isinstance(one, str) for one in arguments):
+    if isinstance(arguments, list) and arguments and all(isinstance(argument, str) for argument in arguments):
         return {"type": "exec", "command": arguments}
     kinds = sorted(
         key
         for key in ("grpc", "udp", "ttl", "alias_service", "alias_node", "script", "h2ping")
         if check.get(key)
     )
-    raise _NotCarried(f"{called}: {', '.join(kinds) or 'its kind'} has no counterpart")
+    raise NotCarried(f"{called}: {', '.join(kinds) or 'its kind'} has no counterpart")
 
 
 def _here(called: str, host: str, address: str) -> None:
     """A sidecar's checks go to its server's own address."""
     if host.strip("[]") not in (address, "localhost", "127.0.0.1", "::1", "0.0.0.0", ""):  # noqa: S104 - read, not bound
-        raise _NotCarried(f"{called} goes to {host}, not to the server's address {address}")
+        raise NotCarried(f"{called} goes to {host}, not to the server's address {address}")
 
 
 def _port(called: str, text: str, port: int) -> int:
     if not text:
         return port
     if not text.isdigit() or not 1 <= int(text[:6]) <= 65535:
-        raise _NotCarried(f"{called}: {text!r} is no port")
+        raise NotCarried(f"{called}: {text!r} is no port")
     return int(text)

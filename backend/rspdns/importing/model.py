@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final, Literal
 
 Address = IPv4Address | IPv6Address
-Policy = Literal["round-robin", "weighted-random", "priority"]
+PolicyName = Literal["round-robin", "weighted-random", "priority"]
 CheckKeys = Mapping[str, object]
 """One [[as.check]] of agent.toml, key by key."""
 
@@ -63,8 +63,16 @@ class Note:
         return f"{self.found_at}: {self.what}: {self.why}"
 
 
+class NotCarried(Exception):  # noqa: N818 - reads as what it is
+    """There is no counterpart; the message says for what."""
+
+    def __init__(self, why: str, found_at: FileLine | None = None) -> None:
+        super().__init__(why)
+        self.found_at = found_at
+
+
 @dataclass(frozen=True)
-class Server:
+class ImportedServer:
     """One server of a pool; `checks` are what decides whether it is in."""
 
     name: str
@@ -76,7 +84,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class Pool:
+class ImportedPool:
     """The servers at one name. `name` is relative to the zone, "@" for its apex.
 
     `fallback`: who is answered while nobody lives, as fixed records; nobody: no addresses then.
@@ -85,8 +93,8 @@ class Pool:
     found_at: FileLine
     name: str
     service: str
-    policy: Policy
-    servers: tuple[Server, ...]
+    policy: PolicyName
+    servers: tuple[ImportedServer, ...]
     max_addresses: int
     fallback: tuple[Address, ...]
 
@@ -96,7 +104,7 @@ class Import:
     """One zone: pools, and lines of a master file for all that is fixed."""
 
     zone: str
-    pools: list[Pool] = field(default_factory=list)
+    pools: list[ImportedPool] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
@@ -140,7 +148,7 @@ def as_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", text).strip(".-_")[:40] or "server"
 
 
-def shown_addresses(servers: Sequence[Server], wanted: int | None = None) -> int:
+def shown_addresses(servers: Sequence[ImportedServer], wanted: int | None = None) -> int:
     """Return `max_addresses` for servers of which `wanted` (None: all) are answered at once."""
-    most = max(sum(one.address.version == version for one in servers) for version in (4, 6))
+    most = max(sum(server.address.version == version for server in servers) for version in (4, 6))
     return max(1, min(MOST_ADDRESSES, most if wanted is None else wanted))

@@ -14,10 +14,11 @@ from rspdns import names
 from rspdns.importing.model import (
     CheckKeys,
     Import,
+    ImportedPool,
+    ImportedServer,
     ImportProblem,
-    Policy,
-    Pool,
-    Server,
+    NotCarried,
+    PolicyName,
     Wishes,
     service_of,
     shown_addresses,
@@ -33,10 +34,6 @@ _MOST_DEPTH: Final = 8
 _PORT_OF: Final = {"http": 80, "https": 443}
 
 
-class _NotCarried(Exception):  # noqa: N818 - reads as what it is
-    """There is no counterpart; the message says for what."""
-
-
 @dataclass(frozen=True)
 class _Table:
     """A Lua table: its list, and its named values."""
@@ -47,9 +44,9 @@ class _Table:
 
 @dataclass(frozen=True)
 class _Found:
-    policy: Policy
+    policy: PolicyName
     service: str
-    servers: tuple[Server, ...]
+    servers: tuple[ImportedServer, ...]
     most: int | None
     told: tuple[str, ...] = ()
 
@@ -68,14 +65,14 @@ def read_powerdns(file: Path, zone: str | None, wishes: Wishes) -> Import:
     made.fixed, special = read.fixed, read.special
     made.lose_directives(read.directives)
     by_name: dict[str, list[tuple[Special, _Found]]] = {}
-    for one in special:
-        what = f"{one.name} {one.type} {' '.join(one.words)}"
+    for record in special:
+        what = f"{record.name} {record.type} {' '.join(record.words)}"
         try:
-            found = _record(one, wishes)
-        except _NotCarried as problem:
-            made.lost(one.found_at, what, str(problem))
+            source = _record(record, wishes)
+        except NotCarried as problem:
+            made.lost(record.found_at, what, str(problem))
             continue
-        by_name.setdefault(one.name, []).append((one, found))
+        by_name.setdefault(record.name, []).append((record, source))
     for name, records in by_name.items():
         _add(made, name, records)
     if not special:
@@ -95,9 +92,9 @@ def _zone_of(text: str, file: Path) -> str:
     raise ImportProblem(f"{file}: it does not say which zone it is: give --zone NAME")
 
 
-def _add(made: Import, name: str, found: Sequence[tuple[Special, _Found]]) -> None:
+def _add(made: Import, name: str, records: Sequence[tuple[Special, _Found]]) -> None:
     """Add the pool of one name, that of its A and AAAA records together."""
-    (first, pool), *others = found
+    (first, pool), *others = records
     servers = pool.servers
     for other, more in others:
         if (more.policy, more.service, more.most) != (pool.policy, pool.service, pool.most):
@@ -105,40 +102,42 @@ def _add(made: Import, name: str, found: Sequence[tuple[Special, _Found]]) -> No
             made.lost(other.found_at, f"{name} {other.type} {' '.join(other.words)}", words)
             continue
         servers += more.servers
-    numbered = tuple(replace(one, name=f"{one.name}-{n}") for n, one in enumerate(servers, start=1))
+    numbered = tuple(replace(server, name=f"{server.name}-{n}") for n, server in enumerate(servers, start=1))
     most = shown_addresses(servers, pool.most)
-    everybody = tuple(dict.fromkeys(one.address for one in servers))
-    made.pools.append(Pool(first.found_at, name, pool.service, pool.policy, numbered, most, everybody))
+    everybody = tuple(dict.fromkeys(server.address for server in servers))
+    made.pools.append(
+        ImportedPool(first.found_at, name, pool.service, pool.policy, numbered, most, everybody)
+    )
     for words in pool.told:
         made.differs(first.found_at, f"{name} LUA", words)
 
 
 def _record(record: Special, wishes: Wishes) -> _Found:
     if record.type != "LUA":
-        raise _NotCarried(f"{record.type} has no counterpart here")
+        raise NotCarried(f"{record.type} has no counterpart here")
     if len(record.words) < 2:
-        raise _NotCarried("a LUA record is the type of the answer and a snippet in quotes")
+        raise NotCarried("a LUA record is the type of the answer and a snippet in quotes")
     kind, *code = record.words
     if kind.upper() not in ("A", "AAAA"):
-        raise _NotCarried(f"LUA records of type {kind} have no counterpart")
+        raise NotCarried(f"LUA records of type {kind} have no counterpart")
     if "*" in record.name:
-        raise _NotCarried("a pool has no wildcard name")
+        raise NotCarried("a pool has no wildcard name")
     function, arguments = _call("".join(code))
     reader = _READERS.get(function)
     if reader is None:
-        raise _NotCarried(f"{function}() has no counterpart")
-    found = reader(function, arguments, wishes)
+        raise NotCarried(f"{function}() has no counterpart")
+    source = reader(function, arguments, wishes)
     version = 4 if kind.upper() == "A" else 6
-    servers = tuple(one for one in found.servers if one.address.version == version)
+    servers = tuple(server for server in source.servers if server.address.version == version)
     if not servers:
-        raise _NotCarried(f"no address there is one of {kind.upper()} records")
-    return replace(found, servers=servers)
+        raise NotCarried(f"no address there is one of {kind.upper()} records")
+    return replace(source, servers=servers)
 
 
 def _ifportup(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
     port, addresses, options = _arguments(function, arguments, 2)
     if not isinstance(port, int) or not 1 <= port <= 65535:
-        raise _NotCarried(f"{port!r} is no port")
+        raise NotCarried(f"{port!r} is no port")
     check = {"type": "tcp", "port": port}
     return _failover(port, service_of(port), check, addresses, options, wishes)
 
@@ -148,13 +147,13 @@ def _ifurlup(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
     try:
         url = urlsplit(text if isinstance(text, str) else "")
     except ValueError:
-        raise _NotCarried(f"{text!r} is no URL") from None
+        raise NotCarried(f"{text!r} is no URL") from None
     if url.scheme not in _PORT_OF or not url.hostname:
-        raise _NotCarried(f"{text!r} is no URL of http or https")
+        raise NotCarried(f"{text!r} is no URL of http or https")
     try:
         port = url.port or _PORT_OF[url.scheme]
     except ValueError:
-        raise _NotCarried(f"{text!r} has no port") from None
+        raise NotCarried(f"{text!r} has no port") from None
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     check: dict[str, object] = {
         "type": url.scheme,
@@ -168,10 +167,10 @@ def _ifurlup(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
         check["contains"] = str(match)
     code = options.named.get("httpcode", 200)
     if not isinstance(code, int) or not 100 <= code <= 599:
-        raise _NotCarried(f"httpcode {code!r} is none")
+        raise NotCarried(f"httpcode {code!r} is none")
     check["status"] = [code, code]
     known = ("stringmatch", "httpcode")
-    options = _Table((), {key: one for key, one in options.named.items() if key not in known})
+    options = _Table((), {key: option for key, option in options.named.items() if key not in known})
     return _failover(port, f"_{url.scheme}._tcp", check, addresses, options, wishes)
 
 
@@ -181,24 +180,24 @@ def _failover(
     """Return what ifportup() and ifurlup() choose from: all living, or the first group that has some."""
     selector = options.named.get("selector", "random")
     if selector not in ("random", "all"):
-        raise _NotCarried(f"selector '{selector}' has no counterpart: 'random' and 'all' have")
+        raise NotCarried(f"selector '{selector}' has no counterpart: 'random' and 'all' have")
     if not isinstance(addresses, _Table) or addresses.named:
-        raise _NotCarried("the addresses are no list")
-    groups = addresses.items if any(isinstance(one, _Table) for one in addresses.items) else (addresses,)
+        raise NotCarried("the addresses are no list")
+    groups = addresses.items if any(isinstance(item, _Table) for item in addresses.items) else (addresses,)
     servers = []
     for rank, group in enumerate(groups):
         for text in group.items if isinstance(group, _Table) else (group,):
             priority = len(groups) - rank if len(groups) > 1 else None
             servers.append(_server(text, wishes.port or port, (check,), priority=priority))
-    told = [
+    notes = [
         f"{key} = {value!r} is left out: the check is made as rspdns makes its own"
         for key, value in options.named.items()
         if key not in ("selector", "backupSelector")
     ]
     if options.named.get("backupSelector", "random") != "all":
-        told.append("while nobody lives all servers are answered, not one by chance")
-    policy: Policy = "priority" if len(groups) > 1 else "round-robin"
-    return _Found(policy, service, tuple(servers), 1 if selector == "random" else None, tuple(told))
+        notes.append("while nobody lives all servers are answered, not one by chance")
+    policy: PolicyName = "priority" if len(groups) > 1 else "round-robin"
+    return _Found(policy, service, tuple(servers), 1 if selector == "random" else None, tuple(notes))
 
 
 def _pickrandom(function: str, arguments: Sequence[Any], wishes: Wishes) -> _Found:
@@ -217,20 +216,20 @@ def _pickweighted(function: str, arguments: Sequence[Any], wishes: Wishes) -> _F
 
 def _picked(function: str, addresses: Any, wishes: Wishes, *, weighted: bool) -> _Found:
     if wishes.port is None or not wishes.checks:
-        raise _NotCarried(f"{function}() checks nothing and names no port: say --port and --check tcp")
+        raise NotCarried(f"{function}() checks nothing and names no port: say --port and --check tcp")
     if not isinstance(addresses, _Table) or addresses.named:
-        raise _NotCarried("the addresses are no list")
+        raise NotCarried("the addresses are no list")
     servers = []
-    for one in addresses.items:
-        weight, text = None, one
+    for item in addresses.items:
+        weight, text = None, item
         if weighted:
-            if not isinstance(one, _Table) or len(one.items) != 2 or not isinstance(one.items[0], int):
-                raise _NotCarried("each item is {weight, 'address'}")
-            weight, text = one.items
+            if not isinstance(item, _Table) or len(item.items) != 2 or not isinstance(item.items[0], int):
+                raise NotCarried("each item is {weight, 'address'}")
+            weight, text = item.items
         servers.append(_server(text, wishes.port, wishes.checks, weight=weight))
-    told = ("a client is not kept at one server: here each answer draws anew",) if "hash" in function else ()
-    policy: Policy = "weighted-random" if weighted else "round-robin"
-    return _Found(policy, service_of(wishes.port), tuple(servers), 1, told)
+    notes = ("a client is not kept at one server: here each answer draws anew",) if "hash" in function else ()
+    policy: PolicyName = "weighted-random" if weighted else "round-robin"
+    return _Found(policy, service_of(wishes.port), tuple(servers), 1, notes)
 
 
 _READERS: Final[dict[str, Callable[[str, Sequence[Any], Wishes], _Found]]] = {
@@ -244,25 +243,25 @@ _READERS: Final[dict[str, Callable[[str, Sequence[Any], Wishes], _Found]]] = {
 }
 
 
-def _server(text: Any, port: int, checks: Iterable[CheckKeys], **more: Any) -> Server:
+def _server(text: Any, port: int, checks: Iterable[CheckKeys], **more: Any) -> ImportedServer:
     try:
         address = ip_address(text if isinstance(text, str) else "")
     except ValueError:
-        raise _NotCarried(f"{text!r} is no address") from None
-    return Server("server", address, port, tuple(checks), **more)
+        raise NotCarried(f"{text!r} is no address") from None
+    return ImportedServer("server", address, port, tuple(checks), **more)
 
 
 def _arguments(function: str, arguments: Sequence[Any], least: int) -> tuple[Any, Any, _Table]:
     if not least <= len(arguments) <= least + 1:
-        raise _NotCarried(f"{function}() has {least} arguments and options")
+        raise NotCarried(f"{function}() has {least} arguments and options")
     options = arguments[least] if len(arguments) > least else _Table((), {})
     if not isinstance(options, _Table) or options.items:
-        raise _NotCarried(f"the options of {function}() are no table of names")
+        raise NotCarried(f"the options of {function}() are no table of names")
     return arguments[0], arguments[1], options
 
 
 def _call(code: str) -> tuple[str, list[Any]]:
-    """Read one call of literals. Raises _NotCarried for whatever else Lua can do."""
+    """Read one call of literals. Raises NotCarried for whatever else Lua can do."""
     reader = _Lua(code.removeprefix(";").strip().removeprefix("return "))
     function = reader.name()
     reader.sign("(")
@@ -287,7 +286,7 @@ class _Lua:
         while position < len(code.rstrip()):
             match = _TOKEN.match(code, position)
             if match is None:
-                raise _NotCarried("the snippet is more than one call with literals")
+                raise NotCarried("the snippet is more than one call with literals")
             position = match.end()
             name, number, single, double, sign = match.groups()
             if name is not None:
@@ -306,21 +305,21 @@ class _Lua:
 
     def sign(self, sign: str) -> None:
         if not self.has(sign):
-            raise _NotCarried("the snippet is more than one call with literals")
+            raise NotCarried("the snippet is more than one call with literals")
         self._tokens.pop(0)
 
     def name(self) -> str:
         if not self._tokens or self._tokens[0][0] != "name":
-            raise _NotCarried("the snippet is more than one call with literals")
+            raise NotCarried("the snippet is more than one call with literals")
         return str(self._tokens.pop(0)[1])
 
     def end(self) -> None:
         if self._tokens:
-            raise _NotCarried("the snippet is more than one call with literals")
+            raise NotCarried("the snippet is more than one call with literals")
 
     def value(self, depth: int = 0) -> Any:
         if depth > _MOST_DEPTH or not self._tokens:
-            raise _NotCarried("the snippet is more than one call with literals")
+            raise NotCarried("the snippet is more than one call with literals")
         kind, value = self._tokens[0]
         if kind == "value":
             self._tokens.pop(0)

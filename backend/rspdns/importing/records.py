@@ -137,13 +137,13 @@ class _Included:
             if depth >= _MOST_INCLUDED:
                 raise ImportProblem(f"{where}: $INCLUDE of {source}: too many files within each other")
             try:
-                found = source.read_text()
+                included = source.read_text()
             except (OSError, UnicodeDecodeError) as problem:
                 why = getattr(problem, "strerror", None) or problem
                 raise ImportProblem(f"{where}: $INCLUDE of {source}: {why}") from None
             target = self._folder / f"{len(self._files)}-"
             self._files[str(target)] = str(source)
-            target.write_text(self.prepared(found, source, depth + 1))
+            target.write_text(self.prepared(included, source, depth + 1))
             return f"{match[1]}{target}"
 
         return _INCLUDE.sub(copied, text)
@@ -152,7 +152,7 @@ class _Included:
         """Return the name of a copy's original; another name as it is."""
         return self._files.get(file, file)
 
-    def told(self, problem: Exception, file: str, before: int) -> str:
+    def message(self, problem: Exception, file: str, before: int) -> str:
         """Return a message with the originals' names; `before` lines of the `file` itself are not its own.
 
         dnspython names the line where a record ends, or the one behind it.
@@ -189,12 +189,12 @@ def read_master_file(
         if default_ttl_s is not None:
             text, before = f"$TTL {default_ttl_s}\n{text}", 1
         try:
-            found = dns.zone.from_text(
+            parsed = dns.zone.from_text(
                 text, origin, relativize=True, check_origin=False, filename=file, allow_include=True
             )
         except (dns.exception.DNSException, ValueError, OSError) as problem:
-            raise ImportProblem(included.told(problem, file, before)) from None
-    for name, ttl_s, rdata in found.iterate_rdatas():
+            raise ImportProblem(included.message(problem, file, before)) from None
+    for name, ttl_s, rdata in parsed.iterate_rdatas():
         if isinstance(rdata, _Text):
             found_at = FileLine(
                 included.original(rdata.file), rdata.line - (before if rdata.file == file else 0)
@@ -204,5 +204,5 @@ def read_master_file(
         content = rdata.to_text(origin=origin, relativize=False)
         line = f"{name} {ttl_s} IN {dns.rdatatype.to_text(rdata.rdtype)} {content}"
         lines.insert(0 if rdata.rdtype == dns.rdatatype.SOA else len(lines), line)
-    special.sort(key=lambda one: one.found_at.line)
+    special.sort(key=lambda record: record.found_at.line)
     return MasterFile(lines, special, included.directives)

@@ -33,7 +33,7 @@ class Text:
 class Array:
     """[ value, value ]."""
 
-    values: tuple[Value, ...]
+    values: tuple[Setting, ...]
     found_at: FileLine
 
 
@@ -41,11 +41,11 @@ class Array:
 class Hash:
     """{ key => value }, in the order of the file."""
 
-    values: dict[str, Value]
+    values: dict[str, Setting]
     found_at: FileLine
 
 
-Value = Text | Array | Hash
+Setting = Text | Array | Hash
 
 
 class _Reader:
@@ -64,10 +64,10 @@ class _Reader:
         """Return a file that another one includes: a hash without braces, or an array."""
         if not self._is("["):
             return self.document()
-        found = self._value(0)
-        if self._next is not None or not isinstance(found, Array):
+        value = self._value(0)
+        if self._next is not None or not isinstance(value, Array):
             self._fail("after the array belongs nothing")
-        return found
+        return value
 
     def _fail(self, problem: str) -> NoReturn:
         raise ImportProblem(f"{FileLine(self._file, self._line)}: {problem}")
@@ -97,7 +97,7 @@ class _Reader:
     def _is(self, sign: str) -> bool:
         return self._next is not None and self._next[:2] == ("sign", sign)
 
-    def _value(self, depth: int) -> Value:
+    def _value(self, depth: int) -> Setting:
         if depth > _MOST_DEPTH:
             self._fail("too many brackets within each other")
         kind, text = self._take()
@@ -120,7 +120,7 @@ class _Reader:
         return self._fail(f"{text!r} can't stand here")
 
     def _inside_hash(self, found_at: FileLine, end: str | None, depth: int) -> Hash:
-        values: dict[str, Value] = {}
+        values: dict[str, Setting] = {}
         while not (self._next is None if end is None else self._is(end)):
             kind, key = self._take()
             if kind == "include":
@@ -138,15 +138,15 @@ class _Reader:
             self._take()
         return Hash(values, found_at)
 
-    def _merge(self, values: dict[str, Value], pattern: str) -> None:
+    def _merge(self, values: dict[str, Setting], pattern: str) -> None:
         """Add the keys of the files that stand where a key belongs."""
         line = self._line
         for file in self._files(pattern):
-            found = self._read(file)
+            included = self._read(file)
             self._line = line
-            if not isinstance(found, Hash):
+            if not isinstance(included, Hash):
                 self._fail(f"{file} is an array, where keys belong")
-            for key, value in found.values.items():
+            for key, value in included.values.items():
                 if key in values:
                     self._fail(f"{key!r} of {file} is there already")
                 values[key] = value
@@ -155,12 +155,12 @@ class _Reader:
         """Return the files of an $include: one, those of a directory, or those of a pattern."""
         path = Path(self._file).parent / pattern
         if path.is_dir():
-            return sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+            return sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith("."))
         base = Path(path.anchor or ".")
-        found = sorted(base.glob(str(path.relative_to(base)))) if re.search(r"[*?\[]", pattern) else [path]
-        if not found:
+        files = sorted(base.glob(str(path.relative_to(base)))) if re.search(r"[*?\[]", pattern) else [path]
+        if not files:
             self._fail(f"$include{{{pattern}}}: no such file")
-        return found
+        return files
 
     def _read(self, file: Path) -> Hash | Array:
         if self._depth >= _MOST_INCLUDED:

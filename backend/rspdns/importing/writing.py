@@ -19,7 +19,7 @@ from daemon_kit.config_file import ConfigurationErrors
 
 from rspdns import names
 from rspdns.configuration import load_configuration
-from rspdns.importing.model import Address, Import, ImportProblem, Pool, Server
+from rspdns.importing.model import Address, Import, ImportedPool, ImportedServer, ImportProblem
 
 REPORT: Final = "REPORT.txt"
 _MOST_HANDLE: Final = 32
@@ -39,8 +39,8 @@ def write(imports: Sequence[Import], directory: Path, registrars: Sequence[str])
     """Write all files into the new `directory`. Raises ImportProblem, and OSError."""
     if directory.exists() or directory.is_symlink():
         raise ImportProblem(f"{directory}: is there already; nothing is ever written over")
-    if not any(one.pools for one in imports):
-        lost = "\n".join(str(note) for one in imports for note in one.notes if note.is_lost)
+    if not any(imported.pools for imported in imports):
+        lost = "\n".join(str(note) for imported in imports for note in imported.notes if note.is_lost)
         raise ImportProblem(f"nothing can be carried over, so nothing was written:\n{lost}")
     files = _files(imports, registrars)
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -52,27 +52,27 @@ def write(imports: Sequence[Import], directory: Path, registrars: Sequence[str])
         try:
             load_configuration(ready / "rspdns.toml")
         except ConfigurationErrors as errors:
-            told = str(errors).replace(f"{ready}/", "")
+            problems = str(errors).replace(f"{ready}/", "")
             raise ImportProblem(
-                f"what would be written is not right, so nothing was written:\n{told}"
+                f"what would be written is not right, so nothing was written:\n{problems}"
             ) from None
         ready.rename(directory)
     agents = len([name for name in files if name.endswith("agent.toml")])
-    zones = [one for one in imports if one.pools]
-    return Written(len(zones), sum(len(one.pools) for one in zones), agents)
+    zones = [imported for imported in imports if imported.pools]
+    return Written(len(zones), sum(len(zone.pools) for zone in zones), agents)
 
 
 def _files(imports: Sequence[Import], registrars: Sequence[str]) -> dict[str, str]:
     files = {"rspdns.toml": _backend(registrars), REPORT: _report(imports)}
-    hosts: dict[Address, list[tuple[str, Pool, Server]]] = {}
+    hosts: dict[Address, list[tuple[str, ImportedPool, ImportedServer]]] = {}
     taken: set[str] = set()
-    for one in imports:
-        if not one.pools:
+    for imported in imports:
+        if not imported.pools:
             continue
-        handles = [_handle(one.zone, pool, taken) for pool in one.pools]
-        files[f"zones.d/{one.zone}.toml"] = _zone(one, handles)
-        files[f"zones.d/{one.zone}.zone"] = _master_file(one)
-        for handle, pool in zip(handles, one.pools, strict=True):
+        handles = [_handle(imported.zone, pool, taken) for pool in imported.pools]
+        files[f"zones.d/{imported.zone}.toml"] = _zone(imported, handles)
+        files[f"zones.d/{imported.zone}.zone"] = _master_file(imported)
+        for handle, pool in zip(handles, imported.pools, strict=True):
             for server in pool.servers:
                 hosts.setdefault(server.address, []).append((handle, pool, server))
     for address, servers in hosts.items():
@@ -80,7 +80,7 @@ def _files(imports: Sequence[Import], registrars: Sequence[str]) -> dict[str, st
     return files
 
 
-def _handle(zone: str, pool: Pool, taken: set[str]) -> str:
+def _handle(zone: str, pool: ImportedPool, taken: set[str]) -> str:
     """A handle of the pool's name and service, cut with a checksum where it is too long, or taken."""
     service = pool.service.partition(".")[0].strip("_")
     name = "apex" if pool.name == "@" else pool.name.replace(".", "-").replace("_", "")
@@ -114,7 +114,7 @@ def _zone(made: Import, handles: Sequence[str]) -> str:
         "ttl = 1 # s, of live records",
     ]
     for handle, pool in zip(handles, made.pools, strict=True):
-        accept = sorted({f"{one.address}/{one.address.max_prefixlen}" for one in pool.servers})
+        accept = sorted({f"{server.address}/{server.address.max_prefixlen}" for server in pool.servers})
         lines += [
             "",
             f"[[pool]] # {pool.found_at}",
@@ -125,23 +125,27 @@ def _zone(made: Import, handles: Sequence[str]) -> str:
             f"max_addresses = {pool.max_addresses}",
             f"when_empty = {_value('static' if pool.fallback else 'nodata')}",
             "[pool.expect]",
-            *(f"{_value(_endpoint(one))} = {_value(name)}" for name, one in _named(pool.servers)),
+            *(f"{_value(_endpoint(server))} = {_value(name)}" for name, server in _named(pool.servers)),
         ]
     return "\n".join(lines) + "\n"
 
 
-def _named(servers: Iterable[Server]) -> list[tuple[str, Server]]:
+def _named(servers: Iterable[ImportedServer]) -> list[tuple[str, ImportedServer]]:
     """Each server with a name that no other of the pool has."""
     seen: dict[str, int] = {}
-    found = []
-    for one in servers:
-        seen[one.name] = seen.get(one.name, 0) + 1
-        name = one.name if seen[one.name] == 1 else f"{one.name}-v{one.address.version}-{seen[one.name]}"
-        found.append((name, one))
-    return found
+    named = []
+    for server in servers:
+        seen[server.name] = seen.get(server.name, 0) + 1
+        name = (
+            server.name
+            if seen[server.name] == 1
+            else f"{server.name}-v{server.address.version}-{seen[server.name]}"
+        )
+        named.append((name, server))
+    return named
 
 
-def _endpoint(server: Server) -> str:
+def _endpoint(server: ImportedServer) -> str:
     address = f"[{server.address}]" if server.address.version == 6 else str(server.address)
     return f"{address}:{server.port}"
 
@@ -153,16 +157,18 @@ def _master_file(made: Import) -> str:
         if pool.fallback:
             lines.append(f"; while no server of {pool.name} lives")
             lines += [
-                f"{pool.name} {_TTL_S} IN {'A' if one.version == 4 else 'AAAA'} {one}"
-                for one in pool.fallback
+                f"{pool.name} {_TTL_S} IN {'A' if address.version == 4 else 'AAAA'} {address}"
+                for address in pool.fallback
             ]
             owner = pool.service if pool.name == "@" else f"{pool.service}.{pool.name}"
-            ports = dict.fromkeys(one.port for one in pool.servers)
+            ports = dict.fromkeys(server.port for server in pool.servers)
             lines += [f"{owner} {_TTL_S} IN SRV 0 0 {port} {pool.name}" for port in ports]
     return "\n".join(lines) + "\n"
 
 
-def _agent(address: Address, servers: Sequence[tuple[str, Pool, Server]], registrars: Sequence[str]) -> str:
+def _agent(
+    address: Address, servers: Sequence[tuple[str, ImportedPool, ImportedServer]], registrars: Sequence[str]
+) -> str:
     lines = [
         f"# Made by `rspdns import` for the host {address}. It goes to /etc/ppe-agent/agent.toml there.",
         f"registrars = {_value(list(registrars))}",
@@ -198,16 +204,16 @@ def _report(imports: Sequence[Import]) -> str:
     """The parts that were carried over, those that were not and why, and the differences; each with its
     file and line."""
     lines = []
-    for one in imports:
-        pools, fixed = counted(len(one.pools), "pool"), counted(len(one.fixed), "fixed record")
-        lines.append(f"Zone {one.zone}: {pools}, {fixed}")
+    for imported in imports:
+        pools, fixed = counted(len(imported.pools), "pool"), counted(len(imported.fixed), "fixed record")
+        lines.append(f"Zone {imported.zone}: {pools}, {fixed}")
         lines += [
             f"  {pool.name} {pool.service} ({pool.found_at}): "
             f"{counted(len(pool.servers), 'server')}, {pool.policy}"
-            for pool in one.pools
+            for pool in imported.pools
         ]
         for title, is_lost in (("Not carried over", True), ("Different", False)):
-            notes = [note for note in one.notes if note.is_lost is is_lost]
+            notes = [note for note in imported.notes if note.is_lost is is_lost]
             if notes:
                 lines += [f"  {title}:", *(f"    {note}" for note in dict.fromkeys(map(str, notes)))]
     lines += [

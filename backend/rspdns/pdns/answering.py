@@ -24,7 +24,7 @@ from daemon_kit.errors import FatalError
 
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns.connector_unix import UnixConnector, unix_path
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 
 HTTP = "http:"
 
@@ -38,7 +38,7 @@ class Connector(Interface):
     def open_connections(self) -> int: ...  # noqa: D102 - the connectors say it
 
 
-def make_connector(connector: str, responder: Responder, store: DnssecStore) -> Connector:
+def make_connector(connector: str, responder: PdnsResponder, store: DnssecStore) -> Connector:
     """Return the connector "unix:/path" or "http:HOST:PORT".
 
     Raises FatalError for signed zones over HTTP: anybody on the host could have the keys.

@@ -17,7 +17,7 @@ from daemon_kit.http_server import HttpServer, host_is_own, own_names
 
 from rspdns.pdns import remote, remote_dnssec
 from rspdns.pdns.remote_dnssec import NAMES_AROUND
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 
 PREFIX = "/dns/"
 MAX_CONNECTIONS = 512
@@ -42,7 +42,7 @@ ANSWERED = frozenset((*remote.METHODS, *remote_dnssec.METADATA, NAMES_AROUND))
 class HttpConnector:
     """Answers at `address` with `responder`."""
 
-    def __init__(self, address: ListenAddress, responder: Responder) -> None:
+    def __init__(self, address: ListenAddress, responder: PdnsResponder) -> None:
         self._responder = responder
         self._names = own_names(address)
         app = web.Application(client_max_size=64 * 1024)

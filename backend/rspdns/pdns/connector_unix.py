@@ -49,7 +49,7 @@ def inherited_listener(path: Path, environment: Mapping[str, str] = os.environ) 
 
 def inherited_connections(environment: Mapping[str, str] = os.environ) -> list[socket.socket]:
     """Return the connections that a former process of this service stored; they are the caller's, once."""
-    found = []
+    descriptors = []
     for fd, name in _inherited(environment):
         if name != CONNECTION:
             continue
@@ -59,8 +59,8 @@ def inherited_connections(environment: Mapping[str, str] = os.environ) -> list[s
             continue
         connection.set_inheritable(False)
         connection.setblocking(False)
-        found.append(connection)
-    return found
+        descriptors.append(connection)
+    return descriptors
 
 
 def _inherited(environment: Mapping[str, str]) -> list[tuple[int, str]]:
@@ -81,8 +81,8 @@ SOCKET_MODE = 0o660
 CLOSE_TIMEOUT_S = 1.0
 """How long the last answers may take, and systemd's taking of the connections."""
 
-Reply = bytes | Awaitable[bytes]
-Respond = Callable[[bytes], Reply]
+ReplyBytes = bytes | Awaitable[bytes]
+Respond = Callable[[bytes], ReplyBytes]
 
 
 class UnixConnector:
@@ -105,7 +105,7 @@ class UnixConnector:
         self._mode = mode
         self._server: asyncio.Server | None = None
         self._is_inherited = False
-        self.connections: dict[_Connection, None] = {}  # the oldest first
+        self.connections: dict[_PdnsConnection, None] = {}  # the oldest first
 
     @property
     def open_connections(self) -> int:
@@ -150,12 +150,14 @@ class UnixConnector:
         for connection in list(self.connections):
             connection.leave()
 
-    def _connection(self, *, is_stored: bool = False) -> _Connection:
-        return _Connection(self._respond, self.connections, is_stored=is_stored)
+    def _connection(self, *, is_stored: bool = False) -> _PdnsConnection:
+        return _PdnsConnection(self._respond, self.connections, is_stored=is_stored)
 
 
-class _Connection(asyncio.Protocol):
-    def __init__(self, respond: Respond, connections: dict[_Connection, None], *, is_stored: bool) -> None:
+class _PdnsConnection(asyncio.Protocol):
+    def __init__(
+        self, respond: Respond, connections: dict[_PdnsConnection, None], *, is_stored: bool
+    ) -> None:
         self._respond = respond
         self._connections = connections
         self.is_stored = is_stored
@@ -180,7 +182,7 @@ class _Connection(asyncio.Protocol):
 
     def _make_room(self) -> bool:
         """End the oldest connection that never asked anything: idle ones must not keep PowerDNS out."""
-        idle = next((one for one in self._connections if not one.has_asked), None)
+        idle = next((connection for connection in self._connections if not connection.has_asked), None)
         if idle is None:
             return False
         get_logger("connector").warning("idle_connection_ended", limit=MAX_CONNECTIONS)

@@ -321,7 +321,7 @@ class ControlSocket:
     async def _tell(self, exchange: _Exchange, *, counts: bool = True) -> bool | None:
         """Send a command. True: done. False: try again. None: nobody is there, nothing is cached there."""
         self.counts.commands += counts
-        said = await self._heard(exchange)
+        said = await self._outcome(exchange)
         was_there = (
             self._was_there or said is False
         )  # PowerDNS starts after us: its absence is no failure yet
@@ -330,7 +330,7 @@ class ControlSocket:
         self._told_s = time.monotonic()
         return said
 
-    async def _heard(self, exchange: _Exchange) -> bool | None:
+    async def _outcome(self, exchange: _Exchange) -> bool | None:
         """See `_tell()`."""
         try:
             async with asyncio.timeout(self._timeout_s):

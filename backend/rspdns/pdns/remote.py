@@ -23,7 +23,7 @@ from rspdns.answers.snapshot import ANY, NODATA, Failure, Found, Snapshot, ZoneA
 from rspdns.rdata import OtherData
 from rspdns.rrset import Record
 
-Parameters = Mapping[str, Any]
+RequestParameters = Mapping[str, Any]
 Reply = dict[str, Any]
 
 EMPTY_NON_TERMINAL = "ENT"
@@ -40,7 +40,7 @@ class NoAnswer(Exception):  # noqa: N818 - not an error of the program
     """The truth is not known: SERVFAIL."""
 
 
-def split(request: object) -> tuple[str, Parameters]:
+def split(request: object) -> tuple[str, RequestParameters]:
     """Return method and parameters. Raises RequestError."""
     if not isinstance(request, dict):
         raise RequestError("a request is a JSON object")
@@ -50,7 +50,7 @@ def split(request: object) -> tuple[str, Parameters]:
     return method, parameters
 
 
-def name_of(parameters: Parameters, key: str) -> str:
+def name_of(parameters: RequestParameters, key: str) -> str:
     """Return a name in the form of the snapshot: lower case, no final dot. Raises RequestError."""
     text = text_of(parameters, key).lower()
     if len(text) > _MAX_TEXT:
@@ -63,14 +63,14 @@ def name_of(parameters: Parameters, key: str) -> str:
         raise RequestError(f"{key} is no DNS name") from None
 
 
-def lookup(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | Literal[False]:
+def lookup(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply] | Literal[False]:
     """Answer one question from the zone that its `zone-id` stands for. Raises NoAnswer, RequestError."""
     zone = snapshot.numbers.zone(parameters.get("zone-id"))
     return lookup_in(zone, parameters, snapshot, snapshot.numbers.of)
 
 
 def lookup_in(
-    zone: str | None, parameters: Parameters, snapshot: Snapshot, number_of: Callable[[str], int]
+    zone: str | None, parameters: RequestParameters, snapshot: Snapshot, number_of: Callable[[str], int]
 ) -> list[Reply] | Literal[False]:
     """Answer one question from `zone`; False for nothing. Raises NoAnswer for SERVFAIL, RequestError.
 
@@ -103,7 +103,7 @@ def as_reply(record: Record, number: int | None = None) -> Reply:
     return reply
 
 
-def _list(parameters: Parameters, snapshot: Snapshot) -> list[Reply] | bool:
+def _list(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply] | bool:
     """A zone transfer: everything, or a failure; a part must not look like the whole."""
     zone = snapshot.zone_answers.get(name_of(parameters, "zonename"))
     if zone is None:
@@ -128,16 +128,16 @@ def _domain_info(zone: ZoneAnswers, snapshot: Snapshot) -> Reply:
     }
 
 
-def _get_domain_info(parameters: Parameters, snapshot: Snapshot) -> Reply | bool:
+def _get_domain_info(parameters: RequestParameters, snapshot: Snapshot) -> Reply | bool:
     zone = snapshot.zone_answers.get(name_of(parameters, "name"))
     return _domain_info(zone, snapshot) if zone is not None else False
 
 
-def _get_all_domains(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
+def _get_all_domains(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply]:
     return [_domain_info(zone, snapshot) for zone in snapshot.zones()]
 
 
-def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
+def _search_records(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply]:
     """Records whose name or content matches a pattern with `*` and `?`, at most `maxResults`."""
     pattern, most = text_of(parameters, "pattern"), parameters.get("maxResults")
     if len(pattern) > _MAX_TEXT:
@@ -145,24 +145,24 @@ def _search_records(parameters: Parameters, snapshot: Snapshot) -> list[Reply]:
     if not isinstance(most, int) or isinstance(most, bool):
         raise RequestError("the number 'maxResults' is missing")
     matches = re.compile(fnmatch.translate(pattern.lower().replace("[", "[[]"))).fullmatch
-    found = (
+    replies = (
         as_reply(record, snapshot.numbers.of(zone.name))
         for zone in snapshot.zones()
         for record in snapshot.zone_records(zone.name)
         if matches(record.name) or matches(record.content.lower())
     )
-    return list(islice(found, max(0, most)))
+    return list(islice(replies, max(0, most)))
 
 
-def _direct_backend_command(parameters: Parameters, snapshot: Snapshot) -> str:
+def _direct_backend_command(parameters: RequestParameters, snapshot: Snapshot) -> str:
     return "the backend takes no commands here; see the command rspdns"
 
 
-def _yes(parameters: Parameters, snapshot: Snapshot) -> bool:
+def _yes(parameters: RequestParameters, snapshot: Snapshot) -> bool:
     return True
 
 
-def text_of(parameters: Parameters, key: str) -> str:
+def text_of(parameters: RequestParameters, key: str) -> str:
     """Return a text. Raises RequestError when it is missing."""
     value = parameters.get(key)
     if not isinstance(value, str):
@@ -170,7 +170,7 @@ def text_of(parameters: Parameters, key: str) -> str:
     return value
 
 
-METHODS: Mapping[str, Callable[[Parameters, Snapshot], object]] = {
+METHODS: Mapping[str, Callable[[RequestParameters, Snapshot], object]] = {
     "initialize": _yes,
     "lookup": lookup,
     "APILookup": lookup,

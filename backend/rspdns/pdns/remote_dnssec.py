@@ -14,31 +14,31 @@ from typing import Any
 
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers
 from rspdns.dnssec.nsec import Chain, Nsec3Parameters
-from rspdns.dnssec.store import DnssecStore, DomainKey, Refused, TsigKey
+from rspdns.dnssec.store import DnssecStore, DomainKey, TsigKey, WriteRefused
 from rspdns.pdns import remote
 from rspdns.pdns.domain_ids import DomainIds
-from rspdns.pdns.remote import Parameters, Reply, RequestError, name_of, text_of
+from rspdns.pdns.remote import Reply, RequestError, RequestParameters, name_of, text_of
 
 _MAX_FLAGS = 65535
 
 
-def _zone_of(parameters: Parameters, snapshot: Snapshot) -> str | None:
+def _zone_of(parameters: RequestParameters, snapshot: Snapshot) -> str | None:
     """The zone that is asked about, None for one that is not served here."""
     name = name_of(parameters, "name")
     return name if name in snapshot.zone_answers else None
 
 
-def _get_all_domain_metadata(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _get_all_domain_metadata(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone = _zone_of(parameters, snapshot)
     return False if zone is None else {kind: list(values) for kind, values in store.metadata(zone).items()}
 
 
-def _get_domain_metadata(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _get_domain_metadata(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone, kind = _zone_of(parameters, snapshot), text_of(parameters, "kind")
     return False if zone is None else list(store.metadata(zone).get(kind, ()))
 
 
-def _get_domain_keys(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _get_domain_keys(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone = _zone_of(parameters, snapshot)
     return False if zone is None else [_key(key) for key in store.keys(zone)]
 
@@ -53,12 +53,12 @@ def _key(key: DomainKey) -> Reply:
     }
 
 
-def _get_tsig_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _get_tsig_key(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     key = store.tsig(name_of(parameters, "name"))
     return False if key is None else _tsig(key)
 
 
-def _get_tsig_keys(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _get_tsig_keys(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     return [_tsig(key) for key in store.tsig_keys()]
 
 
@@ -66,7 +66,7 @@ def _tsig(key: TsigKey) -> Reply:
     return {"name": f"{key.name}.", "algorithm": f"{key.algorithm}.", "content": key.content}
 
 
-async def _set_domain_metadata(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+async def _set_domain_metadata(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone, kind = _zone_of(parameters, snapshot), text_of(parameters, "kind")
     values = parameters.get("value")
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
@@ -114,7 +114,7 @@ def _key_problem(content: str) -> str:
     return ""
 
 
-async def _add_domain_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+async def _add_domain_key(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone, key = _zone_of(parameters, snapshot), parameters.get("key")
     if not isinstance(key, dict):
         raise RequestError("the object 'key' is missing")
@@ -130,58 +130,58 @@ async def _add_domain_key(parameters: Parameters, snapshot: Snapshot, store: Dns
     )
 
 
-async def _remove_domain_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+async def _remove_domain_key(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     zone, identifier = _zone_of(parameters, snapshot), _number(parameters, "id")
     return zone is not None and await store.remove_key(zone, identifier)
 
 
-def _set_key(active: bool | None = None, published: bool | None = None) -> Write:
-    async def method(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+def _set_key(active: bool | None = None, published: bool | None = None) -> WriteMethod:
+    async def method(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
         zone, identifier = _zone_of(parameters, snapshot), _number(parameters, "id")
         return zone is not None and await store.set_key(zone, identifier, active=active, published=published)
 
     return method
 
 
-async def _set_tsig_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+async def _set_tsig_key(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     name, algorithm = name_of(parameters, "name"), name_of(parameters, "algorithm")
     await store.set_tsig(name, algorithm, text_of(parameters, "content"))
     return True
 
 
-async def _delete_tsig_key(parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Any:
+async def _delete_tsig_key(parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Any:
     return await store.remove_tsig(name_of(parameters, "name"))
 
 
-def _number(parameters: Parameters, key: str) -> int:
+def _number(parameters: RequestParameters, key: str) -> int:
     value = parameters.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise RequestError(f"the number {key!r} is missing")
     return value
 
 
-async def change(method: str, parameters: Parameters, snapshot: Snapshot, store: DnssecStore) -> Reply:
+async def change(method: str, parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Reply:
     """Do one of `WRITES` and return the reply."""
     try:
         return {"result": await WRITES[method](parameters, snapshot, store)}
-    except (RequestError, Refused) as problem:
+    except (RequestError, WriteRefused) as problem:
         return {"error": str(problem)}
 
 
-Read = Callable[[Parameters, Snapshot, DnssecStore], Any]
-Write = Callable[[Parameters, Snapshot, DnssecStore], Awaitable[Any]]
+ReadMethod = Callable[[RequestParameters, Snapshot, DnssecStore], Any]
+WriteMethod = Callable[[RequestParameters, Snapshot, DnssecStore], Awaitable[Any]]
 
-METADATA: Mapping[str, Read] = {
+METADATA: Mapping[str, ReadMethod] = {
     "getAllDomainMetadata": _get_all_domain_metadata,
     "getDomainMetadata": _get_domain_metadata,
 }
 """Nothing secret."""
-SECRETS: Mapping[str, Read] = {
+SECRETS: Mapping[str, ReadMethod] = {
     "getDomainKeys": _get_domain_keys,
     "getTSIGKey": _get_tsig_key,
     "getTSIGKeys": _get_tsig_keys,
 }
-WRITES: Mapping[str, Write] = {
+WRITES: Mapping[str, WriteMethod] = {
     "setDomainMetadata": _set_domain_metadata,
     "addDomainKey": _add_domain_key,
     "removeDomainKey": _remove_domain_key,
@@ -216,7 +216,7 @@ class Chains:
         """By zone: the parameters of the last hash that was one of a name."""
 
     def around(
-        self, parameters: remote.Parameters, current: Snapshot, store: DnssecStore | None, now: float
+        self, parameters: remote.RequestParameters, current: Snapshot, store: DnssecStore | None, now: float
     ) -> remote.Reply | bool:
         """Answer one request; `now` is monotonic.
 
@@ -226,10 +226,10 @@ class Chains:
         zone = self._ids.zone(parameters.get("id"), current, now)
         if zone is None:
             return False
-        found = self._chain_of(qname, zone, store, now).around(qname)
-        if not found.known:
+        around = self._chain_of(qname, zone, store, now).around(qname)
+        if not around.known:
             raise remote.NoAnswer(f"not all names of {zone.name} are known: {qname!r} can't be denied")
-        return {"unhashed": found.name, "before": found.before, "after": found.after}
+        return {"unhashed": around.name, "before": around.before, "after": around.after}
 
     def _chain_of(self, qname: str, zone: ZoneAnswers, store: DnssecStore | None, now: float) -> Chain:
         """The chain that a request is about: PowerDNS asks for a hash to prove by NSEC3, else for a name.
@@ -250,16 +250,19 @@ class Chains:
             self._matched[zone.name] = own.parameters
             return own
         # A proof begins with a hash that is there, the closest encloser's; those that are not there follow.
-        return next((one for one in chains if one.parameters == self._matched.get(zone.name)), chains[0])
+        return next(
+            (candidate for candidate in chains if candidate.parameters == self._matched.get(zone.name)),
+            chains[0],
+        )
 
     def _chain(self, zone: ZoneAnswers, parameters: Nsec3Parameters | None) -> Chain:
         kept = self._chains.setdefault(zone.name, {})
         same = kept.pop(parameters, [])
         while len(kept) >= _KINDS:
             del kept[next(iter(kept))]
-        found = next((chain for chain in same if chain.zone is zone), None)
-        if found is None:
-            found = Chain(zone, parameters, same[-1].hashes if same else {})
-            same = [*same[1 - _CHAINS :], found]
+        own = next((chain for chain in same if chain.zone is zone), None)
+        if own is None:
+            own = Chain(zone, parameters, same[-1].hashes if same else {})
+            same = [*same[1 - _CHAINS :], own]
         kept[parameters] = same
-        return found
+        return own

@@ -69,7 +69,7 @@ _Asked = tuple[str | None, str, str]
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
-class Responder:
+class PdnsResponder:
     """Answers request lines from the current snapshot.
 
     Replies about names that exist are kept as bytes for as long as the name's node stays the same.
@@ -128,7 +128,7 @@ class Responder:
             self._log.exception("lookup_failed")
             return self._failed(_OWN_FAULT)
 
-    def answer(self, method: str, parameters: remote.Parameters) -> bytes | Awaitable[bytes]:
+    def answer(self, method: str, parameters: remote.RequestParameters) -> bytes | Awaitable[bytes]:
         """Do what `respond()` does, for any method. Raises RequestError, NoAnswer."""
         known = method in KNOWN
         self.queries[method if known else _OTHER_METHODS] += 1
@@ -144,7 +144,7 @@ class Responder:
             result = False
         return orjson.dumps({"result": result}) + b"\n"
 
-    def _lookup(self, line: bytes, parameters: remote.Parameters) -> bytes:
+    def _lookup(self, line: bytes, parameters: remote.RequestParameters) -> bytes:
         qname, qtype = remote.text_of(parameters, "qname"), remote.text_of(parameters, "qtype")
         name, number = qname.lower().removesuffix("."), parameters.get("zone-id")
         self._on_lookup(name)
@@ -171,7 +171,7 @@ class Responder:
     def _departed_reply(self, zone: str | None, name: str, qtype: str) -> bytes:
         """The reply about a name that does not exist: its records as long as an SRV answer may name it."""
         node = self._departed.node(zone, name, self.clock()) if self._departed else None
-        records = node and [remote.as_reply(one) for one in node.records if qtype in (ANY, one.type)]
+        records = node and [remote.as_reply(record) for record in node.records if qtype in (ANY, record.type)]
         return orjson.dumps({"result": records}) + b"\n" if records else NOTHING
 
     def _node(self, asked: _Asked) -> Node | None:
@@ -190,7 +190,7 @@ class Responder:
                 self._kept.clear()  # names that are no more
         self._kept[asked] = node, reply
 
-    async def _change(self, method: str, parameters: remote.Parameters, store: DnssecStore) -> bytes:
+    async def _change(self, method: str, parameters: remote.RequestParameters, store: DnssecStore) -> bytes:
         try:
             reply = await remote_dnssec.change(method, parameters, self.snapshot, store)
         except Exception:

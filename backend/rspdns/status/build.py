@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address
 
 from pool_user import (
     Cause,
     Code,
     Departure,
-    Endpoint,
     Member,
     OutMember,
     PoolView,
@@ -46,7 +46,7 @@ def hexadecimal(identifier: int | None) -> str | None:
     return None if identifier is None else f"{identifier:08x}"
 
 
-_Endpoint = Endpoint | tuple[None, int]
+_ServerAddress = tuple[IPv4Address | IPv6Address | None, int]
 """The address and port of a server; without the address if it told none."""
 SHOWN_S = 60.0
 """How long a server that left is shown although its pool does not lack it."""
@@ -59,7 +59,9 @@ def fastpath(link: FastPath | None) -> FastPathStatus | None:
     if link is None:
         return None
     daemon = link.daemon
-    most = sorted(link.asked.values(), key=lambda one: one.answered + one.passed + one.failed, reverse=True)
+    most = sorted(
+        link.asked.values(), key=lambda asked: asked.answered + asked.passed + asked.failed, reverse=True
+    )
     return FastPathStatus(
         socket=link.path,
         problem=link.problem,
@@ -67,13 +69,15 @@ def fastpath(link: FastPath | None) -> FastPathStatus | None:
         refused=link.refused,
         mode=daemon.mode if daemon else None,
         interfaces=[
-            FastPathInterfaceStatus(one.name, one.attached, one.problem or None)
-            for one in (daemon.interfaces if daemon else ())
+            FastPathInterfaceStatus(interface.name, interface.attached, interface.problem or None)
+            for interface in (daemon.interfaces if daemon else ())
         ],
         decisions=dict(daemon.decisions) if daemon else {},
         asked=[
-            FastPathNameStatus(one.name, one.type, one.variants, one.answered, one.passed, one.failed)
-            for one in most[:MOST_FAST_NAMES]
+            FastPathNameStatus(
+                asked.name, asked.type, asked.variants, asked.answered, asked.passed, asked.failed
+            )
+            for asked in most[:MOST_FAST_NAMES]
         ],
     )
 
@@ -120,7 +124,7 @@ def zones(
 
     `refused` gives how many registrations of a handle were refused before anything was stored, by reason.
     """
-    found = []
+    statuses = []
     for zone in of_zones:
         answers = snapshot.zone_answers.get(zone.name)
         shown = {
@@ -142,14 +146,17 @@ def zones(
             for pool in site.pools
             for weights in (shown.get(pool.owner, {}),)
         ]
-        found.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))
-    return found
+        statuses.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))
+    return statuses
 
 
 def _refused(pool: Pool, refused: Callable[[str], Mapping[Code, int]]) -> RefusedStatus:
     of_pool = [refused(handle) for handle in pool.config.shards]
     return RefusedStatus(
-        *(sum(one.get(kind, 0) for one in of_pool) for kind in (Code.FOREIGN, Code.TOO_MANY, Code.UNPROVEN))
+        *(
+            sum(counts.get(kind, 0) for counts in of_pool)
+            for kind in (Code.FOREIGN, Code.TOO_MANY, Code.UNPROVEN)
+        )
     )
 
 
@@ -162,9 +169,13 @@ def _pool(
     known: Known,
     refused: RefusedStatus,
 ) -> PoolStatus:
-    labels = {id(one): label for label, one in by_label(pool, [view.members for view in of_pool]).items()}
+    labels = {
+        id(member): label for label, member in by_label(pool, [view.members for view in of_pool]).items()
+    }
     stale_since_s = [view.stale_since_s for view in of_pool if view.stale_since_s is not None]
-    members = [one for view in of_pool for one in view.members if one.protocol == pool.config.protocol]
+    members = [
+        member for view in of_pool for member in view.members if member.protocol == pool.config.protocol
+    ]
     lacked = missing(pool.config, members, of_pool, now)
     return PoolStatus(
         handles=list(pool.config.shards),
@@ -178,18 +189,18 @@ def _pool(
         expected=lacked.expected,
         missing=lacked.count,
         members=[
-            _member(view.handle, one, weights.get(labels.get(id(one), "")), now, known)
+            _member(view.handle, member, weights.get(labels.get(id(member), "")), now, known)
             for view in of_pool
-            for one in view.members
-            if one.protocol == pool.config.protocol
+            for member in view.members
+            if member.protocol == pool.config.protocol
         ],
         out=[
             *_outside(pool, of_pool, lacked, now, known),
             *(
-                _of_another_transport(view.handle, one, pool, now, known)
+                _of_another_transport(view.handle, member, pool, now, known)
                 for view in of_pool
-                for one in view.members
-                if one.protocol != pool.config.protocol
+                for member in view.members
+                if member.protocol != pool.config.protocol
             ),
         ],
         refused=refused,
@@ -200,12 +211,12 @@ def _outside(
     pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
 ) -> Iterator[OutStatus]:
     """Those that registrars list although they are out, that left lately, and that are missing."""
-    absent: dict[tuple[str, _Endpoint], Departure] = {
-        (handle, departure.member.endpoint): departure for handle, departure in lacked.departed
+    absent: dict[tuple[str, _ServerAddress], Departure] = {
+        (handle, departure.member.server_address): departure for handle, departure in lacked.departed
     }
     for view in of_pool:
-        departed: dict[_Endpoint, Departure] = {
-            departure.member.endpoint: departure for departure in view.departures
+        departed: dict[_ServerAddress, Departure] = {
+            departure.member.server_address: departure for departure in view.departures
         }
         for out in view.out:
             is_missing = absent.pop((view.handle, (out.address, out.port)), None) is not None
@@ -228,11 +239,11 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     known."""
     known = [view for view in of_pool if view.known]
     protocol = pool.config.protocol
-    if not known or any(one.protocol == protocol for view in known for one in view.members):
+    if not known or any(member.protocol == protocol for view in known for member in view.members):
         return None
-    if any(one.protocol == protocol for view in known for one in view.unreachable):
+    if any(member.protocol == protocol for view in known for member in view.unreachable):
         return "the probe reaches no member, so the fault is probably its own: answering with all members"
-    recent = any(one.protocol == protocol for view in known for one in view.recent)
+    recent = any(member.protocol == protocol for view in known for member in view.recent)
     what = {
         "last-good": "answering with who was in last"
         if recent
@@ -279,14 +290,14 @@ def _departed(handle: str, departure: Departure, now: float, known: Known, *, is
     """A server that was in and that no registrar lists any more."""
     member = departure.member
     cause = departure.cause.explained(member.home_registrar, known.registrars)
-    server, left_s = member.endpoint, departure.left_s
+    server, left_s = member.server_address, departure.left_s
     return _out_status(handle, member.identifier, server, cause, left_s, now, known, is_missing=is_missing)
 
 
 def _out_status(
     handle: str,
     identifier: int | None,
-    server: _Endpoint,
+    server: _ServerAddress,
     cause: Cause,
     since_s: float | None,
     now: float,
@@ -313,7 +324,7 @@ def _of_another_transport(handle: str, member: Member, pool: Pool, now: float, k
     """A member that this pool doesn't show: its handle is in use for several services, or by mistake."""
     registered = member.protocol.name.lower()
     cause = Cause(Code.OTHER_TRANSPORT, detail=registered, service=pool.config.service)
-    return _out_status(handle, member.identifier, member.endpoint, cause, member.since_s, now, known)
+    return _out_status(handle, member.identifier, member.server_address, cause, member.since_s, now, known)
 
 
 def purging(purger: Purger) -> list[PdnsStatus]:

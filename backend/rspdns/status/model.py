@@ -23,14 +23,14 @@ Count = Annotated[int, Field(ge=0)]
 Number = Annotated[float, Field(ge=0)]
 Identifier = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
 ServerName = Annotated[str | None, Field(description="what `expect` calls the server; null: no name")]
-Handle = Annotated[str, Field(description="the pool handle it is registered under")]
+HandleText = Annotated[str, Field(description="the pool handle it is registered under")]
 
 
 @dataclass(slots=True)
 class MemberStatus:
     """A pool element that is in: clients are sent to it."""
 
-    handle: Handle
+    handle: HandleText
     name: ServerName
     identifier: Annotated[Identifier, Field(description="PE identifier, as in its target name")]
     addresses: list[str]
@@ -54,7 +54,7 @@ class MemberStatus:
 class OutStatus:
     """A server that is known or expected, and not shown."""
 
-    handle: Handle
+    handle: HandleText
     name: ServerName
     identifier: Identifier | None
     address: str | None
@@ -264,10 +264,10 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
     return _adapters[kind]
 
 
-def read(told: object) -> Status:
+def read(document: object) -> Status:
     """Read the result of the control command `status`. Raises OtherVersionError for anything else."""
     try:
-        status: Status = _adapter(Status).validate_python(told)
+        status: Status = _adapter(Status).validate_python(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         key = ".".join(map(str, first["loc"]))
@@ -304,12 +304,12 @@ def schemas(kinds: Iterable[type]) -> dict[str, Schema]:
 
     `MemberStatus` is called `Member` there.
     """
-    _, found = TypeAdapter.json_schemas(
+    _, definitions = TypeAdapter.json_schemas(
         [(kind, "serialization", _adapter(kind)) for kind in kinds],
         ref_template="#/components/schemas/{model}",
         schema_generator=_Described,
     )
-    by_name: dict[str, Schema] = found["$defs"]
+    by_name: dict[str, Schema] = definitions["$defs"]
     for schema in by_name.values():
         schema.pop("title", None)
     return by_name

@@ -39,30 +39,30 @@ def report(level: Level, said: str, problems: tuple[str, ...] = (), values: str 
 
 def check(status: Status) -> tuple[Level, str]:
     """Return how bad it is, and what a plugin prints about it."""
-    found = sorted(_problems(status), key=lambda one: -one[0])
+    problems = sorted(_problems(status), key=lambda problem: -problem[0])
     pools = [pool for zone in status.zones for pool in zone.pools]
     members = sum(len(pool.members) for pool in pools)
     missing = sum(pool.missing for pool in pools)
-    settled = sum(one.standing is Standing.SETTLED for one in status.registrars)
+    settled = sum(registrar.standing is Standing.SETTLED for registrar in status.registrars)
     values = (
         f"pools={len(pools)};;;0 members={members};;;0 missing={missing};;;0 "
         f"registrars_settled={settled};;;0;{len(status.registrars)}"
     )
-    if not found:
+    if not problems:
         registrars = counted(settled, "registrar")
         said = f"{counted(members, 'member')} in {counted(len(pools), 'pool')}, {registrars} settled"
         return Level.OK, report(Level.OK, said, values=values)
-    level = found[0][0]
-    words = tuple(f"{one.name}: {text}" for one, text in found)
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    return level, report(level, found[0][1] + more, words, values)
+    level = problems[0][0]
+    words = tuple(f"{state.name}: {text}" for state, text in problems)
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return level, report(level, problems[0][1] + more, words, values)
 
 
 def _problems(status: Status) -> Iterator[tuple[Level, str]]:
     for zone in status.zones:
         for pool in zone.pools:
             yield from _of_pool(pool)
-    settled = [one for one in status.registrars if one.standing is Standing.SETTLED]
+    settled = [registrar for registrar in status.registrars if registrar.standing is Standing.SETTLED]
     for registrar in status.registrars:
         if registrar.standing is not Standing.SETTLED:
             level = Level.WARNING if settled else Level.CRITICAL
@@ -85,7 +85,7 @@ def _of_pool(pool: PoolStatus) -> Iterator[tuple[Level, str]]:
         yield Level.CRITICAL, f"no server is alive in {pool.owner}; answered instead: {instead}"
     elif pool.missing:
         level = Level.CRITICAL if pool.missing >= HALF * pool.expected else Level.WARNING
-        names = ", ".join(one.called for one in pool.out if one.missing)
+        names = ", ".join(server.called for server in pool.out if server.missing)
         yield level, f"{pool.missing} of {pool.expected} servers of {pool.owner} are missing: {names}"
     if pool.stale_s is not None:
         yield Level.WARNING, f"{pool.owner} is answered from memory since {pool.stale_s:.0f} s"

@@ -81,7 +81,7 @@ PDNS = (
 def view(status: Status, width: int, height: int | None = None) -> Text:
     """Return the status for this number of columns and, unless None, lines."""
     upper = _heading(status, width)
-    homes = {one.identifier: f"registrar {one.number}" for one in status.registrars}
+    homes = {registrar.identifier: f"registrar {registrar.number}" for registrar in status.registrars}
     for zone in status.zones:
         for pool in zone.pools:
             upper += [*_pool(pool, zone, homes, width), Text()]
@@ -143,10 +143,12 @@ def _fastpath(fast: FastPathStatus, width: int) -> list[Text]:
         lines += _wrapped(words, width, "dim", "    ")
     if limited:
         lines += _wrapped(f"fast path: {limited} questions above the limit", width, "yellow", "  ")
-    for one in fast.interfaces:
-        if one.problem:
-            words = f"fast path: {'at' if one.attached else 'not at'} {one.name}: {one.problem}"
-            lines += _wrapped(words, width, "yellow" if one.attached else "red", "  ")
+    for interface in fast.interfaces:
+        if interface.problem:
+            words = (
+                f"fast path: {'at' if interface.attached else 'not at'} {interface.name}: {interface.problem}"
+            )
+            lines += _wrapped(words, width, "yellow" if interface.attached else "red", "  ")
     if fast.refused:
         lines += _wrapped(f"fast path: no room for {fast.refused} names", width, "red", "  ")
     return lines
@@ -181,7 +183,7 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
         age = duration(pool.stale_s)
         lines += _wrapped(f"from memory for {age}: no registrar can be believed", width, "yellow", "  ")
     rows, notes, styles = [], [], []
-    ranks = sorted({one.priority for one in pool.members if one.priority is not None})
+    ranks = sorted({member.priority for member in pool.members if member.priority is not None})
     for member in pool.members:
         rows.append(_member(member, ranks, homes))
         notes.append("")
@@ -202,15 +204,15 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
     return lines
 
 
-def _member(one: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, str]) -> tuple[str, ...]:
-    addresses = ", ".join(endpoint(address, one.port) for address in one.addresses)
-    rank = 0 if one.priority is None else ranks.index(one.priority)
-    weight = "not shown" if one.weight is None else f"{one.weight}{f', reserve {rank}' if rank else ''}"
-    load = "" if one.load is None else f"{one.load:.0%}"
-    word = "in, from memory" if one.stale else "in"
-    age, name = duration(one.since_s), one.name or ""
-    home = homes.get(one.home_registrar, one.home_registrar)
-    return (name, addresses, weight, load, age, home, one.identifier, word)
+def _member(member: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, str]) -> tuple[str, ...]:
+    addresses = ", ".join(endpoint(address, member.port) for address in member.addresses)
+    rank = 0 if member.priority is None else ranks.index(member.priority)
+    weight = "not shown" if member.weight is None else f"{member.weight}{f', reserve {rank}' if rank else ''}"
+    load = "" if member.load is None else f"{member.load:.0%}"
+    word = "in, from memory" if member.stale else "in"
+    age, name = duration(member.since_s), member.name or ""
+    home = homes.get(member.home_registrar, member.home_registrar)
+    return (name, addresses, weight, load, age, home, member.identifier, word)
 
 
 def _share(pool: PoolStatus) -> tuple[str, str]:
@@ -226,51 +228,51 @@ def _share(pool: PoolStatus) -> tuple[str, str]:
 
 
 def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]:
-    ordered = sorted(registrars, key=lambda one: one.number)
+    ordered = sorted(registrars, key=lambda registrar: registrar.number)
     rows = [
         (
-            str(one.number),
-            one.address,
-            one.standing.value,
-            duration(one.since_s),
-            "" if one.round_trip_ms is None else f"{one.round_trip_ms:.2f} ms",
-            one.follow,
-            one.identifier or "",
+            str(registrar.number),
+            registrar.address,
+            registrar.standing.value,
+            duration(registrar.since_s),
+            "" if registrar.round_trip_ms is None else f"{registrar.round_trip_ms:.2f} ms",
+            registrar.follow,
+            registrar.identifier or "",
         )
-        for one in ordered
+        for registrar in ordered
     ]
-    table = _table(REGISTRARS, rows, width, [_COLOURS[one.standing] for one in ordered])
+    table = _table(REGISTRARS, rows, width, [_COLOURS[registrar.standing] for registrar in ordered])
     lines = table[:1]
-    for one, line in zip(ordered, table[1:], strict=True):
+    for registrar, line in zip(ordered, table[1:], strict=True):
         lines.append(line)
-        why = "" if one.standing is Standing.SETTLED else one.why or ""
-        if one.follow_problem:
-            why = f"{why} It pushes no changes: {one.follow_problem}.".strip()
+        why = "" if registrar.standing is Standing.SETTLED else registrar.why or ""
+        if registrar.follow_problem:
+            why = f"{why} It pushes no changes: {registrar.follow_problem}.".strip()
         lines += _wrapped(why, width, "", _INDENT, first=_INDENT) if why else []
     return lines
 
 
 def _pdns(sockets: Iterable[PdnsStatus], width: int) -> list[Text]:
-    told = list(sockets)
+    controls = list(sockets)
     rows = [
         (
-            one.control,
-            *map(str, (one.commands, one.names, one.failures, one.waiting)),
-            one.problem or "works",
+            socket.control,
+            *map(str, (socket.commands, socket.names, socket.failures, socket.waiting)),
+            socket.problem or "works",
         )
-        for one in told
+        for socket in controls
     ]
-    return _table(PDNS, rows, width, ["red" if one.problem else "green" for one in told])
+    return _table(PDNS, rows, width, ["red" if socket.problem else "green" for socket in controls])
 
 
 def _events(events: Sequence[EventStatus], width: int, *, whole: bool) -> list[Text]:
     """The heading and each event, in one line unless it is to be shown whole."""
     lines = [Text("events", style="bold")]
-    for one in events:
-        at = time.strftime("%H:%M:%S", time.localtime(one.at_s)) + f".{int(one.at_s * 1000) % 1000:03d}"
-        server = one.name or one.address or one.identifier or ""
-        took = "" if one.converged_ms is None else f"in DNS after {one.converged_ms:.1f} ms"
-        words = GAP.join(filter(None, (at, one.kind, one.handle, server, took, one.words)))
+    for event in events:
+        at = time.strftime("%H:%M:%S", time.localtime(event.at_s)) + f".{int(event.at_s * 1000) % 1000:03d}"
+        server = event.name or event.address or event.identifier or ""
+        took = "" if event.converged_ms is None else f"in DNS after {event.converged_ms:.1f} ms"
+        words = GAP.join(filter(None, (at, event.kind, event.handle, server, took, event.words)))
         if whole:
             lines += _wrapped(words, width, "", _INDENT)
         else:

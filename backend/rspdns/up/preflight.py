@@ -93,12 +93,12 @@ _SEARCH_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/local/sbin:/usr/sbin:
 
 def find_programs() -> dict[str, str]:
     """Return the paths of the programs. Raises FatalError naming all that are missing."""
-    found = {name: shutil.which(name, path=_SEARCH_PATH) for name in PROGRAMS}
-    missing = [name for name, path in found.items() if path is None]
+    paths = {name: shutil.which(name, path=_SEARCH_PATH) for name in PROGRAMS}
+    missing = [name for name, path in paths.items() if path is None]
     if missing:
         packages = " ".join(PROGRAMS[name] for name in missing)
         raise FatalError(f"not installed: {', '.join(missing)} (Debian: apt-get install {packages})")
-    programs = {name: path for name, path in found.items() if path is not None}
+    programs = {name: path for name, path in paths.items() if path is not None}
     if lacks_remote_backend(programs["pdns_server"]):
         raise FatalError("PowerDNS has no remote backend (Debian: apt-get install pdns-backend-remote)")
     return programs

@@ -26,18 +26,18 @@ def answer(request: bytes) -> bytes | None:
     """Return the response to one SIP request; None for an ACK and for what is no request."""
     head, _, _ = request[:MAX_REQUEST].partition(b"\r\n\r\n")
     first, *lines = head.decode(errors="replace").split("\r\n")
-    found = re.fullmatch(r"([A-Za-z]+) \S+ SIP/2\.0", first)
-    if found is None or found[1].upper() == "ACK":
+    match = re.fullmatch(r"([A-Za-z]+) \S+ SIP/2\.0", first)
+    if match is None or match[1].upper() == "ACK":
         return None
-    status = "200 OK" if found[1].upper() == "OPTIONS" else "501 Not Implemented"
-    told = [f"SIP/2.0 {status}"]
+    status = "200 OK" if match[1].upper() == "OPTIONS" else "501 Not Implemented"
+    reply = [f"SIP/2.0 {status}"]
     for line in lines:
         name, colon, value = line.partition(":")
         header = COPIED.get(name.strip().lower())
         if colon and header:
             tag = ";tag=up" if header == "To" and ";tag=" not in value else ""
-            told.append(f"{header}: {value.strip()}{tag}")
-    return "\r\n".join([*told, "Content-Length: 0", "", ""]).encode()
+            reply.append(f"{header}: {value.strip()}{tag}")
+    return "\r\n".join([*reply, "Content-Length: 0", "", ""]).encode()
 
 
 class _OverUdp(asyncio.DatagramProtocol):

@@ -59,8 +59,8 @@ class NewZone:
 
 def parse_name_server(text: str, zone: str) -> NameServer:
     """Read "ns1=192.0.2.53"; a name without dots lies in the zone. Raises ValueError."""
-    name, found, address = text.partition("=")
-    if not found:
+    name, equals, address = text.partition("=")
+    if not equals:
         raise ValueError(f"{text!r} is not NAME=ADDRESS, e.g. ns1=192.0.2.53")
     try:
         own = ip_address(address)

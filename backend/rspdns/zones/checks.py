@@ -35,10 +35,10 @@ class Readable:
 
     def doubtful_names(self) -> set[str]:
         """Return the names of the doubtful pools."""
-        found = find(self.document.data, ("pool", "*", "name"))
+        located = find(self.document.data, ("pool", "*", "name"))
         return {
             names.join(name.lower().rstrip("."), self.zone.name)
-            for location, name in found
+            for location, name in located
             if location[1] in self.doubtful and isinstance(name, str)
         }
 
@@ -49,7 +49,7 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
     doubtful = readable.doubtful_names()
     problems: list[ConfigurationError] = []
     for site in zone.sites:
-        bad_names = [(pool, *found) for pool in site.pools for found in _name_problems(pool)]
+        bad_names = [(pool, *problem) for pool in site.pools for problem in _name_problems(pool)]
         problems += [_at(document, pool, key, text) for pool, key, text in bad_names]
         if not bad_names and (text := _naptr_problem(site)):
             problems.append(_at(document, site.pools[-1], "name", text))
@@ -95,8 +95,8 @@ def problems_between(zones_read: Sequence[Readable]) -> list[ConfigurationError]
 
 def cuts_of(zone: str, zones: Collection[str]) -> frozenset[str]:
     """The zones below `zone`, without those that lie below one of these: where `zone` ends."""
-    inner = {one for one in zones if names.is_below(one, zone)}
-    return frozenset(one for one in inner if inner.isdisjoint(names.ancestors(one, zone)))
+    inner = {other for other in zones if names.is_below(other, zone)}
+    return frozenset(other for other in inner if inner.isdisjoint(names.ancestors(other, zone)))
 
 
 def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[ConfigurationError]:
@@ -109,7 +109,9 @@ def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[Conf
     zone = readable.zone
 
     def cut_of(name: str) -> str | None:
-        return next((one for one in (name, *names.ancestors(name, zone.name)) if one in cuts), None)
+        return next(
+            (ancestor for ancestor in (name, *names.ancestors(name, zone.name)) if ancestor in cuts), None
+        )
 
     for name, records in zone.static.records.items():
         cut = cut_of(name)
@@ -129,10 +131,10 @@ def _problems_at_cuts(readable: Readable, cuts: frozenset[str]) -> Iterator[Conf
             yield _in_file(zone, record, text)
     for site in zone.sites:
         for pool in site.pools:
-            found = next(filter(None, map(cut_of, (site.name, pool.owner, pool.targets))), None)
-            has_ns = any(record.type == "NS" for record in zone.static.records.get(found or "", ()))
-            if found is not None and not has_ns:  # else the delegation is told of: it hides these names
-                text = f"the pool's names lie in the zone {found}, which is served here too: put it there"
+            inner = next(filter(None, map(cut_of, (site.name, pool.owner, pool.targets))), None)
+            has_ns = any(record.type == "NS" for record in zone.static.records.get(inner or "", ()))
+            if inner is not None and not has_ns:  # else the delegation is told of: it hides these names
+                text = f"the pool's names lie in the zone {inner}, which is served here too: put it there"
                 yield _at(readable.document, pool, "name", text)
 
 
@@ -170,8 +172,8 @@ def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:
     """The record or pool that is at a name, or somewhere below it."""
 
     def take(name: str, what: str) -> None:
-        for one in (name, *names.ancestors(name, zone.name)):
-            taken.setdefault(one, what)
+        for ancestor in (name, *names.ancestors(name, zone.name)):
+            taken.setdefault(ancestor, what)
 
     for site in zone.sites:
         take(site.name, f"the name of {site.pools[0].config.target_label!r}")

@@ -91,24 +91,27 @@ def _expect(value: object) -> int | tuple[Expected, ...]:
         raise ValueError(words)
     if len(value) > MOST_EXPECTED:
         raise ValueError(f"{len(value)} servers; {MOST_EXPECTED} at most")
-    found, problems = _each_expected(value)
-    for of_all in ([endpoint(str(one.address), one.port) for one in found], [one.name for one in found]):
+    servers, problems = _each_expected(value)
+    for of_all in (
+        [endpoint(str(server.address), server.port) for server in servers],
+        [server.name for server in servers],
+    ):
         problems += [f"{what} is there twice" for what, times in Counter(of_all).items() if times > 1]
     if problems:
         more = len(problems) - _MOST_TOLD
         raise ValueError("; ".join(problems[:_MOST_TOLD]) + (f"; {more} more errors" if more > 0 else ""))
-    return tuple(found)
+    return tuple(servers)
 
 
 def _each_expected(table: Mapping[str, object]) -> tuple[list[Expected], list[str]]:
     """The servers of the table `expect`, and what is wrong with the others."""
-    found, problems = [], []
+    servers, problems = [], []
     for text, name in table.items():
         try:
-            found.append(_expected(text, name))
+            servers.append(_expected(text, name))
         except ValueError as problem:
             problems.append(str(problem))
-    return found, problems
+    return servers, problems
 
 
 def _as_is(value: object) -> object:
@@ -172,12 +175,14 @@ def _unwelcome(expect: object, accept: object) -> Iterator[str]:
     if not isinstance(expect, dict) or not isinstance(accept, list | tuple):
         return
     try:
-        networks = [read_trusted_network(one) for one in accept]
+        networks = [read_trusted_network(network) for network in accept]
     except ValueError:
         return
-    for one in _each_expected(expect)[0]:
-        if not any(one.address.version == network.version and one.address in network for network in networks):
-            yield f"expect: {one.address} ({one.name}) is not in accept, so it could never come in"
+    for server in _each_expected(expect)[0]:
+        if not any(
+            server.address.version == network.version and server.address in network for network in networks
+        ):
+            yield f"expect: {server.address} ({server.name}) is not in accept, so it could never come in"
 
 
 class PoolConfig(StrictModel):
@@ -281,7 +286,7 @@ class PoolConfig(StrictModel):
         """The servers' names for people, by address and port."""
         if self.expect is None or isinstance(self.expect, int):
             return {}
-        return {(one.address, one.port): one.name for one in self.expect}
+        return {(server.address, server.port): server.name for server in self.expect}
 
     @property
     def protocol(self) -> Protocol:

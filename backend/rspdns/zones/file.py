@@ -86,8 +86,8 @@ class StaticZone:
     @classmethod
     def of_lines(cls, file: str, zone: str, lines: Sequence[_Line]) -> StaticZone:
         """Return the records of `lines`, those outside the zone apart; a missing SOA is all zeros."""
-        found = (StartOfAuthority(one.data, one.ttl_s) for one in lines if isinstance(one.data, SoaData))
-        soa = next(found, _NO_SOA)
+        starts = (StartOfAuthority(line.data, line.ttl_s) for line in lines if isinstance(line.data, SoaData))
+        soa = next(starts, _NO_SOA)
         inside = [line for line in lines if names.is_at_or_below(line.owner, zone)]
         lines_of = _records(inside)
         by_owner: dict[str, list[Record]] = {}
@@ -162,7 +162,7 @@ def parse_zone_file(
 
 def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
     """The problems between the records: line, owner name and problem."""
-    found = []
+    problems = []
     types: dict[str, set[str]] = {}
     dnames = {line.owner for line in lines if line.type == "DNAME"}
     sizes: dict[tuple[str, str], int] = {}
@@ -170,26 +170,26 @@ def _problems(lines: list[_Line], zone: str) -> list[tuple[int, str, str]]:
         name = line.owner
         before = types.setdefault(name, set())
         if not names.is_at_or_below(name, zone):
-            found.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
+            problems.append((line.number, name, f"lies outside the zone {zone}; is a final dot missing?"))
         elif line.type == "SOA" and name != zone:
-            found.append((line.number, name, "an SOA record may stand at the zone's apex only"))
+            problems.append((line.number, name, "an SOA record may stand at the zone's apex only"))
         elif line.type == "SOA" and "SOA" in before:
-            found.append((line.number, name, "the zone has more than one SOA record"))
+            problems.append((line.number, name, "the zone has more than one SOA record"))
         elif line.type in _SIGNING:
-            found.append((line.number, name, f"{line.type} records are left to PowerDNS, which signs"))
+            problems.append((line.number, name, f"{line.type} records are left to PowerDNS, which signs"))
         elif before and ("CNAME" in before or line.type == "CNAME"):
-            found.append((line.number, name, "a CNAME record stands alone at its name (RFC 1034)"))
+            problems.append((line.number, name, "a CNAME record stands alone at its name (RFC 1034)"))
         elif line.type == "DNAME" and "DNAME" in before:
-            found.append((line.number, name, "a name has one DNAME record at most (RFC 6672)"))
+            problems.append((line.number, name, "a name has one DNAME record at most (RFC 6672)"))
         elif dnames and name != zone and (above := dnames.intersection(_above(name, zone))):
             text = f"nothing may stand below the DNAME record of {min(above)} (RFC 6672 section 2.3)"
-            found.append((line.number, name, text))
+            problems.append((line.number, name, text))
         if (size := _size_problem(line, sizes)) is not None:
-            found.append((line.number, f"{name} {line.type}", size))
+            problems.append((line.number, f"{name} {line.type}", size))
         if line.ttl_s > MAX_TTL_S:
-            found.append((line.number, name, f"the TTL is above {MAX_TTL_S} s"))
+            problems.append((line.number, name, f"the TTL is above {MAX_TTL_S} s"))
         before.add(line.type)
-    return found
+    return problems
 
 
 def _above(name: str, zone: str) -> list[str]:
@@ -218,12 +218,12 @@ def _records(lines: list[_Line]) -> dict[Record, int]:
     for line in lines:
         key = (line.owner, line.type)
         ttls[key] = min(line.ttl_s, ttls.get(key, MAX_TTL_S))
-    found: dict[Record, int] = {}
+    lines_of: dict[Record, int] = {}
     for line in lines:
         if line.type != "SOA":
             ttl_s = ttls[line.owner, line.type]
-            found.setdefault(Record(line.owner, line.type, line.data, ttl_s), line.number)
-    return found
+            lines_of.setdefault(Record(line.owner, line.type, line.data, ttl_s), line.number)
+    return lines_of
 
 
 def _data(kind: str, rdata: Any) -> Data:

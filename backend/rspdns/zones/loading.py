@@ -43,7 +43,7 @@ def load_zones(
     Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
     may be started before its first zone.
     """
-    found: list[Readable] = []
+    readables: list[Readable] = []
     errors: list[ConfigurationError] = []
     try:
         files = sorted(path for path in directory.iterdir() if path.suffix == ".toml")
@@ -61,12 +61,12 @@ def load_zones(
     for number, file in enumerate(files):
         progress = progress._replace(files=number)
         readable, of_zone = _load(file, on_records)
-        found += [readable] if readable is not None else []
+        readables += [readable] if readable is not None else []
         errors += of_zone
-    errors += problems_between(found)
+    errors += problems_between(readables)
     if errors:
         raise ConfigurationErrors(errors)
-    return tuple(sorted((one.zone for one in found), key=lambda zone: zone.name))
+    return tuple(sorted((readable.zone for readable in readables), key=lambda zone: zone.name))
 
 
 def load_zone(path: str | Path) -> Zone:
@@ -92,7 +92,7 @@ def _load(
     except ConfigurationErrors as error:
         errors += error.errors
     unread: frozenset[str] | None = frozenset()
-    doubtful = frozenset(int(found[1]) for one in errors if (found := _POOL.match(one.key)))
+    doubtful = frozenset(int(match[1]) for error in errors if (match := _POOL.match(error.key)))
     zone = _zone_name(document)
     named = document.data.get("static")
     if isinstance(named, str) and named and zone:
@@ -121,22 +121,22 @@ def where_named(
 ) -> list[ConfigurationError]:
     """The errors; one about a file as a whole, at the key in `key_of_file` that names the file."""
     return [
-        document.error(key_of_file[one.file], f"{one.file}: {one.problem}")
-        if not one.line and one.file in key_of_file
-        else one
-        for one in errors
+        document.error(key_of_file[error.file], f"{error.file}: {error.problem}")
+        if not error.line and error.file in key_of_file
+        else error
+        for error in errors
     ]
 
 
 def _readable_pools(document: TomlDocument) -> dict[int, PoolConfig]:
     """The pools that are right but for unknown keys, by position."""
-    found: dict[int, PoolConfig] = {}
+    pools: dict[int, PoolConfig] = {}
     for location, table in find(document.data, ("pool", "*")):
         if isinstance(table, dict) and isinstance(location[1], int):
             known = {key: value for key, value in table.items() if key in PoolConfig.model_fields}
             with contextlib.suppress(ValidationError):
-                found[location[1]] = PoolConfig.model_validate(known)
-    return found
+                pools[location[1]] = PoolConfig.model_validate(known)
+    return pools
 
 
 def _zone_name(document: TomlDocument) -> str | None:

@@ -67,10 +67,10 @@ def whole_name(written: str, origin: str) -> str | None:
 
 def plain_line(text: str, start: int, origin: str) -> PlainLine | None:
     """Read the line that begins at `start`; None if it is not plain."""
-    found = _LINE.match(text, start)
-    if found is None:
+    match = _LINE.match(text, start)
+    if match is None:
         return None
-    owner, ttl, a, aaaa, kind, numbers, name, txt = found.groups()
+    owner, ttl, a, aaaa, kind, numbers, name, txt = match.groups()
     data: Data
     if a is not None:
         kind, data, octets = "A", AddressData(socket.inet_aton(a)), 4
@@ -89,7 +89,8 @@ def plain_line(text: str, start: int, origin: str) -> PlainLine | None:
             return None
         octets = 2 * len(values) + len(whole) + _AROUND_NAME
         if kind == "SRV":
-            data = SrvData(*values, whole)
+            priority, weight, port = values
+            data = SrvData(priority, weight, port, whole)
         else:
             data = OtherData(kind, " ".join((*map(str, values), whole)))
-    return PlainLine(owner or "", int(ttl) if ttl is not None else None, kind, data, octets, found.end())
+    return PlainLine(owner or "", int(ttl) if ttl is not None else None, kind, data, octets, match.end())

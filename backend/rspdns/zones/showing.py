@@ -57,17 +57,17 @@ def file_of(name: str, directory: Path) -> Path | None:
     """The TOML file of the zone `name`, also when it has errors elsewhere."""
     for file in sorted(directory.glob("*.toml")):
         try:
-            told = TomlDocument(str(file), read_text(file)).data.get("zone")
+            zone = TomlDocument(str(file), read_text(file)).data.get("zone")
         except ConfigurationErrors:
             continue
-        if isinstance(told, str) and told.lower().rstrip(".") == name.lower().rstrip("."):
+        if isinstance(zone, str) and zone.lower().rstrip(".") == name.lower().rstrip("."):
             return file
     return None
 
 
 def files_to_remove(file: Path) -> list[Path]:
     """The files of the zone in `file` that no other zone uses: it, and its master file if it lies beside."""
-    found = [file]
+    files = [file]
     static = _static(file)
     others = {_static(other) for other in file.parent.glob("*.toml") if other != file}
     if (
@@ -76,13 +76,13 @@ def files_to_remove(file: Path) -> list[Path]:
         and static.parent == file.parent.resolve()
         and static not in others
     ):
-        found.append(file.parent / static.name)
-    return found
+        files.append(file.parent / static.name)
+    return files
 
 
 def _static(file: Path) -> Path | None:
     try:
-        told = TomlDocument(str(file), read_text(file)).data.get("static")
+        static = TomlDocument(str(file), read_text(file)).data.get("static")
     except ConfigurationErrors:
         return None
-    return (file.parent / told).resolve() if isinstance(told, str) and told else None
+    return (file.parent / static).resolve() if isinstance(static, str) and static else None

@@ -107,7 +107,7 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
     fixed = _fixed(config.zone, sites, static)
     most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
     services_of_file = (
-        name for name, node in fixed.items() if any(one.type == "SRV" for one in node.records)
+        name for name, node in fixed.items() if any(record.type == "SRV" for record in node.records)
     )
     # A member's name has a label more.
     site_by_name = {name: index for index, site in enumerate(sites) for name in live_names(site)}

@@ -29,7 +29,7 @@ from rspdns.fastpath import FastPath
 from rspdns.pdns import name_table
 from rspdns.pdns.connector_unix import UnixConnector, unix_path
 from rspdns.pdns.purge import Purger
-from rspdns.pdns.responder import Responder
+from rspdns.pdns.responder import PdnsResponder
 from rspdns.service import LOOK_FOR_CYCLES_AFTER
 
 from rserpool import LeastUsed, Protocol
@@ -58,7 +58,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
         purger.purge({f"{zone}$"})
 
     store = DnssecStore(config.state.path, signing_changed)
-    responder = Responder(store=store)
+    responder = PdnsResponder(store=store)
     serials = SerialNumbers(config.state.path, time.time())
     link = None
     fast = config.fastpath

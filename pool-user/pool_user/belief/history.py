@@ -78,7 +78,11 @@ class History:
 
     def _note_last_good(self, leaving: Mapping[int, Departure], now: float) -> None:
         """The pool became empty."""
-        known = {one.member.identifier: one for one in self.departures.all if now - one.left_s <= RECENT_S}
+        known = {
+            departure.member.identifier: departure
+            for departure in self.departures.all
+            if now - departure.left_s <= RECENT_S
+        }
         lately = [departure for departure in {**known, **leaving}.values() if departure.is_confirmed]
         good = [departure for departure in lately if departure.was_in_s >= LAST_GOOD_AFTER_S]
         was_in_s = max((departure.was_in_s for departure in good), default=0.0)
