@@ -115,6 +115,7 @@ class HttpServer:
                 str(self.address.address),
                 self.address.port,
                 ssl=self._tls,
+                ssl_handshake_timeout=self._first_request_s if self._tls else None,
                 reuse_address=True,
             )
         except OSError as error:

@@ -3,8 +3,11 @@
 import asyncio
 import logging
 import socket
+import ssl
+import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,6 +195,27 @@ def test_request_that_is_no_http_leaves_no_line_in_the_log(
     with caplog.at_level(logging.DEBUG):
         run(serve())
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("run", RUN)
+def test_client_that_begins_no_tls_is_closed_as_soon_as_others(
+    run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It counted as no connection, and stayed for a minute."""
+    files = ("-keyout", str(tmp_path / "key"), "-out", str(tmp_path / "certificate"))
+    command = ("openssl", "req", "-x509", "-newkey", "ed25519", "-nodes", "-subj", "/CN=x", *files)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "certificate", tmp_path / "key")
+
+    async def serve() -> None:
+        server = HttpServer(web.Application(), free_address(), tls=tls, first_request_s=0.2)
+        await server.start()
+        assert await answer_to(server, b"") == b""
+        await server.close()
+
+    run(serve())
     assert capfd.readouterr() == ("", "")
 
 
