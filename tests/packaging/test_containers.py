@@ -213,6 +213,13 @@ def test_every_service_of_compose_has_the_user_of_its_part() -> None:
     assert SERVICES["prepare"]["network_mode"] == "none"
 
 
+def test_every_service_that_another_needs_runs_on() -> None:
+    """podman starts no container again whose dependency has ended: a killed registrar had stayed away."""
+    needed = {name for service in SERVICES.values() for name in service.get("depends_on", ())}
+    assert needed >= {"ns1-network", "ns1-backend", "web1-network"}
+    assert [name for name in sorted(needed) if SERVICES[name].get("restart") != "unless-stopped"] == []
+
+
 def test_only_name_servers_hold_the_key_of_the_pool_in_compose() -> None:
     def volumes(service: str) -> set[str]:
         return {mount.partition(":")[0] for mount in SERVICES[service].get("volumes", ())}
