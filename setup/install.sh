@@ -185,7 +185,7 @@ install -m 644 pdns-config/pdns_config/name_table.lua "$new/name_table.lua"
 # Files of pip and venv name the folder in which they were made; so do the modules that pip compiled for itself.
 grep -rlI --null -e "$new" "$new/bin" "$new/pyvenv.cfg" | xargs -0 sed -i "s,$new,$APPDIR,g"
 find "$new/lib" -name __pycache__ -prune -exec rm -rf {} +
-"$new/bin/python" -m compileall -q -x '/(pip|setuptools|pkg_resources|_distutils_hack)/' -s "$new" -p "$APPDIR" "$new/lib"
+"$new/bin/python" -B -m compileall -q -x '/(pip|setuptools|pkg_resources|_distutils_hack)/' -s "$new" -p "$APPDIR" "$new/lib"
 for command in "${commands[@]}"; do
     mkdir -p "$staged/root$PREFIX/bin"
     ln -sf "$APPDIR/bin/$command" "$staged/root$PREFIX/bin/$command"
