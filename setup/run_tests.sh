@@ -7,6 +7,7 @@ folder=$(mktemp --directory /tmp/rt.XXXX) || exit 1
 chmod 755 "$folder" # some tests run programs as nobody
 trap 'rm -rf "$folder"' INT TERM
 export TMPDIR=$folder XDG_CACHE_HOME=$folder/cache XDG_CONFIG_HOME=$folder/config
+unset PYTHONDONTWRITEBYTECODE # the programs under test start by the hundred, each time compiled anew
 .venv/bin/pytest --basetemp="$folder/p" "$@"
 code=$?
 if [ $code -eq 0 ] || [ ! -d "$folder" ]; then
