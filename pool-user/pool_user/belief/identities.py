@@ -125,25 +125,32 @@ def place_of(member: Member) -> Place:
     return member.protocol, member.addresses, member.port
 
 
-class ServerPlaces:
-    """The members by their place, kept up with each change, so that a look-up costs nothing."""
+class WantedMembers:
+    """The PEs that are in by the word of the registrars and by `accept`, and which of them are at the same
+    place: kept up with each change, so that a look-up costs nothing."""
 
     def __init__(self) -> None:
+        self.members: dict[int, Member] = {}
+        """By identifier."""
         self._at: dict[Place, set[int]] = {}
         self._several: set[Place] = set()
 
     def add(self, member: Member) -> None:
         """A member is wanted."""
+        self.members[member.identifier] = member
         there = self._at.setdefault(place_of(member), set())
         there.add(member.identifier)
         if len(there) > 1:
             self._several.add(place_of(member))
 
-    def remove(self, member: Member) -> None:
-        """A member is not wanted any more."""
+    def remove(self, identifier: int) -> None:
+        """A PE is not wanted any more."""
+        member = self.members.pop(identifier, None)
+        if member is None:
+            return
         place = place_of(member)
         there = self._at.get(place, set())
-        there.discard(member.identifier)
+        there.discard(identifier)
         if len(there) < 2:
             self._several.discard(place)
         if not there:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pool_user.belief.admission import TOLD_EVERY_S
-from pool_user.belief.identities import ServerPlaces, place_of
+from pool_user.belief.identities import WantedMembers, place_of
 from pool_user.belief.rules import MOVED_AFTER_S, MOVED_UNPROBED_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
@@ -90,12 +90,12 @@ class MovedMembers:
         self._now = now
         return {identifier for identifier, move in self._moves.items() if move.is_due(now)}
 
-    def doubled(self, places: ServerPlaces) -> set[int]:
+    def doubled(self, wanted: WantedMembers) -> set[int]:
         """The members whose server is in under another identifier; they do not stay any more."""
         doubled = {
             identifier
             for identifier, move in self._moves.items()
-            if not move.is_over and places.others(move.member)
+            if not move.is_over and wanted.others(move.member)
         }
         for identifier in doubled:
             self._moves[identifier].is_over = True

@@ -14,7 +14,7 @@ from pool_user.belief.decisions import Decision, decide
 from pool_user.belief.events import events_of
 from pool_user.belief.history import History
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import Identities, ServerPlaces, VanishedMembers, place_of
+from pool_user.belief.identities import Identities, VanishedMembers, WantedMembers, place_of
 from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
 from pool_user.belief.moves import MovedMembers
 from pool_user.belief.reachability import OrphanedMembers, Reachability
@@ -54,10 +54,9 @@ class PoolBelief:
         self._spare: list[int] | None = None
         """Known PEs inside `accept` that were not in at the last evaluation: others may have their places.
         None: not looked for since."""
-        self._wanted: dict[int, Member] = {}
-        """The PEs that are in by the word of the registrars and by `accept`."""
+        self._wanted = WantedMembers()
         self._out: dict[int, OutMember] = {}
-        """The other known PEs."""
+        """The known PEs that are not wanted."""
         self._shown: dict[int, Member] = {}
         """The members of `view`."""
         self._notices: list[BeliefEvent] = []
@@ -71,8 +70,6 @@ class PoolBelief:
         """The members, those that the backend's own probe does not reach included."""
         self._reachability = Reachability()
         self._identities = Identities(handle)
-        self._places = ServerPlaces()
-        """The places of the `_wanted`."""
         self._moves = MovedMembers()
         self._vanished = VanishedMembers()
         self._causes: dict[int, Cause] = {}
@@ -120,7 +117,7 @@ class PoolBelief:
         """Forget a PE of a full pool whose claims were denied; one that is in stays. Return False when there
         is none."""
         if self._spare is None:  # once for each evaluation: those refused may be thousands a second
-            self._spare = self.admission.others(self._wanted.keys() | self._members.keys())
+            self._spare = self.admission.others(self._wanted.members.keys() | self._members.keys())
         while self._spare:
             identifier = self._spare.pop()
             if identifier not in self._touched:
@@ -358,9 +355,9 @@ class PoolBelief:
         self._now = now
         judged = self._judge(registrars, now)
         self._admit(judged, registrars, now)
-        if doubled := self._moves.doubled(self._places):
+        if doubled := self._moves.doubled(self._wanted):
             self._admit(doubled, registrars, now)
-        members, out = dict(self._wanted), dict(self._out)
+        members, out = dict(self._wanted.members), dict(self._out)
         self._contest(members, registrars, followed, now)
         events = self._hold_back(members, registrars, now)
         self._drop_surplus(members, out)
@@ -431,8 +428,7 @@ class PoolBelief:
         """Put each of the `judged` among those that are in by the word of the registrars and by `accept`, or
         that are known beside them."""
         for identifier in judged:
-            if (member := self._wanted.pop(identifier, None)) is not None:
-                self._places.remove(member)
+            self._wanted.remove(identifier)
             self._out.pop(identifier, None)
             decision = self._decisions.get(identifier)
             if decision is None or not decision.is_in:
@@ -460,9 +456,7 @@ class PoolBelief:
                     self._moves.forget(identifier)
                 else:
                     member = self._moves.placed(member, self._defended(identifier), now)
-                wanted = before if before is not None and before == member else member
-                self._wanted[identifier] = wanted
-                self._places.add(wanted)
+                self._wanted.add(before if before is not None and before == member else member)
             elif decision.is_listed and decision.cause is not None:
                 self._out[identifier] = _out(element, decision.cause)
 
@@ -497,12 +491,12 @@ class PoolBelief:
 
     def _drop_surplus(self, members: dict[int, Member], out: dict[int, OutMember]) -> None:
         """Leave each server one place: two sidecars may have registered it, or one under two identifiers."""
-        for identifier, first in self._places.surplus(self._shown.keys()):
+        for identifier, first in self._wanted.surplus(self._shown.keys()):
             member = members.pop(identifier)
             cause = Cause(Code.REGISTERED_TWICE, identifier=first)
             out[identifier] = OutMember(identifier, member.addresses[0], member.port, cause, 0.0)
-        for identifier in members.keys() - self._wanted.keys():  # held back
-            if self._places.others(members[identifier]):
+        for identifier in members.keys() - self._wanted.members.keys():  # held back
+            if self._wanted.others(members[identifier]):
                 del members[identifier]
 
     def _keep_vanished(
@@ -517,7 +511,7 @@ class PoolBelief:
             identifier
             for identifier, member in self._vanished.members.items()
             if (identifier in members and identifier not in self._crowd.held_since_s)
-            or self._places.others(member)
+            or self._wanted.others(member)
             or self._identities.has_left(identifier, now)
             or not self._may_be_held(member)
         ]
