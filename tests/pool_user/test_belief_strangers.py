@@ -73,7 +73,9 @@ def test_refusal_in_a_full_pool_costs_the_same_whatever_its_size(monkeypatch: py
         return PoolAdmission.others(admission, needed)
 
     monkeypatch.setattr(
-        play.belief._pools[POOL].admission, "others", partial(counted, play.belief._pools[POOL].admission)
+        play.belief._pools[POOL].reports.admission,
+        "others",
+        partial(counted, play.belief._pools[POOL].reports.admission),
     )
     for number in range(500):
         push(play, pe(2000 + number, R1))

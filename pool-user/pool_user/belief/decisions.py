@@ -24,11 +24,12 @@ registrar makes it anew, after having dropped it or with another home.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Set
 from dataclasses import dataclass
 from enum import Enum
 
 from pool_user.belief.listing import Claim, Listings, RegistrarListing
+from pool_user.belief.rules import UNKNOWN_HOME_LIFE_S
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
 from rserpool import PoolElement
@@ -216,3 +217,72 @@ def _carry_out(judged: _Judged, listings: Listings) -> None:
         claim.overruled = judgement.overruled
         if claim.remembered and judgement.verdict is ClaimVerdict.DENIED:
             del listings[index].claims[claim.element.identifier]
+
+
+class PoolDecisions:
+    """The decisions on the PEs of one pool, kept up with what is said of them.
+
+    A PE is decided on anew when something was said of it, or while its decision is open: when others may
+    change it. All are when the registrars' standings or the rules changed.
+    """
+
+    def __init__(self) -> None:
+        self.by_identifier: dict[int, Decision] = {}
+        self.registrars: SettledRegistrars | None = None
+        """The standings by which all PEs were judged; None when all are to be judged anew."""
+        self._open: set[int] = set()
+        self._expires_s: dict[int, float] = {}
+        """When PEs do not count any more whose home was never settled and who registered for too long."""
+        self._now = float("-inf")
+
+    def reopen(self) -> None:
+        """All PEs are to be decided on anew."""
+        self.registrars = None
+
+    def judge(
+        self,
+        listings: Listings,
+        registrars: SettledRegistrars,
+        members: Container[int],
+        concerned: Set[int],
+        now: float,
+    ) -> set[int]:
+        """Decide on the PEs `concerned`, and on those that are open or have expired; on all when the word of
+        other registrars counts. Return which these are. `members` are in so far."""
+        self._now = now
+        if registrars is not self.registrars:
+            judged = set(self.by_identifier).union(*(listing.claims for listing in listings.values()))
+        else:
+            expired = {identifier for identifier, at_s in self._expires_s.items() if at_s <= now}
+            judged = self._open | expired | concerned
+        self.registrars = registrars
+        decisions = decide(listings, registrars, members, judged)
+        for identifier in judged:
+            decision = decisions.get(identifier)
+            if decision is None:
+                self.by_identifier.pop(identifier, None)
+                self._expires_s.pop(identifier, None)
+            else:
+                self.by_identifier[identifier] = decision
+            (self._open.add if decision is not None and decision.is_open else self._open.discard)(identifier)
+        return judged
+
+    def has_expired(self, element: PoolElement, registrars: SettledRegistrars, homes: Container[int]) -> bool:
+        """Whether a PE whose home was never settled registered for longer than what counts of that. `homes`
+        has the members that a settled home confirmed."""
+        identifier = element.identifier
+        is_homeless = element.home_registrar not in registrars.homes and identifier not in homes
+        if not is_homeless or not registrars.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
+            self._expires_s.pop(identifier, None)
+            return False
+        return self._now >= self._expires_s.setdefault(identifier, self._now + UNKNOWN_HOME_LIFE_S)
+
+    @property
+    def awaited(self) -> set[int]:
+        """The registrars that are to be asked, by index."""
+        return {index for identifier in self._open for index in self.by_identifier[identifier].awaited}
+
+    @property
+    def next_deadline_s(self) -> float | None:
+        """When the next PE expires."""
+        return min((at_s for at_s in self._expires_s.values() if at_s > self._now), default=None)

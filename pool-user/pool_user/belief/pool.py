@@ -3,258 +3,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 
 from daemon_kit.finding import Finding
 
-from pool_user.belief.admission import PoolAdmission, accepted, spoken_for, why_refused
+from pool_user.belief.admission import accepted, why_refused
 from pool_user.belief.crowd import Crowd
-from pool_user.belief.decisions import Decision, decide
+from pool_user.belief.decisions import PoolDecisions
 from pool_user.belief.events import events_of
 from pool_user.belief.history import History
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import Identities, VanishedMembers, WantedMembers, place_of
-from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
+from pool_user.belief.identities import VanishedMembers, WantedMembers, place_of
 from pool_user.belief.moves import MovedMembers
 from pool_user.belief.reachability import OrphanedMembers, Reachability
-from pool_user.belief.rules import RENEW_STALE_S, UNKNOWN_HOME_LIFE_S, PoolRules
+from pool_user.belief.reports import PoolReports
+from pool_user.belief.rules import RENEW_STALE_S, PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
 from pool_user.views import BeliefEvent, Departure, Member, OutMember, PoolChange, PoolView, RememberedPool
-from rserpool import PoolElement, Transport, Update, prove
+from rserpool import PoolElement, Transport, prove
 
 
 class PoolBelief:
     """The belief about the pool `handle`.
 
-    `view` is what the last `evaluate()` found, and stays the same object until something in it changes.
-    `awaited` are the registrars (by index) to be asked at once; `next_deadline_s` is when time alone
-    changes something.
-
-    A report costs in proportion to itself: only its PEs are judged anew, and those whose decision is open.
-    All are when the registrars' standings or the rules changed.
+    `reports` take in what the registrars say. `view` is what the last `evaluate()` found, and stays the same
+    object until something in it changes. `awaited` are the registrars (by index) to be asked at once;
+    `next_deadline_s` is when time alone changes something.
     """
 
     def __init__(self, handle: str, rules: PoolRules) -> None:
         self.handle = handle
-        self.admission = PoolAdmission(handle)
         self.view = PoolView(handle)
         self.awaited: frozenset[int] = frozenset()
-        self.is_dirty = False
-        self._rules = rules
-        self._listings: dict[int, RegistrarListing] = {}
-        self._touched: set[int] = set()
-        """PEs of which something was said since the last evaluation."""
-        self._judged_by: SettledRegistrars | None = None
-        """The standings by which all PEs were judged; None when all are to be judged anew."""
-        self._decisions: dict[int, Decision] = {}
-        self._open: set[int] = set()
-        """PEs whose decision others may change."""
-        self._spare: list[int] | None = None
-        """Known PEs inside `accept` that were not in at the last evaluation: others may have their places.
-        None: not looked for since."""
+        self._decisions = PoolDecisions()
+        self._homes = Homes()
+        self.reports = PoolReports(handle, rules, self._decisions, self._homes, self._members_in)
         self._wanted = WantedMembers()
         self._out: dict[int, OutMember] = {}
         """The known PEs that are not wanted."""
         self._shown: dict[int, Member] = {}
         """The members of `view`."""
-        self._notices: list[BeliefEvent] = []
-        self._crowd = Crowd()
-        self._history = History()
-        self._homes = Homes()
-        self._expires_s: dict[int, float] = {}
-        """When PEs do not count any more whose home was never settled and who registered for too long."""
-        self._orphans = OrphanedMembers()
         self._members: dict[int, Member] = {}
         """The members, those that the backend's own probe does not reach included."""
+        self._crowd = Crowd()
+        self._history = History()
+        self._orphans = OrphanedMembers()
         self._reachability = Reachability()
-        self._identities = Identities(handle)
         self._moves = MovedMembers()
         self._vanished = VanishedMembers()
         self._causes: dict[int, Cause] = {}
         """Why those held back would be out."""
         self._known = False
         self._stale_since_s: float | None = None
-        self._vouched_s = self._now = float("-inf")
+        self._vouched_s = float("-inf")
 
     @property
     def rules(self) -> PoolRules:
         """The configuration of the pool."""
-        return self._rules
+        return self.reports.rules
 
-    @rules.setter
-    def rules(self, rules: PoolRules) -> None:
-        if rules != self._rules:
-            self._judged_by = None
-        self._rules = rules
-
-    @property
-    def size(self) -> int:
-        """How many PEs are known."""
-        return len(self.admission)
-
-    def _listing(self, index: int) -> RegistrarListing:
-        listing = self._listings.get(index)
-        if listing is None:
-            listing = self._listings[index] = RegistrarListing(self._touched)
-        return listing
-
-    def _takes(self, element: PoolElement, at_s: float) -> bool:
-        """Whether what is said about this PE counts; a refusal is counted."""
-        identifier, rules, size = element.identifier, self._rules, self.size
-        is_foreign = why_refused(element.user_transport, rules.accept, rules.ports) is not None
-        if self.admission.takes(identifier, is_foreign=is_foreign, most=rules.max_members):
-            if self.size > size:  # should no claim come of it, the next evaluation releases it
-                self._touched.add(identifier)
-            return True
-        if not is_foreign and self._make_room():
-            return self.admission.takes(identifier, is_foreign=False, most=rules.max_members)
-        self._note_refusal(element, Code.FOREIGN if is_foreign else Code.TOO_MANY, at_s)
-        return False
-
-    def _make_room(self) -> bool:
-        """Forget a PE of a full pool whose claims were denied; one that is in stays. Return False when there
-        is none."""
-        if self._spare is None:  # once for each evaluation: those refused may be thousands a second
-            self._spare = self.admission.others(self._wanted.members.keys() | self._members.keys())
-        while self._spare:
-            identifier = self._spare.pop()
-            if identifier not in self._touched:
-                for listing in self._listings.values():
-                    listing.forget(identifier)
-                self._touched.add(identifier)
-                self.is_dirty = True
-                self.admission.release(identifier)
-                return True
-        return False
-
-    def _note_refusal(self, element: PoolElement, code: Code, at_s: float) -> None:
-        notice = self.admission.refuse(element, code, self._rules.max_members, at_s)
-        if notice is not None:
-            self._notices.append(notice)
-
-    def _genuine(self, elements: Iterable[PoolElement], index: int, at_s: float) -> Iterable[PoolElement]:
-        """The PEs that registrar `index` tells, with the addresses of their servers; of a keyed pool those
-        that prove who they are.
-
-        A PE that says that it leaves is none: it takes out the PE that it was.
-        """
-        agents = self._rules.remote_agents
-        if agents:
-            return [spoken_for(element, agents) for element in elements]
-        return (
-            [genuine for element in elements if (genuine := self._proven(element, index, at_s))]
-            if self._rules.keys
-            else elements
-        )
-
-    def _proven(self, element: PoolElement, index: int, at_s: float) -> PoolElement | None:
-        proven, element = self._identities.genuine(element, self._rules.keys, index, at_s)
-        if proven is None:
-            self._note_refusal(element, Code.UNPROVEN, at_s)
-            return None
-        if not proven.is_leaving:
-            return element
-        home, registrars = self._homes.home_of(proven.member), self._judged_by
-        by_home = (
-            registrars is not None and home == element.home_registrar and registrars.homes.get(home) == index
-        )
-        if self._identities.left(proven.member, at_s, by_home=by_home):
-            self._touched.add(proven.member)
-            self.is_dirty = True
-        return None
-
-    def take_notices(self) -> list[BeliefEvent]:
-        """Take the events beside those that `evaluate()` finds."""
-        notices, self._notices = self._notices, []
-        return notices
-
-    def answered(
-        self,
-        index: int,
-        elements: Sequence[PoolElement],
-        asked_at_s: float,
-        answered_at_s: float,
-        *,
-        is_full: bool,
-        settled: bool,
-    ) -> bool:
-        """Take an answer, as `RegistrarListing.update()` does. Return True when it changes who is listed, or
-        with which home."""
-        listing = self._listing(index)
-        if asked_at_s < listing.asked_at_s:
-            return False
-        was_settled = listing.was_settled
-        taken = tuple(
-            element
-            for element in self._genuine(elements, index, answered_at_s)
-            if self._takes(element, answered_at_s)
-        )
-        news, members_changed = listing.update(
-            taken, asked_at_s, answered_at_s, is_full=is_full, settled=settled
-        )
-        is_news = news or bool(self._touched) or was_settled != listing.was_settled
-        self.is_dirty |= is_news or self._is_waiting
-        return members_changed
-
-    def updated(self, index: int, update: Update, *, settled: bool) -> bool:
-        """Take what a registrar pushed. Return True when it changes who is listed, or with which home."""
-        listing = self._listing(index)
-        element, at_s = update.pool_element, update.at_s
-        if not update.is_deletion:
-            genuine = next(iter(self._genuine((element,), index, at_s)), None)
-            if genuine is None:
-                return False
-            element = genuine
-        if not update.is_deletion and settled and listing.renew(element, at_s):
-            self.is_dirty |= self._is_waiting
-            return False
-        if update.is_deletion:
-            self._homes.deleted(element.identifier, index)
-            changed = listing.delete(element.identifier, at_s, settled)
-            self.is_dirty |= changed or self._is_waiting or element.identifier in self._decisions
-            return changed
-        if not self._takes(element, at_s):
-            return False
-        self.is_dirty = True
-        return listing.push(element, at_s)
-
-    def own_children(self, index: int, home: int, elements: Iterable[PoolElement], asked_at_s: float) -> bool:
-        """Take all PEs whose `home` the registrar is. Return True when that changes who is listed."""
-        genuine = self._genuine(elements, index, asked_at_s)
-        taken = [element for element in genuine if self._takes(element, asked_at_s)]
-        return self._listing(index).own_children(home, taken, asked_at_s) and self._set_dirty()
-
-    def _set_dirty(self) -> bool:
-        self.is_dirty = True
-        return True
-
-    @property
-    def _is_waiting(self) -> bool:
-        """Whether any word may settle something."""
-        return bool(self.awaited or self._crowd.held_since_s or not self._known)
-
-    def link_lost(self, index: int) -> None:
-        """A registrar's life ended."""
-        if index in self._listings:
-            self._listings[index].forget_answers()
-            self._judged_by = None
-            self.is_dirty = True
-
-    def settled(self, index: int) -> None:
-        """A registrar became settled: only what it answers from now on counts for absence.
-
-        A PE that it goes on listing counts like that of any other registrar, unless its home denied it.
-        """
-        listing = self._listings.get(index)
-        if listing is None:
-            return
-        self._judged_by = None
-        listing.settled_anew()
-        for claim in listing.claims.values():
-            if claim.overruled is not Code.REMOVED:
-                claim.overruled = None
+    def _members_in(self) -> Set[int]:
+        return self._wanted.members.keys() | self._members.keys()
 
     def probing(self, member: Member, now: float) -> None:
         """A probe of the member begins."""
@@ -267,12 +78,11 @@ class PoolBelief:
         alone counts about members that vanished, or that are told elsewhere.
         """
         if self._vanished.probed(member, reachable):
-            self.is_dirty = True
+            self.reports.is_dirty = True
         elif self._moves.probed(member, reachable):
-            self._touched.add(member.identifier)
-            self.is_dirty = True
+            self.reports.touch(member.identifier)
         else:
-            self.is_dirty |= self._reachability.probed(member, reachable, finding)
+            self.reports.is_dirty |= self._reachability.probed(member, reachable, finding)
 
     def remember(self, remembered: RememberedPool, now: float) -> None:
         """Take what was known before a restart.
@@ -280,24 +90,14 @@ class PoolBelief:
         The file may be of a time with other rules: keys and `accept` are applied again.
         """
         self._history.departures.remember(remembered.departures)
-        self.is_dirty = True
+        self.reports.is_dirty = True
         if remembered.stale_since_s is None:
             return
-        listing = self._listing(MEMORY)
-        self._judged_by = None
-        for known in remembered.members:
-            member = self._invited(known)
-            if member is None:
-                continue
-            self.admission.remember(member.identifier)
-            if self.rules.keys:
-                self._identities.remember(member)
-            transport = Transport(member.protocol, member.port, member.addresses)
-            element = PoolElement(member.identifier, member.home_registrar, 0, transport, member.policy)
-            listing.claims[member.identifier] = Claim(element, now, now, now, remembered=True)
+        members = [member for known in remembered.members if (member := self._invited(known)) is not None]
+        self.reports.remember(members, now)
+        for member in members:
             self._members.setdefault(member.identifier, member)
             self._homes.remember(member.identifier, member.home_registrar)
-        self._spare = None
         self._history.recent = remembered.recent  # `_recent` applies the rules
         self._known = True
         self._stale_since_s = remembered.stale_since_s
@@ -305,13 +105,13 @@ class PoolBelief:
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""
         is_out = self._history.departures.examined(member, finding)
-        self.is_dirty |= is_out
+        self.reports.is_dirty |= is_out
         return is_out
 
     def forget(self, is_wanted: Callable[[Departure], bool]) -> list[Departure]:
         """Forget the departures that are wanted, and return them."""
         forgotten = self._history.departures.forget(is_wanted)
-        self.is_dirty |= bool(forgotten)
+        self.reports.is_dirty |= bool(forgotten)
         return forgotten
 
     @property
@@ -320,7 +120,7 @@ class PoolBelief:
         times = (
             self._crowd.next_deadline_s,
             self._homes.next_deadline_s,
-            min((at_s for at_s in self._expires_s.values() if at_s > self._now), default=None),
+            self._decisions.next_deadline_s,
             self._orphans.next_deadline_s,
             self._vanished.next_deadline_s,
             self._moves.next_deadline_s,
@@ -350,10 +150,10 @@ class PoolBelief:
         `stale_since_s` is when the last settled registrar was lost; it matters while there is none.
         `followed` are the registrars (by index) that push changes.
         """
-        self.is_dirty = False
-        self._spare = None
-        self._now = now
-        judged = self._judge(registrars, now)
+        reports = self.reports
+        concerned = reports.take_touched() | self._moves.due(now)
+        judged = self._decisions.judge(reports.listings, registrars, self._members, concerned, now)
+        reports.release(judged)
         self._admit(judged, registrars, now)
         if doubled := self._moves.doubled(self._wanted):
             self._admit(doubled, registrars, now)
@@ -375,7 +175,10 @@ class PoolBelief:
         self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members.keys())
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
-        self._known |= bool(self._members) or any(listing.was_settled for listing in self._listings.values())
+        self._known |= bool(self._members) or any(
+            listing.was_settled for listing in reports.listings.values()
+        )
+        reports.is_awaited = bool(self.awaited or self._crowd.held_since_s or not self._known)
         view = PoolView(
             handle=self.handle,
             members=self._in_order(members),
@@ -402,48 +205,25 @@ class PoolBelief:
             self.view.members if members == self._shown else tuple(map(members.__getitem__, sorted(members)))
         )
 
-    def _judge(self, registrars: SettledRegistrars, now: float) -> set[int]:
-        """Decide on every PE of which something was said, or on all when the word of other registrars counts.
-        Return which these are."""
-        if registrars is not self._judged_by:
-            judged = set(self._decisions).union(*(listing.claims for listing in self._listings.values()))
-        else:
-            expired = {identifier for identifier, at_s in self._expires_s.items() if at_s <= now}
-            judged = self._touched | self._open | expired | self._moves.due(now)
-        self._judged_by = registrars
-        self._touched.clear()
-        decisions = decide(self._listings, registrars, self._members, judged)
-        for identifier in judged:
-            decision = decisions.get(identifier)
-            if decision is None:
-                self._decisions.pop(identifier, None)
-            else:
-                self._decisions[identifier] = decision
-            (self._open.add if decision is not None and decision.is_open else self._open.discard)(identifier)
-            if not any(identifier in listing.claims for listing in self._listings.values()):
-                self.admission.release(identifier)
-        return judged
-
     def _admit(self, judged: Iterable[int], registrars: SettledRegistrars, now: float) -> None:
         """Put each of the `judged` among those that are in by the word of the registrars and by `accept`, or
         that are known beside them."""
         for identifier in judged:
             self._wanted.remove(identifier)
             self._out.pop(identifier, None)
-            decision = self._decisions.get(identifier)
+            decision = self._decisions.by_identifier.get(identifier)
             if decision is None or not decision.is_in:
                 self._moves.forget(identifier)
             if decision is None:
-                self._expires_s.pop(identifier, None)
                 continue
             element = decision.element
             refusal = why_refused(element.user_transport, self.rules.accept, self.rules.ports)
             stays = decision.is_in and refusal is not None and self._stays(element, now)
             if refusal is not None and decision.is_listed and not stays:
                 self._out[identifier] = _out(element, refusal)
-            elif self._has_expired(decision, registrars, now):
+            elif self._decisions.has_expired(element, registrars, self._homes):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
-            elif decision.is_in and self._identities.is_withdrawn(
+            elif decision.is_in and self.reports.identities.is_withdrawn(
                 identifier, now, is_confirmed=decision.is_confirmed
             ):
                 self._out[identifier] = _out(element, Cause(Code.WITHDRAWN))
@@ -451,7 +231,7 @@ class PoolBelief:
                 stale = not decision.vouched and not registrars.settled
                 member, before = self._member(element, stale, now), self._members.get(identifier)
                 if decision.is_confirmed:
-                    self._homes.confirm(member, self._listings, registrars, now)
+                    self._homes.confirm(member, self.reports.listings, registrars, now)
                 if self.rules.keys:
                     self._moves.forget(identifier)
                 else:
@@ -479,16 +259,6 @@ class PoolBelief:
         other = self._member(element, False, now)
         return place_of(self._moves.placed(other, before, now)) == place_of(before)
 
-    def _has_expired(self, decision: Decision, registrars: SettledRegistrars, now: float) -> bool:
-        """Whether a PE whose home was never settled registered for longer than what counts of that."""
-        element = decision.element
-        identifier = element.identifier
-        is_homeless = element.home_registrar not in registrars.homes and identifier not in self._homes
-        if not is_homeless or not registrars.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
-            self._expires_s.pop(identifier, None)
-            return False
-        return now >= self._expires_s.setdefault(identifier, now + UNKNOWN_HOME_LIFE_S)
-
     def _drop_surplus(self, members: dict[int, Member], out: dict[int, OutMember]) -> None:
         """Leave each server one place: two sidecars may have registered it, or one under two identifiers."""
         for identifier, first in self._wanted.surplus(self._shown.keys()):
@@ -512,10 +282,10 @@ class PoolBelief:
             for identifier, member in self._vanished.members.items()
             if (identifier in members and identifier not in self._crowd.held_since_s)
             or self._wanted.others(member)
-            or self._identities.has_left(identifier, now)
-            or not self._may_be_held(member)
+            or self.reports.identities.has_left(identifier, now)
+            or not self._may_be_held(member, now)
         ]
-        settled = [listing for index, listing in self._listings.items() if index in registrars.settled]
+        settled = [listing for index, listing in self.reports.listings.items() if index in registrars.settled]
         listed = {
             identifier
             for identifier in self._vanished.members
@@ -547,7 +317,7 @@ class PoolBelief:
 
     def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, Cause]:
         """Why each of the `judged` is out, or would be if it were not held back, and each that is `out`."""
-        decisions = self._decisions
+        decisions = self._decisions.by_identifier
         causes = {
             identifier: cause
             for identifier, cause in self._causes.items()
@@ -579,25 +349,26 @@ class PoolBelief:
         self, members: dict[int, Member], registrars: SettledRegistrars, followed: Collection[int], now: float
     ) -> None:
         """Keep members in for a while that others than their home registrars took out."""
-        leaving = {identifier: self._members[identifier] for identifier in self._leaving(members)}
-        for identifier in self._homes.hold(leaving, self._listings, registrars, followed, now):
+        leaving = {identifier: self._members[identifier] for identifier in self._leaving(members, now)}
+        for identifier in self._homes.hold(leaving, self.reports.listings, registrars, followed, now):
             members[identifier] = self._members[identifier]
 
-    def _leaving(self, members: Mapping[int, Member]) -> set[int]:
+    def _leaving(self, members: Mapping[int, Member], now: float) -> set[int]:
         """The members of before that are not among `members` and may be held back."""
         gone = self._members.keys() - members.keys()
-        return {identifier for identifier in gone if self._may_be_held(self._members[identifier])}
+        return {identifier for identifier in gone if self._may_be_held(self._members[identifier], now)}
 
     def _hold_back(
         self, members: dict[int, Member], registrars: SettledRegistrars, now: float
     ) -> list[BeliefEvent]:
         """Keep a crowd in while it is questioned, and find out who has to be asked."""
+        listings = self.reports.listings
 
         def unheard(identifier: int, since_s: float) -> set[int]:
             return {
                 index
                 for index in registrars.asked
-                if index not in self._listings or not self._listings[index].absent_since(identifier, since_s)
+                if index not in listings or not listings[index].absent_since(identifier, since_s)
             }
 
         def confirmed(identifier: int, since_s: float) -> bool:
@@ -605,18 +376,20 @@ class PoolBelief:
 
         staying = self._members.keys() & members.keys()
         leaving = {
-            identifier for identifier in self._leaving(members) if self._homes.may_be_questioned(identifier)
+            identifier
+            for identifier in self._leaving(members, now)
+            if self._homes.may_be_questioned(identifier)
         }
         before = set(self._crowd.held_since_s)
         held = self._crowd.hold(staying | leaving, members.keys(), confirmed, now)
-        awaited = {index for identifier in self._open for index in self._decisions[identifier].awaited}
+        awaited = self._decisions.awaited
         for identifier in held:
             members[identifier] = self._members[identifier]
             since_s = self._crowd.held_since_s[identifier]
             awaited |= {
                 index
                 for index in unheard(identifier, since_s)
-                if index not in self._listings or self._listings[index].asked_at_s <= since_s
+                if index not in listings or listings[index].asked_at_s <= since_s
             }
         self.awaited = frozenset(awaited)
         if not held - before:
@@ -624,12 +397,12 @@ class PoolBelief:
         cause = Cause(Code.QUESTIONED, count=self._crowd.gone, most=self._crowd.before)
         return [BeliefEvent(now, "questioned", self.handle, None, cause)]
 
-    def _may_be_held(self, member: Member) -> bool:
+    def _may_be_held(self, member: Member, now: float) -> bool:
         """Whether a member that is not in any more could stay: not one whom `accept` or the keys refuse."""
-        decision = self._decisions.get(member.identifier)
+        decision = self._decisions.by_identifier.get(member.identifier)
         if member.identifier in self._out and decision is not None and decision.is_in:
             return False
-        if self._identities.has_left(member.identifier, self._now):
+        if self.reports.identities.has_left(member.identifier, now):
             return False
         return self._invited(member) is not None
 
@@ -651,7 +424,7 @@ class PoolBelief:
             self._stale_since_s = None
             self._vouched_s = float("-inf")
             return None
-        if any(decision.vouched for decision in self._decisions.values()):
+        if any(decision.vouched for decision in self._decisions.by_identifier.values()):
             self._vouched_s = now
         since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
         if math.isfinite(self._vouched_s):
@@ -667,7 +440,7 @@ class PoolBelief:
         invited = (
             self._invited(member)
             for member in self._history.recent
-            if not self._identities.has_left(member.identifier, now)
+            if not self.reports.identities.has_left(member.identifier, now)
         )
         return tuple(replace(member, stale=True) for member in invited if member is not None)
 

@@ -62,8 +62,8 @@ class Belief:
         self.advance(now)
         self.sessions[registrar].link(up, now)
         for handle, pool in self._pools.items():
-            pool.link_lost(registrar)
-            if pool.is_dirty:
+            pool.reports.link_lost(registrar)
+            if pool.reports.is_dirty:
                 self._concerned.add(handle)
         self.advance(now)
 
@@ -88,7 +88,7 @@ class Belief:
         pool = self._pools.get(handle)
         if pool is None:
             return False
-        changed = pool.answered(
+        changed = pool.reports.answered(
             registrar,
             elements,
             resolution.asked_at_s,
@@ -116,7 +116,7 @@ class Belief:
         self.advance(update.at_s)
         if not self.sessions[registrar].life.has_spoken(update.sender):
             return False
-        changed = pool.updated(registrar, update, settled=registrar in self._registrars.settled)
+        changed = pool.reports.updated(registrar, update, settled=registrar in self._registrars.settled)
         if changed:
             self.sessions.note_changed(registrar, (handle,))
         self._note_report(handle, pool)
@@ -137,9 +137,9 @@ class Belief:
         for handle, pool in self._pools.items():
             elements = listed.get(handle, ())
             if table.own_children_only:
-                news = pool.own_children(registrar, table.sender, elements, table.asked_at_s)
+                news = pool.reports.own_children(registrar, table.sender, elements, table.asked_at_s)
             else:
-                news = pool.answered(
+                news = pool.reports.answered(
                     registrar,
                     elements,
                     table.asked_at_s,
@@ -212,7 +212,7 @@ class Belief:
             handle: self._pools.get(handle) or PoolBelief(handle, pools[handle]) for handle in pools
         }
         for handle, pool in self._pools.items():
-            pool.rules = pools[handle]
+            pool.reports.set_rules(pools[handle])
         self.views = {handle: pool.view for handle, pool in self._pools.items()}
         self._timers_s.clear()
         self._waiting.clear()
@@ -233,7 +233,7 @@ class Belief:
             return
         for index in settled_anew:
             for pool in self._pools.values():
-                pool.settled(index)
+                pool.reports.settled(index)
         if had_settled and not self._registrars.settled:
             self._stale_since_s = now
         self._concerned |= self._pools.keys()
@@ -246,7 +246,10 @@ class Belief:
         self.advance(now)
         timed = {handle for handle, timer_s in self._timers_s.items() if timer_s <= now}
         urgent = self._dirty | timed
-        sizes = [(handle, self._pools[handle].size) for handle in (*urgent, *(self._concerned - urgent))]
+        sizes = [
+            (handle, len(self._pools[handle].reports.admission))
+            for handle in (*urgent, *(self._concerned - urgent))
+        ]
         return sorted(sizes, key=lambda sized: (sized[0] not in urgent, sized[1]))
 
     def evaluate(self, now: float, handles: Iterable[str] | None = None) -> BeliefChange:
@@ -303,7 +306,7 @@ class Belief:
     def refused(self, handle: str) -> Mapping[Code, int]:
         """How many registrations of a pool were refused before anything was stored, by cause."""
         pool = self._pools.get(handle)
-        return {} if pool is None else pool.admission.refused
+        return {} if pool is None else pool.reports.admission.refused
 
     # Within
 
@@ -315,10 +318,10 @@ class Belief:
     def _note_report(self, handle: str, pool: PoolBelief) -> None:
         """A registrar told something of the pool."""
         self._note_dirty(handle, pool)
-        self._events.extend(pool.take_notices())
+        self._events.extend(pool.reports.take_notices())
 
     def _note_dirty(self, handle: str, pool: PoolBelief) -> None:
-        if pool.is_dirty:
+        if pool.reports.is_dirty:
             self._dirty.add(handle)
 
     def _evaluate(self, pool: PoolBelief, now: float) -> PoolChange | None:
