@@ -15,7 +15,17 @@ from typing import Any, Final
 from daemon_kit.addresses import is_on_this_host
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts
-from pool_user import Belief, BeliefEvent, Intervals, PoolUser, PoolView, Prober, Weighted, weights
+from pool_user import (
+    Belief,
+    BeliefChange,
+    BeliefEvent,
+    Intervals,
+    PoolUser,
+    PoolView,
+    Prober,
+    Weighted,
+    weights,
+)
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed
@@ -53,7 +63,7 @@ class PpuAgent:
             config.registrar_addresses,
             config.handles,
             self.belief,
-            lambda change: self.views_changed(change.views),
+            self.take_change,
             is_to_follow=config.follow == "enrp",
             intervals=INTERVALS,
             timeout_ms=_RESOLVE_TIMEOUT_MS,
@@ -120,7 +130,7 @@ class PpuAgent:
         self.deaths.restrict(config.accept_by_handle, config.ports_by_handle)
         self.prober.set_pools(config.probing)
         self.pool_user.set_handles(config.handles)
-        self.views_changed(self.belief.evaluate(now).views)
+        self.take_change(self.belief.evaluate(now))
 
     def parts(self) -> Iterable[Coroutine[Any, Any, None]]:
         """The tasks that run while the agent does."""
@@ -148,11 +158,11 @@ class PpuAgent:
                 explained.kind, handle=explained.handle, identifier=name, why=explained.words, cause=cause
             )
 
-    def views_changed(self, views: Mapping[str, PoolView]) -> None:
-        """Take the belief's views of all pools."""
-        self._views = views
+    def take_change(self, change: BeliefChange) -> None:
+        """Take the belief's change."""
+        self._views = change.views
         now = time.monotonic()
-        self.questions.follow(views, now)
+        self.questions.take(change, now)
         self.conclude(now)
         self.prober.changed()
 
@@ -161,7 +171,7 @@ class PpuAgent:
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             now = time.monotonic()
-            self.questions.follow(self.belief.views, now)
+            self.deaths.advance(now)
             self.conclude(now)
 
     # Departed, plan, mechanisms

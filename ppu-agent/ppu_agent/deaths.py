@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from daemon_kit.finding import Finding, Life
-from pool_user import Member, Network, PoolView, RememberedPool
+from pool_user import BeliefChange, Member, Network, PoolView, RememberedPool
 
 from ppu_agent.destinations import Address, Destination
 
@@ -140,7 +140,7 @@ class Departed:
 
 
 class DepartedServers:
-    """Follows the members of all pools. Tell it of `views`, ask what is `due`, give it each `Finding`.
+    """Follows the members of all pools. `take` each change, ask what is `due`, give it each `Finding`.
 
     `was_heard` says whether a destination that left had answered the probe's question as a member.
     """
@@ -162,11 +162,11 @@ class DepartedServers:
         """The record of a destination that left; None of all others."""
         return self._departed.get(destination)
 
-    def views(self, views: Mapping[str, PoolView], now: float) -> bool:
-        """Take the belief's views. Return whether another destination departed, came back or died."""
+    def take(self, change: BeliefChange, now: float) -> bool:
+        """Take the belief's change. Return whether another destination departed, came back or died."""
         before = {destination: departed.state for destination, departed in self._departed.items()}
-        self._views = views
-        for handle, destination, member in list(self._take(views)):
+        self._views = change.views
+        for handle, destination, member in list(self._take(change)):
             self._leave(handle, destination, member, now)
         for listed in self._listed.values():
             for destination in self._departed.keys() & listed.keys():
@@ -174,8 +174,13 @@ class DepartedServers:
         self._listed_endpoints = frozenset(
             destination.endpoint for listed in self._listed.values() for destination in listed
         )
+        self.advance(now)
+        return before != {destination: departed.state for destination, departed in self._departed.items()}
+
+    def advance(self, now: float) -> None:
+        """Forget those that left too long ago, and take the word of the belief's own probes."""
         self._forget(now)
-        for view in views.values():
+        for view in self._views.values():
             for member in view.unreachable:
                 for departed in self._of(member):
                     if departed.state is State.OUT and departed.was_heard:
@@ -183,7 +188,6 @@ class DepartedServers:
                             now if departed.silent_since_s is None else departed.silent_since_s
                         )
                         self._step(departed, Input.CONFIRMED, _CONFIRMED, now)
-        return before != {destination: departed.state for destination, departed in self._departed.items()}
 
     def remember(self, remembered: RememberedPool) -> None:
         """Take what an agent before knew of a pool: who was in it, and who had left.
@@ -318,22 +322,25 @@ class DepartedServers:
             if destination not in self._under_way and not self.is_listed(destination)
         )
 
-    def _take(self, views: Mapping[str, PoolView]) -> Iterator[tuple[str, Destination, Member]]:
-        """Take who is listed, and yield who is not any more. A pool without a settled registrar loses nobody:
-        nobody vouches for what is said about it."""
-        for handle, view in views.items():
-            now_listed = {
+    def _take(self, change: BeliefChange) -> Iterator[tuple[str, Destination, Member]]:
+        """Take who is listed in the pools that changed, and yield who is not any more.
+
+        A pool without a settled registrar loses nobody: nobody vouches for what is said about it. So those
+        that leave it meanwhile, and those of before a restart, are compared with the first view that counts.
+        """
+        for handle, step in change.pools.items():
+            view, before = step.after, self._listed.get(handle, {})
+            listed = {
                 Destination(address, member.protocol, member.port): member
                 for member in view.members
                 for address in member.addresses
             }
-            before = self._listed.get(handle, {})
             if not view.known or view.stale_since_s is not None:
-                self._listed[handle] = before | now_listed
+                self._listed[handle] = before | listed
                 continue
-            self._listed[handle] = now_listed
+            self._listed[handle] = listed
             for destination, member in before.items():
-                if destination not in now_listed:
+                if destination not in listed:
                     yield handle, destination, member
 
     def _leave(self, handle: str, destination: Destination, member: Member, now: float) -> None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from daemon_kit.finding import Finding, Life
-from pool_user import Member, PoolView, ProbePlan, RememberedPool, listen_for_life
+from pool_user import BeliefChange, Member, PoolView, ProbePlan, RememberedPool, listen_for_life
 
 from ppu_agent.deaths import Departed, DepartedServers
 from ppu_agent.destinations import AddressPort, Destination, destinations_of
@@ -56,11 +56,11 @@ class ServerQuestions:
         self._has_heard = False
         """Whether a probe found something that `on_news` has not heard of."""
 
-    def follow(self, views: Mapping[str, PoolView], now: float) -> None:
-        """Take over the members of the pools."""
-        self._views = views
-        self.answers.follow(views, self.by_pool, now)
-        self.deaths.views(views, now)
+    def take(self, change: BeliefChange, now: float) -> None:
+        """Take over the members of the pools that changed."""
+        self._views = change.views
+        self.answers.follow(change.views, self.by_pool, now)
+        self.deaths.take(change, now)
 
     def remember(self, remembered: RememberedPool, now: float) -> None:
         """Take over what an agent before knew of a pool, as `DepartedServers.remembered()` gave it."""

@@ -1,12 +1,13 @@
 """Members, views and policies for the tests of the client's sidecar."""
 
 import errno
+from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 
 from daemon_kit.finding import Finding, Life
 from daemon_kit.run import Parts
-from pool_user import Member, PoolView
+from pool_user import BeliefChange, Member, PoolView
 from ppu_agent.agent import PpuAgent
 from ppu_agent.configuration import load_configuration
 from ppu_agent.deaths import Departed, DepartedServers
@@ -38,6 +39,16 @@ def destination(
 def view(*numbers: int, handle: str = POOL, **more: object) -> PoolView:
     fields: dict[str, object] = {"known": True} | more
     return PoolView(handle, tuple(member(number) for number in numbers), **fields)  # type: ignore[arg-type]
+
+
+def show(shown: DepartedServers | PpuAgent, views: Mapping[str, PoolView], now: float = 0.0) -> bool:
+    """The belief changes to these views. Return what `DepartedServers.take` does."""
+    before = {handle: view for handle, view in shown._views.items() if handle in views}
+    change = BeliefChange.between(before, views)
+    if isinstance(shown, DepartedServers):
+        return shown.take(change, now)
+    shown.take_change(change)
+    return True
 
 
 def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL) -> Departed:

@@ -47,6 +47,7 @@ from tests.ppu_agent.making import (
     let_all_be_heard,
     make_agent,
     member,
+    show,
     view,
 )
 
@@ -56,8 +57,8 @@ PATIENCE_S = 30.0
 def deaths_after_departure(*left: int, of: int = 3) -> DepartedServers:
     """From members 1 to `of`, those that are not in `left` are out since the second 1."""
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
-    deaths.views({POOL: view(*left)}, 1.0)
+    show(deaths, {POOL: view(*range(1, of + 1))}, 0.0)
+    show(deaths, {POOL: view(*left)}, 1.0)
     return deaths
 
 
@@ -117,8 +118,8 @@ def test_one_answer_makes_a_silence_begin_anew() -> None:
 
 def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainly() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
     (server,) = deaths.dead().values()
     assert not server.is_certain
     ask(deaths, SILENT, 1.0 + SILENCE_S)
@@ -128,8 +129,8 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainl
 def never_heard(*left: int, of: int = 3) -> DepartedServers:
     """The same, and no member ever answered the agent's question."""
     deaths = DepartedServers(lambda departed: False)
-    deaths.views({POOL: view(*range(1, of + 1))}, 0.0)
-    deaths.views({POOL: view(*left)}, 1.0)
+    show(deaths, {POOL: view(*range(1, of + 1))}, 0.0)
+    show(deaths, {POOL: view(*left)}, 1.0)
     return deaths
 
 
@@ -140,7 +141,7 @@ def test_silence_of_a_service_that_never_answered_as_a_member_tells_nothing() ->
     assert deaths.dead() == {}
     (left,) = deaths.departed
     assert "did not hear it answer while it was a member" in left.finding.words
-    deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 61.0)
+    show(deaths, {POOL: view(1, 2, unreachable=(member(3),))}, 61.0)
     assert deaths.dead() == {}, "the belief's own probes asked the same question in vain"
 
 
@@ -191,7 +192,7 @@ def test_member_that_is_in_again_is_forgotten_at_once_also_while_its_probe_is_un
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
     (asked,) = deaths.due(2.0)
-    assert deaths.views({POOL: view(1, 2, 3)}, 2.1)
+    assert show(deaths, {POOL: view(1, 2, 3)}, 2.1)
     assert deaths.dead() == {}
     assert not deaths.take_finding(asked.destination, REFUSED, 2.2)
     assert deaths.dead() == {}
@@ -201,19 +202,19 @@ def test_last_member_of_a_pool_is_never_dead() -> None:
     deaths = deaths_after_departure()
     ask(deaths, REFUSED, 1.0)
     assert deaths.dead() == {}
-    deaths.views({POOL: view(2)}, 2.0)
+    show(deaths, {POOL: view(2)}, 2.0)
     assert set(deaths.dead()) == {destination(1), destination(3)}
 
 
 def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport() -> None:
     deaths = DepartedServers(all_heard)
     tcp = PoolView("sip-tcp", (member(3, Protocol.TCP), member(1, Protocol.TCP)), known=True)
-    deaths.views({POOL: view(1, 2, 3), "sip-tcp": tcp}, 0.0)
-    deaths.views({POOL: view(1, 2), "sip-tcp": tcp}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3), "sip-tcp": tcp}, 0.0)
+    show(deaths, {POOL: view(1, 2), "sip-tcp": tcp}, 1.0)
     assert deaths.due(1.0) == []
     assert deaths.dead() == {}
     gone = PoolView("sip-tcp", (member(1, Protocol.TCP),), known=True)
-    deaths.views({POOL: view(1, 2), "sip-tcp": gone}, 2.0)
+    show(deaths, {POOL: view(1, 2), "sip-tcp": gone}, 2.0)
     ask(deaths, REFUSED, 2.0)
     assert set(deaths.dead()) == {destination(3), destination(3, Protocol.TCP)}
 
@@ -221,25 +222,25 @@ def test_address_and_port_that_another_pool_lists_is_not_dead_by_any_transport()
 def test_no_server_is_dead_while_no_registrar_vouches_for_the_pool() -> None:
     deaths = deaths_after_departure(1, 2)
     ask(deaths, REFUSED, 1.0)
-    deaths.views({POOL: view(1, 2, stale_since_s=2.0)}, 2.0)
+    show(deaths, {POOL: view(1, 2, stale_since_s=2.0)}, 2.0)
     assert deaths.dead() == {}
-    deaths.views({POOL: view(1, stale_since_s=2.0)}, 2.5)
+    show(deaths, {POOL: view(1, stale_since_s=2.0)}, 2.5)
     assert deaths.state(destination(2)) is None, "what leaves while nobody vouches has not left"
-    deaths.views({POOL: view(1, 2)}, 3.0)
+    show(deaths, {POOL: view(1, 2)}, 3.0)
     assert set(deaths.dead()) == {destination(3)}
 
 
 def test_pool_that_is_not_known_yet_loses_nobody() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2)}, 0.0)
-    deaths.views({POOL: view(known=False)}, 1.0)
+    show(deaths, {POOL: view(1, 2)}, 0.0)
+    show(deaths, {POOL: view(known=False)}, 1.0)
     assert deaths.due(1.0) == []
 
 
 def test_member_that_the_agents_own_probes_do_not_reach_is_dead_without_another_probe() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    assert deaths.views({POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    assert show(deaths, {POOL: view(1, 2, unreachable=(member(3),))}, 1.0)
     assert set(deaths.dead()) == {destination(3)}
 
 
@@ -254,10 +255,10 @@ def test_dead_server_is_remembered_until_it_is_back_and_others_that_left_for_min
         (never_heard(1, 2), REFUSED, False),
     ):
         ask(deaths, heard, 1.0)
-        deaths.views({POOL: view(1, 2)}, long_after_s)
+        deaths.advance(long_after_s)
         assert bool(deaths.departed) is is_kept, heard.words
         assert bool(deaths.dead()) is is_kept, heard.words
-        deaths.views({POOL: view(1, 2, 3)}, long_after_s + 1)
+        show(deaths, {POOL: view(1, 2, 3)}, long_after_s + 1)
         assert not deaths.departed
 
 
@@ -268,12 +269,12 @@ def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_th
     """Also where all of them had answered, as places of one stranger's host may."""
     strangers = [destination(1, port=10000 + number) for number in range(2 * MOST_REMEMBERED)]
     deaths = DepartedServers(lambda departed: are_heard or departed.destination not in strangers)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     crowd = tuple(member(1, port=stranger.port) for stranger in strangers)
-    deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2)), known=True)}, 2.0)
-    deaths.views({POOL: view(1, 2)}, 3.0)
+    show(deaths, {POOL: PoolView(POOL, (*crowd, member(1), member(2)), known=True)}, 2.0)
+    show(deaths, {POOL: view(1, 2)}, 3.0)
     assert len(deaths.departed) == MOST_REMEMBERED
     assert set(deaths.dead()) == {destination(3)}
 
@@ -281,11 +282,11 @@ def test_dead_server_is_remembered_also_when_a_stranger_has_more_places_leave_th
 def test_server_that_left_is_asked_also_when_a_stranger_filled_the_memory_with_dead_places() -> None:
     deaths = DepartedServers(all_heard)
     crowd = tuple(member(1, port=10000 + number) for number in range(MOST_REMEMBERED))
-    deaths.views({POOL: PoolView(POOL, (*crowd, member(1), member(2), member(3)), known=True)}, 0.0)
-    deaths.views({POOL: view(1, 2, 3)}, 1.0)
+    show(deaths, {POOL: PoolView(POOL, (*crowd, member(1), member(2), member(3)), known=True)}, 0.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     assert len(deaths.dead()) == MOST_REMEMBERED
-    deaths.views({POOL: view(1, 2)}, 2.0)
+    show(deaths, {POOL: view(1, 2)}, 2.0)
     ask(deaths, REFUSED, 2.0)
     assert len(deaths.departed) == MOST_REMEMBERED
     assert destination(3) in deaths.dead()
@@ -295,8 +296,8 @@ def test_answer_of_a_member_counts_while_it_is_dead_also_when_it_is_kept_no_more
     """A stranger's places that answered drive it out of the answers that are kept."""
     kept = {destination(3)}
     deaths = DepartedServers(lambda departed: departed.destination in kept)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2)}, 1.0)
     ask(deaths, SILENT, 1.0)
     kept.clear()
     ask(deaths, SILENT, 10.0)
@@ -309,8 +310,8 @@ def test_answer_of_a_member_counts_while_it_is_dead_also_when_it_is_kept_no_more
 def test_of_many_that_left_each_is_asked_less_often() -> None:
     deaths = DepartedServers(all_heard)
     crowd = tuple(member(1, port=1000 + number) for number in range(MOST_REMEMBERED))
-    deaths.views({POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 0.0)
-    deaths.views({POOL: view(2)}, 1.0)
+    show(deaths, {POOL: PoolView(POOL, (*crowd, member(2)), known=True)}, 0.0)
+    show(deaths, {POOL: view(2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     assert len(deaths.dead()) == MOST_REMEMBERED
     asked = 0
@@ -330,16 +331,16 @@ def test_table_of_states_leads_to_death_by_a_probe_only() -> None:
 
 def test_server_that_the_configuration_accepts_no_more_is_forgotten() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     deaths.restrict({POOL: [ip_network("10.0.0.0/8")]})
     assert list(deaths.dead()) == [destination(3)]
     deaths.restrict({POOL: [ip_network("10.0.0.1/32")]})
-    deaths.views({POOL: view(1)}, 2.0)
+    show(deaths, {POOL: view(1)}, 2.0)
     assert not deaths.departed
     deaths.restrict({"other": [ip_network("10.0.0.0/8")]})
-    deaths.views({"other": view(2, handle="other")}, 3.0)
+    show(deaths, {"other": view(2, handle="other")}, 3.0)
     assert not deaths.departed
 
 
@@ -351,9 +352,9 @@ def test_agent_that_is_started_again_asks_who_left_before_and_who_left_meanwhile
     for handle, known in kept.items():
         after.remember(RememberedPool(handle, known.members, known.recent, 0.0))
     after.restrict({POOL: [ip_network("10.0.0.0/8")], "other": [ip_network("10.0.0.0/8")]})
-    after.views({POOL: view(known=False)}, 1.0)
+    show(after, {POOL: view(known=False)}, 1.0)
     assert not after.departed, "nobody vouches for anything yet"
-    after.views({POOL: view(3)}, 2.0)
+    show(after, {POOL: view(3)}, 2.0)
     assert {server.destination for server in after.due(2.0)} == {destination(1), destination(2)}
     ask_again(after)
     assert set(after.dead()) == {destination(1), destination(2)}
@@ -395,7 +396,7 @@ class UdpServers:
     def see(self, *numbers: int) -> None:
         """The registrars list these members."""
         members = tuple(self.members[number - 1] for number in numbers)
-        self.agent.views_changed({POOL: PoolView(POOL, members, known=True)})
+        show(self.agent, {POOL: PoolView(POOL, members, known=True)})
 
     def answer(self, number: int, *, answers: bool = True) -> None:
         """A server answers OPTIONS from now on, or no more."""
@@ -523,8 +524,8 @@ def test_members_that_are_asked_beside_a_departed_one_may_answer_to_the_end(tmp_
                 replace(member(number, Protocol.TCP, port), addresses=(ip_address("127.0.0.1"),))
                 for number, port in enumerate((closed, living), start=1)
             ]
-            agent.views_changed({POOL: PoolView(POOL, tuple(members), known=True)})
-            agent.views_changed({POOL: PoolView(POOL, tuple(members[1:]), known=True)})
+            show(agent, {POOL: PoolView(POOL, tuple(members), known=True)})
+            show(agent, {POOL: PoolView(POOL, tuple(members[1:]), known=True)})
             (left,) = agent.deaths.departed
             assert (await agent.questions._listen_to(left)).words == "connection refused"
             async with asyncio.timeout(PATIENCE_S):
@@ -564,7 +565,7 @@ def test_lease_is_renewed_while_thousands_of_flows_are_moved(tmp_path: Path) -> 
         ending.move_flows = move  # type: ignore[method-assign, assignment]
         moving = asyncio.create_task(ending.run())
         for numbers in ((1, 2, 3), (1,)):
-            agent.views_changed({POOL: view(*numbers)})
+            show(agent, {POOL: view(*numbers)})
         for server in agent.deaths.due(time.monotonic()):
             agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
@@ -600,7 +601,7 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
         loop = asyncio.get_running_loop()
 
         def die(left: PoolView) -> None:
-            agent.views_changed({POOL: left})
+            show(agent, {POOL: left})
             for server in agent.deaths.due(time.monotonic()):
                 agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
             agent.conclude(time.monotonic())
@@ -620,7 +621,7 @@ def test_what_is_sent_to_a_server_that_died_passes_until_its_own_connections_are
 
         mechanism.end_connections = end_connections  # type: ignore[method-assign]
         mechanism.copying = copying  # type: ignore[method-assign, assignment]
-        agent.views_changed({POOL: view(1, 2, 3)})
+        show(agent, {POOL: view(1, 2, 3)})
         ending = asyncio.create_task(mechanism.run())
         die(view(1, 2))
         async with asyncio.timeout(PATIENCE_S):
@@ -653,8 +654,8 @@ def test_hundreds_of_servers_that_die_at_once_are_steered_around_at_once(
     async def scenario() -> int:
         agent = make_agent(path)
         let_all_be_heard(agent)
-        agent.views_changed({POOL: view(*range(1, 1001))})
-        agent.views_changed({POOL: view(*range(501, 1001))})
+        show(agent, {POOL: view(*range(1, 1001))})
+        show(agent, {POOL: view(*range(501, 1001))})
         written: list[object] = []
         monkeypatch.setattr(agent.writer, "write", lambda parts, is_idle: written.append(parts))
         asking = asyncio.create_task(agent.prober.run())

@@ -23,7 +23,16 @@ from ppu_agent.writer import NftablesError, Writer
 from structlog.testing import capture_logs
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, REFUSED, destination, let_all_be_heard, make_agent, policy, view
+from tests.ppu_agent.making import (
+    POOL,
+    REFUSED,
+    destination,
+    let_all_be_heard,
+    make_agent,
+    policy,
+    show,
+    view,
+)
 
 FILE = """registrars = ["10.0.0.1"]
 [control]
@@ -112,8 +121,8 @@ async def test_death_is_one_transaction(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(agent.writer, "is_claimed", True)
     copying = agent.mechanisms[4]
     monkeypatch.setattr(type(copying.copies), "is_open", True)  # type: ignore[attr-defined]
-    agent.views_changed({POOL: view(1, 2, 3)})
-    agent.views_changed({POOL: view(1, 2)})
+    show(agent, {POOL: view(1, 2, 3)})
+    show(agent, {POOL: view(1, 2)})
     (left,) = agent.deaths.due(time.monotonic())
     agent.deaths.take_finding(left.destination, REFUSED, time.monotonic())
     nftables.transactions.clear()

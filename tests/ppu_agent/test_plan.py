@@ -20,7 +20,7 @@ from ppu_agent.mechanisms.repeat import relayed
 from ppu_agent.plan import WAYS, Front, OnDead, Plan, PoolPolicy, plan
 
 from rserpool import Protocol
-from tests.ppu_agent.making import POOL, REFUSED, all_heard, destination, member, policy, view
+from tests.ppu_agent.making import POOL, REFUSED, all_heard, destination, member, policy, show, view
 
 EVEN = {POOL: {number: Weighted(0, 1000) for number in range(1, 10)}}
 
@@ -178,8 +178,8 @@ def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[i
 def test_relayed_are_members_departed_ones_and_the_front_of_pools_that_repeat() -> None:
     repeating = replace(policy(also=(Protocol.TCP,)), on_dead={**policy().on_dead, Protocol.TCP: "repeat"})
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2)}, 0.0)
-    deaths.views({POOL: view(1)}, 1.0)
+    show(deaths, {POOL: view(1, 2)}, 0.0)
+    show(deaths, {POOL: view(1)}, 1.0)
     both = {destination(1, Protocol.TCP), destination(2, Protocol.TCP)}
     left = deaths.departed
     assert relayed(plan([policy()], {POOL: view(1)}, EVEN, {}, left)) == {}

@@ -33,6 +33,7 @@ from tests.ppu_agent.making import (
     make_agent,
     member,
     policy,
+    show,
     view,
 )
 
@@ -63,13 +64,13 @@ def test_explain_tells_why_a_packet_passes_or_does_not() -> None:
             "udp: passes: left its pool, and does not answer the agent's own probe; but sip-udp has",
         ),
     ):
-        deaths.views({POOL: last}, 1.0)
+        show(deaths, {POOL: last}, 1.0)
         if heard is not None:
             for server in deaths.due(1e9):
                 deaths.take_finding(server.destination, heard, 2.0)
         (said,) = explanation_of(deaths, last)[0]["words"]
         assert said.startswith(words), said
-    deaths.views({POOL: view(1, 2)}, 3.0)
+    show(deaths, {POOL: view(1, 2)}, 3.0)
     assert "the agent is suspended" in explanation_of(deaths, view(1, 2), suspended=True)[0]["words"][0]
 
 
@@ -80,8 +81,8 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
     left = {POOL: view(1, 2), "sip-tcp": PoolView("sip-tcp", tuple(over_tcp[:2]), known=True)}
     policies = [policy(), replace(policy(), handle="sip-tcp")]
     deaths = DepartedServers(all_heard)
-    deaths.views(all_of_them, 0.0)
-    deaths.views(left, 1.0)
+    show(deaths, all_of_them, 0.0)
+    show(deaths, left, 1.0)
     for server in deaths.due(1.0):
         heard = REFUSED if server.destination.protocol is Protocol.UDP else ANSWERED
         deaths.take_finding(server.destination, heard, 1.0)
@@ -107,8 +108,8 @@ def test_explain_tells_of_every_transport_of_an_address() -> None:
 
 def test_explain_tells_that_this_host_itself_is_not_touched() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     said, steering = explanation_of(deaths, view(1, 2))
     assert said["treated"]
@@ -141,8 +142,8 @@ def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
 
 def test_status_and_metrics_tell_what_is_done() -> None:
     deaths = DepartedServers(all_heard)
-    deaths.views({POOL: view(1, 2, 3)}, 0.0)
-    deaths.views({POOL: view(1, 2)}, 1.0)
+    show(deaths, {POOL: view(1, 2, 3)}, 0.0)
+    show(deaths, {POOL: view(1, 2)}, 1.0)
     ask(deaths, REFUSED, 1.0)
     _, steering = explanation_of(deaths, view(1, 2))
     status = whole(describe(2.0, (), {POOL: view(1, 2)}, deaths.departed, steering), "it would not")
@@ -170,8 +171,8 @@ def test_status_tells_nothing_of_packets_to_this_host_and_nothing_of_its_is_ende
         let_all_be_heard(agent)
         here = replace(member(9), addresses=(ip_address("127.0.0.1"),))
         all_of_them = view(1, 2)
-        agent.views_changed({POOL: replace(all_of_them, members=(*all_of_them.members, here))})
-        agent.views_changed({POOL: view(1)})
+        show(agent, {POOL: replace(all_of_them, members=(*all_of_them.members, here))})
+        show(agent, {POOL: view(1)})
         for server in agent.deaths.due(time.monotonic()):
             agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
@@ -190,9 +191,9 @@ def test_what_died_while_the_agent_was_suspended_is_ended_when_it_is_resumed(tmp
 
     async def scenario() -> list[str]:
         agent = make_agent(path)
-        agent.views_changed({POOL: view(1, 2)})
+        show(agent, {POOL: view(1, 2)})
         agent.set_suspended(True)
-        agent.views_changed({POOL: view(1)})
+        show(agent, {POOL: view(1)})
         for server in agent.deaths.due(time.monotonic()):
             agent.deaths.take_finding(server.destination, REFUSED, time.monotonic())
         agent.conclude(time.monotonic())
