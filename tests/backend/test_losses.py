@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from daemon_kit.control import ControlError
 from pool_user import Cause, Code, OutMember, PoolView, RememberedPool
-from rspdns.answers.publisher import DEPARTED_KEPT_S
+from rspdns.answers.purges import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.cli import main
 from rspdns.configuration import load_configuration

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from pool_user import LONGEST_REST_S, Fairness, PoolView
-from rspdns.answers import publisher
+from rspdns.answers import purges
 from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
@@ -338,8 +338,8 @@ async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """PowerDNS may learn of it meanwhile, and would go on answering for seconds."""
-    monkeypatch.setattr(publisher, "DEPARTED_KEPT_S", 0.0)
-    monkeypatch.setattr(publisher, "PURGE_DEPARTED_S", 0.01)
+    monkeypatch.setattr(purges, "DEPARTED_KEPT_S", 0.0)
+    monkeypatch.setattr(purges, "PURGE_DEPARTED_S", 0.01)
     scene = Scene(tmp_path)
     scene.start(views(view(member(1), member(2))))
     scene.publish(views(view(member(1))))

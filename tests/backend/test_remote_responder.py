@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from rspdns.answers.publisher import DEPARTED_KEPT_S
+from rspdns.answers.purges import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import Snapshot
 from rspdns.pdns.responder import MAX_LINES, PdnsResponder
 

@@ -1,4 +1,4 @@
-"""From views to answers: builds the next snapshot, swaps it in, and purges what changed.
+"""From views to answers: builds the next snapshot, swaps it in, and has the purges follow.
 
 A build follows every change of the views, and every moment at which time alone changes an answer (a weight
 that grows, chance that draws again, a view that becomes too old). How often weights may move is decided by
@@ -11,12 +11,12 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol as Interface
 
 from pool_user import BeliefChange, Fairness, PoolChange, PoolView
 
 from rspdns.answers.building import build
 from rspdns.answers.change import Change
+from rspdns.answers.purges import ChangePurges, Purges
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot
 from rspdns.zones.zone import Zone
@@ -24,23 +24,6 @@ from rspdns.zones.zone import Zone
 TIMED_EVERY_S = 0.1
 """Least time between two builds that only time calls for; what is due meanwhile waits for the next one."""
 _SHORTEST_WAIT_S = 0.001
-DEPARTED_KEPT_S = 1.0
-"""How long the addresses of a target that left are answered. Its last purge comes 50 ms after the change, on
-a busy machine later."""
-PURGE_DEPARTED_S = 0.05
-"""Time from then until the names of targets that left are purged once more."""
-APEX_EVERY_S = 0.1
-"""Least time between two purges of a zone's apex because its serial moved. A secondary decides by its SOA
-whether to transfer the zone; without the purge that stays old for up to 3 s."""
-
-
-class Purges(Interface):
-    """The part of `rspdns.pdns.purge.Purger` that the publisher needs."""
-
-    def purge(self, names: Collection[str]) -> None: ...  # noqa: D102 - `Purger` says it
-    def rediscover(self) -> None: ...  # noqa: D102 - `Purger` says it
-    @property
-    def free_at_s(self) -> float: ...  # noqa: D102 - `Purger` says it
 
 
 class Publisher:
@@ -72,7 +55,6 @@ class Publisher:
         self.builds = 0
         self.built_at_s: float | None = None
         """When the snapshot was built (monotonic)."""
-        self._on_published = on_published
         self._is_seen_at_once = is_seen_at_once
         self._zones = tuple(zones)
         self._views: Mapping[str, PoolView] = {}
@@ -81,14 +63,11 @@ class Publisher:
         self._fairness = fairness or Fairness(clock=clock)
         self._serials = serials
         self._swap = swap
-        self._purger = purger
+        self._purges = ChangePurges(purger, on_published, clock)
         self._max_stale_s = max_stale_s
         self._hot = hot
         self._clock = clock
         self._draw = draw or random.Random()  # noqa: S311 - spreads load, no secret
-        self._unpurged = {zone.name for zone in zones}
-        self._apex_purged_s: dict[str, float] = {}
-        """When each zone's apex is or was purged last because the serial moved."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = float("inf")
         self._whole_at_s = float("-inf")
@@ -99,7 +78,7 @@ class Publisher:
 
     def start(self, change: BeliefChange) -> None:
         """Publish for the first time. PowerDNS may have run all the while: it reads its zones anew."""
-        self._purger.rediscover()
+        self._purges.rediscover(zone.name for zone in self._zones)
         self._take(change)
         self._build_all()
 
@@ -114,7 +93,7 @@ class Publisher:
         if self._ready_at_s is None:
             self._ready_at_s = self._rested_at_s
             if not self._is_seen_at_once():
-                self._ready_at_s = max(self._ready_at_s, self._purger.free_at_s)
+                self._ready_at_s = max(self._ready_at_s, self._purges.free_at_s)
         if self._clock() < self._ready_at_s:
             self._set_timer(self._ready_at_s)
         else:
@@ -138,11 +117,8 @@ class Publisher:
 
     def set_zones(self, zones: Sequence[Zone], change: BeliefChange) -> None:
         """The zones changed, and the belief about their pools: everything is built and purged anew."""
-        before = {zone.name for zone in self._zones}
+        self._purges.rediscover(zone.name for zone in (*self._zones, *zones))
         self._zones = tuple(zones)
-        self._unpurged = before | {zone.name for zone in zones}
-        self._apex_purged_s.clear()
-        self._purger.rediscover()
         self._take(change)
         self._build_all()
 
@@ -193,72 +169,13 @@ class Publisher:
             asked_for=self._hot(),
             only_changes=now < self._whole_at_s,
         )
-        self.snapshot = new = change.after
+        self.snapshot = change.after
         self.builds += 1
         zones = (zone.after for zone in change.zones.values())
         moved = {zone.name for zone in zones if zone is not None and zone.serial == serial}
         if moved:
             self._serials.use(serial)
-        whole = self._whole_zones(new)
-        names = {f"{zone}$" for zone in whole}
-        apexes: set[str] = set()
-        if self.builds > 1:
-            names |= change.names(whole)
-            apexes = moved - whole
-        self._swap(change, lambda first: self._purge(new, first, names, apexes))
-
-    def _purge(
-        self, new: Snapshot, first: Collection[str], changed: Collection[str], apexes: Collection[str]
-    ) -> None:
-        """Purge these names, and the `apexes` of zones whose serial moved: `new` is answered now.
-
-        PowerDNS purges one name after the other: SRV records when their targets' names are up to date, the
-        apex last, since a secondary that sees the new serial takes all else for new, too.
-        """
-        names = set(changed).difference(first)
-        self._on_published({*first, *names})
-        due = self._apexes_due(set(apexes).difference(first, names))
-        if first or names or due:
-            self._purger.purge((*first, *sorted(names, key=_is_service), *due))
-        self._purge_later(new, names)
-
-    def _apexes_due(self, zones: Collection[str]) -> list[str]:
-        """The apexes to purge at once; one that was purged a moment ago is purged `APEX_EVERY_S` later."""
-        now, due = self._clock(), []
-        for zone in sorted(zones):
-            wait_s = self._apex_purged_s.get(zone, float("-inf")) + APEX_EVERY_S - now
-            if wait_s > APEX_EVERY_S:
-                continue  # it waits already
-            if wait_s <= 0:
-                due.append(zone)
-            else:
-                asyncio.get_running_loop().call_later(wait_s, self._purger.purge, (zone,))
-            self._apex_purged_s[zone] = now + max(0.0, wait_s)
-        return due
-
-    def _purge_later(self, new: Snapshot, names: Collection[str]) -> None:
-        """Purge the names that left once more when they are answered no more: PowerDNS would keep what it
-        learned of them meanwhile, for up to 3 s."""
-        left = {name for name in names if not any(name in nodes for nodes in new.nodes.values())}
-        left = {name for name in left if not name.endswith("$")}
-        if left:
-            after_s = DEPARTED_KEPT_S + PURGE_DEPARTED_S
-            asyncio.get_running_loop().call_later(after_s, self._purger.purge, left)
-
-    def _whole_zones(self, snapshot: Snapshot) -> set[str]:
-        """The zones to purge as a whole, once: when they are first known in this life.
-
-        PowerDNS may have cached answers of a former one that the difference of two snapshots does not show.
-        As long as a pool is unknown, what is cached is better than what would come instead.
-        """
-        known = {
-            name
-            for name in self._unpurged
-            if (zone := snapshot.zone_answers.get(name)) is None
-            or not any(node.failure for site in zone.sites for node in site.nodes.values())
-        }
-        self._unpurged -= known
-        return known
+        self._swap(change, self._purges.of(change, moved, is_first=self.builds == 1))
 
     def _set_timer(self, at_s: float) -> None:
         self._cancel_timer()
@@ -270,8 +187,3 @@ class Publisher:
 
 def _sized(change: PoolChange) -> tuple[str, int]:
     return change.after.handle, len(change.after.members)
-
-
-def _is_service(name: str) -> bool:
-    """Whether SRV records stand at this name."""
-    return name.startswith("_")

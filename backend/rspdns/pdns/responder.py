@@ -20,7 +20,7 @@ import orjson
 from daemon_kit.logs import get_logger
 
 from rspdns.answers.change import Change
-from rspdns.answers.publisher import DEPARTED_KEPT_S
+from rspdns.answers.purges import DEPARTED_KEPT_S
 from rspdns.answers.snapshot import ANY, NXDOMAIN, Snapshot
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import remote, remote_dnssec
