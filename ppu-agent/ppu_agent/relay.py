@@ -194,16 +194,13 @@ class _RelayedConnection:
         self._reader, self._writer = reader, writer
         self._source = (str(self.client[0]), self.client[1])
         self._choose = choose
-        self._dial = dial
+        self._upstream = _Upstream(dial)
         self._counts = counts
         self._was_up = False
         self._conversation = conversation
         self._used_at_s = _now()
         self._doubt_ends_s: float | None = None
         """When bytes that may be SIP are taken for something else; None: there are none."""
-        self._to_server: asyncio.StreamWriter | None = None
-        self._reaching: asyncio.Future[StreamPair] | None = None
-        self._is_up = asyncio.Event()
         self._wants = asyncio.Event()
         """Set while the client waits for a server."""
         self._died = self._client_is_done = self._client_is_gone = False
@@ -220,7 +217,7 @@ class _RelayedConnection:
     def move(self) -> None:
         """The server of now died."""
         self._died = True
-        self._end_server()
+        self._upstream.end()
 
     async def run(self, idle_s: float) -> None:
         """Pass everything on until one side has ended, no server is left, or nothing passed for `idle_s`."""
@@ -233,7 +230,7 @@ class _RelayedConnection:
             asking.cancel()
             watching.cancel()
             await asyncio.gather(asking, watching, return_exceptions=True)
-            self._end_server()
+            self._upstream.end()
             if is_whole or self.is_leaving:
                 self._writer.close()
                 # A client that reads nothing would keep what is left, and a descriptor.
@@ -250,23 +247,23 @@ class _RelayedConnection:
     def _lose_client(self) -> None:
         self._client_is_gone = True
         self._wants.set()
-        self._end_server()
+        self._upstream.end()
 
     async def _listen_to_client(self) -> None:
         try:
             conversation = self._conversation
             while (data := await self._next_of(self._reader)) != b"" or conversation.is_in_doubt:
                 self._wants.set()
-                await self._is_up.wait()
+                await self._upstream.is_up.wait()
                 self._wants.clear()
                 await self._pass_on(
                     conversation.from_client(data, _now()) if data else conversation.end_doubt()
                 )
             self._client_is_done = True
             self._wants.set()
-            await self._is_up.wait()
-            if self._to_server is not None:
-                self._to_server.write_eof()
+            await self._upstream.is_up.wait()
+            if self._upstream.writer is not None:
+                self._upstream.writer.write_eof()
         except OSError:
             self._lose_client()
 
@@ -292,10 +289,10 @@ class _RelayedConnection:
         if passed.to_client:
             self._writer.write(passed.to_client)
             await self._writer.drain()
-        if passed.to_server and self._to_server is not None:
-            self._to_server.write(passed.to_server)
+        if passed.to_server and (writer := self._upstream.writer) is not None:
+            writer.write(passed.to_server)
             with contextlib.suppress(OSError):
-                await self._to_server.drain()
+                await writer.drain()
 
     async def _listen_to_servers(self) -> bool:
         """One server after the other. Return whether the client is to see an orderly end."""
@@ -310,7 +307,7 @@ class _RelayedConnection:
             if reader is None:
                 continue
             is_whole = await self._pass_answers(reader)
-            self._end_server()
+            self._upstream.end()
             if self._client_is_gone or not self._conversation.is_sip:
                 return is_whole and not self._died
             if not self._died and not self._conversation.is_waiting(_now()):
@@ -328,22 +325,17 @@ class _RelayedConnection:
     async def _reach(self, server: Destination) -> asyncio.StreamReader | None:
         """Connect, and repeat what was not answered; None: not reached in time."""
         self._died = False
-        self._reaching = asyncio.ensure_future(self._dial(self._asked, server))
-        done, _ = await asyncio.wait((self._reaching,), timeout=CONNECT_TIMEOUT_S)
-        reaching, self._reaching = self._reaching, None
-        if not done or reaching.cancelled() or reaching.exception() is not None:
-            reaching.cancel()
+        reached = await self._upstream.reach(self._asked, server)
+        if reached is None:
             return None
-        reader, self._to_server = reaching.result()
-        self._to_server.transport.set_write_buffer_limits(_AT_ONCE_BYTES)
+        reader, writer = reached
         self._writer.write(self._conversation.refuse(self._source, all_of_them=False))
         unanswered = self._conversation.repeat(_now())
         self._counts["repeated"] += len(unanswered)
-        self._to_server.write(b"".join(unanswered))
+        writer.write(b"".join(unanswered))
         if self._client_is_done:
-            self._to_server.write_eof()
+            writer.write_eof()
         self._was_up = True
-        self._is_up.set()
         return reader
 
     async def _pass_answers(self, reader: asyncio.StreamReader) -> bool:
@@ -357,13 +349,37 @@ class _RelayedConnection:
             return False
         return True
 
-    def _end_server(self) -> None:
-        self._is_up.clear()
+
+class _Upstream:
+    """The connection to the server of now; `writer` is None while there is none."""
+
+    def __init__(self, dial: Dial) -> None:
+        self.writer: asyncio.StreamWriter | None = None
+        self.is_up = asyncio.Event()
+        self._dial = dial
+        self._reaching: asyncio.Future[StreamPair] | None = None
+
+    async def reach(self, asked: Destination, server: Destination) -> StreamPair | None:
+        """Connect, for a connection to `asked`; None: not reached in time, or ended meanwhile."""
+        self._reaching = asyncio.ensure_future(self._dial(asked, server))
+        done, _ = await asyncio.wait((self._reaching,), timeout=CONNECT_TIMEOUT_S)
+        reaching, self._reaching = self._reaching, None
+        if not done or reaching.cancelled() or reaching.exception() is not None:
+            reaching.cancel()
+            return None
+        reader, self.writer = reaching.result()
+        self.writer.transport.set_write_buffer_limits(_AT_ONCE_BYTES)
+        self.is_up.set()
+        return reader, self.writer
+
+    def end(self) -> None:
+        """Reset the connection, or give up making it."""
+        self.is_up.clear()
         if self._reaching is not None:
             self._reaching.cancel()
-        if self._to_server is not None:
-            abort(self._to_server)
-            self._to_server = None
+        if self.writer is not None:
+            abort(self.writer)
+            self.writer = None
 
 
 def _client_of(writer: asyncio.StreamWriter) -> tuple[Address, int] | None:
