@@ -4,6 +4,7 @@ The daemon is played: only so can it stand still at a certain message.
 """
 
 import asyncio
+import errno
 import mmap
 import os
 import socket
@@ -15,6 +16,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
+import pytest
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import FastPath
 from rspdns.fastpath.link import COMMITTED_WITHIN_S, LEASE_S, RENEW_EVERY_S
@@ -198,3 +200,23 @@ async def test_welcome_without_a_lease_is_refused(tmp_path: Path) -> None:
     finally:
         await link.close()
         server.close()
+
+
+async def test_link_connects_as_soon_as_a_descriptor_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(family: int, kind: int) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    daemon = PlayedDaemon(tmp_path)
+    link = FastPath(str(daemon.path), 1232)
+    link.take(snapshot(2), ())
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socket", refuse)
+            link.start()
+            await until_async(lambda: link.problem == "Too many open files")
+        await until_async(lambda: link.is_answering)
+    finally:
+        await link.close()
+        await daemon.close()

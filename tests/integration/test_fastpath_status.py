@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from rspdns.fastpath.link import Lease
+from rspdns.fastpath.connection import Lease
 from rspdns.fastpath.messages import STATUS_OF_ALL, STATUS_OF_ASKED, commit, hello, put
 from rspdns.fastpath.ready import Answer, Question
 

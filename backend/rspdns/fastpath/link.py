@@ -14,10 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import mmap
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -28,6 +25,7 @@ from rspdns.answers.change import Change
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.configuration import LimitConfig
+from rspdns.fastpath.connection import DaemonConnection
 from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
 from rspdns.fastpath.status import AskedStatus, DaemonStatus
 from rspdns.zones.zone import Zone
@@ -49,52 +47,6 @@ DRAW_PAUSE_S = 0.001
 RETRY_S = 1.0
 MOST_ASKED = 1000
 LATE = "it does not take the changes: is it stopped?"
-_READ_BYTES = 1 << 16
-_MOST_WAITING_BYTES = 256 << 20
-_SEND_BUFFER_BYTES = 1 << 20
-
-
-class Lease:
-    """When this backend last stood behind its answers: a number in memory that the BPF program reads."""
-
-    def __init__(self) -> None:
-        self.number = 0
-        """Which one of those in the memory is ours."""
-        self._memory: mmap.mmap | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether there is memory to write to."""
-        return self._memory is not None
-
-    def take(self, file: int) -> None:
-        """Use the memory behind this descriptor, and close that. Raises OSError."""
-        self.close()
-        try:
-            self._memory = mmap.mmap(file, mmap.PAGESIZE)
-        except ValueError as error:
-            raise OSError(str(error)) from None
-        finally:
-            os.close(file)
-
-    def renew(self) -> None:
-        """The answers are good for a second from now on."""
-        self._write(time.monotonic_ns())
-
-    def end(self) -> None:
-        """The answers are no longer good."""
-        self._write(0)
-
-    def close(self) -> None:
-        """Forget the memory."""
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
-
-    def _write(self, renewed_ns: int) -> None:
-        if self._memory is not None:
-            with memoryview(self._memory) as plain, plain.cast("Q") as numbers:  # written whole, by one store
-                numbers[self.number] = renewed_ns
 
 
 class FastPath:
@@ -126,11 +78,8 @@ class FastPath:
         self._on_asked = asked
         self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
         self._drawing: asyncio.TimerHandle | None = None
-        self._socket: socket.socket | None = None
-        self._reader = messages.Reader()
-        self._waiting = bytearray()
+        self._connection = DaemonConnection(path, self._take, self._drop)
         self._is_welcome = False
-        self._lease = Lease()
         self._commits = 0
         self._committed = 0
         self._awaiting: asyncio.TimerHandle | None = None
@@ -204,12 +153,12 @@ class FastPath:
         self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))
 
     def _tell_depths(self, by_zone: Mapping[str, int]) -> None:
-        self._send(b"".join(messages.zone_depth(zone, depth) for zone, depth in by_zone.items()))
+        self._connection.send(b"".join(messages.zone_depth(zone, depth) for zone, depth in by_zone.items()))
 
     def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
         self._commits += 1
         puts = (messages.put(question, variants) for question, variants in answers.items())
-        self._send(b"".join((*puts, messages.commit(self._commits))))
+        self._connection.send(b"".join((*puts, messages.commit(self._commits))))
         self._await_commit()
 
     def _await_commit(self) -> None:
@@ -220,10 +169,10 @@ class FastPath:
     def _look_for_commit(self, number: int) -> None:
         """By now this change should be visible."""
         self._awaiting = None
-        self._read()  # what says so may have come while this process did something else
+        self._connection.read()  # what says so may have come while this process did something else
         if self._is_welcome and self._committed < number:
             self._late = self._commits
-            self._lease.end()
+            self._connection.lease.end()
         else:
             self._await_commit()  # those that were told since
 
@@ -232,7 +181,7 @@ class FastPath:
         renewed_s = asked_s = float("-inf")
         looked_s = loop.time()
         while True:
-            if self._socket is None:
+            if not self._connection.is_open:
                 self._connect()
             now = loop.time()
             if now - looked_s > LEASE_S:
@@ -241,67 +190,42 @@ class FastPath:
             if self._is_welcome:
                 if now - asked_s >= ASK_EVERY_S:
                     asked_s = now
-                    self._send(messages.STATUS_OF_ASKED)
+                    self._connection.send(messages.STATUS_OF_ASKED)
                 if now - renewed_s >= RENEW_EVERY_S * 0.9:
                     renewed_s = now
                     self._renew()
                     self._set_problem(None if self._late is None else LATE)
-            await asyncio.sleep(RENEW_EVERY_S if self._socket is not None else RETRY_S)
+            await asyncio.sleep(RENEW_EVERY_S if self._connection.is_open else RETRY_S)
 
     def _renew(self) -> None:
         """Renew the lease, unless nothing is known, or a change is not visible that should be."""
         if len(self._ready) and self._late is None:
-            self._lease.renew()
+            self._connection.lease.renew()
 
     def _connect(self) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.setblocking(False)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         try:
-            connection.connect(self.path)
+            self._connection.open()
         except OSError as error:
-            connection.close()
             why = {
                 FileNotFoundError: "no rspdns-fastpath is there",
                 ConnectionRefusedError: "no rspdns-fastpath is there",
                 PermissionError: "not allowed to use it: the backend's user must be in the socket's group",
             }.get(type(error), error.strerror or str(error))
             self._set_problem(why)
-            return
-        self._socket = connection
-        self._reader = messages.Reader()
-        self._waiting.clear()
-        asyncio.get_running_loop().add_reader(connection.fileno(), self._read)
-        self._send(messages.hello(self._udp_payload))
-
-    def _read(self) -> None:
-        if self._socket is None:
-            return
-        try:
-            data, files, _, _ = socket.recv_fds(self._socket, _READ_BYTES, 1)
-            for file in files:
-                self._lease.take(file)
-            if not data:
-                self._drop("rspdns-fastpath ended the connection")
-                return
-            for message in self._reader.feed(data):
-                self._take(message)
-        except (BlockingIOError, InterruptedError):
-            return
-        except (OSError, messages.MessageError) as error:
-            self._drop(str(error))
+        else:
+            self._connection.send(messages.hello(self._udp_payload))
 
     def _take(self, message: messages.DaemonMessage) -> None:
         match message.kind:
             case "h":
-                self._lease.number = messages.welcomed(message.body)
-                if not self._lease.is_shared:
+                self._connection.lease.number = messages.welcomed(message.body)
+                if not self._connection.lease.is_shared:
                     raise messages.MessageError("a welcome without a lease")
                 self._is_welcome = True
                 self.asked.clear()
                 self._set_problem(None)
                 if self._limit is not None:
-                    self._send(messages.limit(self._limit))
+                    self._connection.send(messages.limit(self._limit))
                     self._tell_depths(self._depths)
                 self._tell(self._ready.all)
                 self._late = self._commits  # until all answers are there
@@ -341,60 +265,16 @@ class FastPath:
             self._ready.draw_again(names)
             self._draw_later(DRAW_PAUSE_S)
 
-    def _send(self, data: bytes) -> None:
-        """Send at once what the socket takes; the rest follows, in order."""
-        if self._socket is None:
-            return
-        sent = 0
-        if not self._waiting:
-            try:
-                sent = self._socket.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError as error:
-                self._drop(error.strerror or str(error))
-                return
-        if sent == len(data):
-            return
-        if not self._waiting:
-            asyncio.get_running_loop().add_writer(self._socket.fileno(), self._send_waiting)
-        self._waiting += memoryview(data)[sent:]
-        if len(self._waiting) > _MOST_WAITING_BYTES:
-            self._drop("it does not read what it is told")
-
-    def _send_waiting(self) -> None:
-        if self._socket is None:
-            return
-        try:
-            del self._waiting[: self._socket.send(memoryview(self._waiting)[:_SEND_BUFFER_BYTES].tobytes())]
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._drop(error.strerror or str(error))
-            return
-        if not self._waiting:
-            asyncio.get_running_loop().remove_writer(self._socket.fileno())
-
     def _drop(self, why: str) -> None:
         """The connection is over: the daemon ends the lease at once when it sees that."""
-        connection, self._socket = self._socket, None
         self._is_welcome = False
-        self._lease.end()
-        self._lease.close()
         for timer in (self._drawing, self._awaiting):
             if timer is not None:
                 timer.cancel()
         self._drawing = self._awaiting = None
         self.daemon = None
-        if connection is None:
-            return
-        with contextlib.suppress(RuntimeError):  # no loop runs any more
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(connection.fileno())
-            loop.remove_writer(connection.fileno())
-        connection.close()
-        self._waiting.clear()
-        self._set_problem(why)
+        if self._connection.close():
+            self._set_problem(why)
 
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
