@@ -163,6 +163,29 @@ def test_every_element_has_the_lease_and_every_hook_lets_the_probe_through() -> 
         assert set(marks) == {name for name in hooks if name != "answers"}
 
 
+def sets_of(now: Plan) -> dict[str, set[str]]:
+    """The sets and maps of the rules, by the transport of the dead server that is in them."""
+    found: dict[str, set[str]] = {}
+    for kind, command in ((kind, command) for command in rules_of(now) for kind in ("set", "map")):
+        for element in command.get(kind, {}).get("elem", []):
+            server = element[0] if isinstance(element, list) else element
+            protocol = server["elem"]["val"]["concat"][1]
+            found.setdefault(protocol, set()).add(command[kind]["name"].rpartition("_")[0] or "refused")
+    return found
+
+
+def test_refused_datagrams_of_sip_are_answered_first_and_associations_are_aborted() -> None:
+    pools = [policy(udp="refuse", also=(Protocol.TCP, Protocol.SCTP))]
+    now = plan(pools, {POOL: view(1, 2)}, EVEN, dead(destination(3)))
+    assert sets_of(now) == {"udp": {"answer", "refused"}, "tcp": {"refused"}, "sctp": {"abort"}}
+
+
+def test_redirected_connections_that_were_up_before_are_refused() -> None:
+    redirecting = replace(policy(also=(Protocol.TCP,)), on_dead=dict.fromkeys(Protocol, "redirect"))
+    now = plan([redirecting], {POOL: view(1, 2)}, EVEN, dead(destination(3)))
+    assert sets_of(now) == {"udp": {"redirect"}, "tcp": {"redirect", "refused"}}
+
+
 @given(st.lists(st.integers(1, 65535), min_size=1, max_size=40))
 def test_shares_divide_a_thousand_by_weight_and_leave_nobody_out(weights: list[int]) -> None:
     targets = [Target(destination(1, port=1000 + number), weight) for number, weight in enumerate(weights)]
