@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -57,7 +56,6 @@ async def running(
     """Run an agent with a server at each port until the block ends or the third item is called."""
     pool = PaperPool()
     patch(monkeypatch.setattr, pool)
-    monkeypatch.setattr(gc, "freeze", lambda: None)
     write(directory, *ports)
     agent = Agent(load_configuration(directory / "agent.toml"), directory / "agent.toml")
     stop = asyncio.Event()
