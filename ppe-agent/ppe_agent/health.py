@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from daemon_kit.durations import duration
-from daemon_kit.finding import Finding
+from daemon_kit.finding import Finding, Life
 
 from ppe_agent.checks.base import CheckState, RiseFall, Timing
 from ppe_agent.status_model import CheckStatus
@@ -24,6 +24,7 @@ class CheckRecord:
     last: Finding | None = None
     last_at_s: float | None = None
     since_s: float | None = None  # when the state began
+    warned: str = ""  # the doubt about its life that the log told last
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,14 @@ class Health:
         elif self.is_well and not was_well:
             self._hold(now)
         return changed
+
+    def new_warning(self, position: int) -> bool:
+        """Tell whether the check at `position` found life, but with a doubt that was not told yet."""
+        check = self.checks[position]
+        if check.last is None or check.last.life is not Life.ALIVE or check.last.doubt in ("", check.warned):
+            return False
+        check.warned = check.last.doubt
+        return True
 
     def _hold(self, now: float) -> None:
         """Decide, at the moment it is well again, how long it must stay so."""

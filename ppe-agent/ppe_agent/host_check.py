@@ -20,7 +20,13 @@ from daemon_kit.toml_lines import Location
 from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 
 from ppe_agent.addresses import Address, NoLocalAddress
-from ppe_agent.checks.configuration import ExecConfig, HttpConfig, SnmpConfig, SystemdConfig
+from ppe_agent.checks.configuration import (
+    ExecConfig,
+    HttpConfig,
+    SnmpConfig,
+    SystemdConfig,
+    TlsConfig,
+)
 from ppe_agent.checks.snmp import PROGRAM
 from ppe_agent.client_addresses import problem_of
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
@@ -67,7 +73,7 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
                 yield from _program((*here, "command"), check.command[0])
             elif isinstance(check, SystemdConfig):
                 yield from _program((*here, "type"), "systemctl")
-            elif isinstance(check, HttpConfig) and check.ca_file is not None:
+            elif isinstance(check, HttpConfig | TlsConfig) and check.ca_file is not None:
                 yield from _certificates((*here, "ca_file"), check.ca_file)
             elif isinstance(check, SnmpConfig):
                 yield from _snmp(here, check.credentials)

@@ -302,6 +302,8 @@ class ServerKeeper:
             now = time.monotonic()
             if not was_well and self._health.held_for_s(now):
                 self._log.warning("held_back", reason=self._health.reason(now))
+        if self._health.new_warning(position):
+            self._log.warning("check_warns", check=check.kind, of=check.target, saw=finding.words)
         return check.machine.try_soon
 
     async def _watch_drain_file(self, drain_file: DrainFile) -> None:

@@ -19,7 +19,9 @@ values = st.recursive(
         st.sampled_from(
             ["auto", "udp", "tcp", "10.0.0.1", "10.0.0.1:3863", "[::1", "least-used", "priority"]
         ),
-        st.sampled_from(["cpu", "file", "tcp-hold", "sip-options", "fe80::1%eth0", "0.0.0.0", "h" * 33]),
+        st.sampled_from(
+            ["cpu", "file", "tcp-hold", "sip-options", "tls", "fe80::1%eth0", "0.0.0.0", "h" * 33]
+        ),
     ),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),

@@ -82,6 +82,19 @@ def test_errors_between_the_keys_of_a_load_are_told_beside_unknown_keys(
             'type = "systemd"\nunit = "kamailio"',
             "10: as[0].check[0].unit: a unit is named with its kind: kamailio.service, say",
         ),
+        (
+            'type = "tls"\nhost = "sip.example.net."',
+            "10: as[0].check[0].host: a name of a certificate: sip.example.net (international names as "
+            "xn--...) (is 'sip.example.net.')",
+        ),
+        (
+            'type = "tls"\nfail_days = -1',
+            "10: as[0].check[0].fail_days: must be at least 0 (is -1)",
+        ),
+        (
+            'type = "tls"\nsni = "sip.example.net"',
+            "10: as[0].check[0].sni: unknown key; did you mean 'host'?",
+        ),
     ],
 )
 def test_of_a_check(tmp_path: Path, keys: str, problem: str) -> None:

@@ -103,6 +103,7 @@ def test_loopback_and_the_networks_of_this_host_are_no_place_for_relayed_clients
         (CHECK.format(type="exec", key='command = ["no-such-check", "-q"]'), "no program no-such-check in /"),
         (CHECK.format(type="https", key='ca_file = "/nowhere/ca.pem"'), "/nowhere/ca.pem: No such file"),
         (CHECK.format(type="https", key='ca_file = "/etc/passwd"'), "/etc/passwd: it holds no certificates"),
+        (CHECK.format(type="tls", key='ca_file = "/nowhere/ca.pem"'), "/nowhere/ca.pem: No such file"),
         (CHECK.format(type="https", key='ca_file = "/dev/zero"'), "/dev/zero: it is no regular file"),
     ],
 )

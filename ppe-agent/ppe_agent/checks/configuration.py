@@ -1,6 +1,6 @@
 """`[[as.check]]` and `[as.damping]` of agent.toml."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
@@ -31,6 +31,15 @@ def _snmp_conf(value: Path) -> Path:
     return value
 
 
+Days = Annotated[int, Field(ge=0, le=3650)]
+HostName = Annotated[
+    str,
+    matching(
+        r"(?=.{1,253}$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*",
+        "a name of a certificate: sip.example.net (international names as xn--...)",
+    ),
+]
+"""A name in DNS, without a dot at its end."""
 Oid = Annotated[
     str, matching(r"\.?[0-2](\.[0-9]{1,10}){1,127}", "an object in numbers: 1.3.6.1.4.1.2021.10.1.5.1, say")
 ]
@@ -135,6 +144,26 @@ class HttpConfig(_PortCheckConfig):
         return value
 
 
+class TlsConfig(_PortCheckConfig):
+    """`type = "tls"`: a TLS handshake, and a certificate that is trusted, has the name and lasts."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {"server_name": "host", "sni": "host", "days": "warn_days"}
+    OTHER_TAGS: ClassVar[Collection[str]] = ("ssl", "certificate")
+    FAST_MS: ClassVar[int] = 250
+
+    type: Literal["tls"]
+    host: HostName | None = None
+    """The server name that is sent (SNI), and the name in the certificate. Default: the IP address."""
+    ca_file: FilePath | None = None
+    """The file with the authorities to trust. Default: those of this host."""
+    warn_days: Days = 14
+    """The days before the certificate's expiry from which `status` and the log warn. 0: never."""
+    fail_days: Days = 0
+    """The days before the certificate's expiry from which the check fails. 0: when it has expired."""
+    interval_ms: Milliseconds = 1000
+    timeout_ms: Milliseconds = 1000
+
+
 class ExecConfig(_CheckConfig):
     """`type = "exec"`: a command that exits with 0."""
 
@@ -192,6 +221,7 @@ CheckConfig = Annotated[
     | TcpHoldConfig
     | SipOptionsConfig
     | HttpConfig
+    | TlsConfig
     | ExecConfig
     | SystemdConfig
     | SnmpConfig,

@@ -12,6 +12,7 @@ from ppe_agent.checks.configuration import (
     SystemdConfig,
     TcpConfig,
     TcpHoldConfig,
+    TlsConfig,
 )
 from ppe_agent.checks.exec_check import ExecCheck
 from ppe_agent.checks.process import ProcessCheck
@@ -19,6 +20,7 @@ from ppe_agent.checks.sip import SipOptionsCheck
 from ppe_agent.checks.snmp import SnmpCheck, SnmpQuestion
 from ppe_agent.checks.systemd_unit import SystemdUnitCheck
 from ppe_agent.checks.tcp import TcpCheck, TcpHoldCheck
+from ppe_agent.checks.tls import ExpiryLimits, TlsCheck
 
 
 def make_check(config: CheckConfig, address: Address, port: int, transport: str) -> Check:
@@ -40,6 +42,10 @@ def make_check(config: CheckConfig, address: Address, port: int, transport: str)
         case SnmpConfig():
             question = SnmpQuestion(address, config.port, config.oid, config.credentials)
             return SnmpCheck(question, config.range, timing)
+        case TlsConfig():
+            limits = ExpiryLimits(config.warn_days, config.fail_days)
+            where = (address, config.port or port)
+            return TlsCheck(*where, timing, limits, host=config.host, ca_file=config.ca_file)
         case HttpConfig():
             return _http(config, address, config.port or port, timing)
 
