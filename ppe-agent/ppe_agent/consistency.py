@@ -39,6 +39,7 @@ def problems(document: dict[str, Any]) -> Iterator[Problem]:
                 _policy_problems(server),
                 _address_problems(server, document),
                 _remote_problems(server),
+                _icmp_problems(server),
                 _relay_problems(server, document),
             ):
                 yield from (((*location, *key), words) for key, words in problem)
@@ -195,6 +196,22 @@ def _remote_problems(server: dict[str, Any]) -> Iterator[Problem]:
             f'the load "{source}" would be this host\'s, but the server is remote: set source in [as.load] '
             'to one that asks it (snmp, http-json, prometheus, sip-options), or to "none"',
         )
+
+
+def _icmp_problems(server: dict[str, Any]) -> Iterator[Problem]:
+    """Find echoes that prove nothing: a host's kernel answers for itself, whatever its servers do."""
+    checks = list(find(server, ("check", "*", "type")))
+    if checks and all(kind == "icmp" for _, kind in checks):
+        yield ("check",), "icmp alone does not see the server itself: add a check of it, tcp say"
+    if server.get("remote") is True:
+        return
+    for location, check in find(server, ("check", "*")):
+        if isinstance(check, dict) and check.get("type") == "icmp" and "address" not in check:
+            words = (
+                '"icmp" would ask this host, whose kernel always answers itself: add the address to ask, '
+                "the gateway's say"
+            )
+            yield (*location, "type"), words
 
 
 def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Iterator[Problem]:

@@ -23,10 +23,12 @@ from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.checks.configuration import (
     ExecConfig,
     HttpConfig,
+    IcmpConfig,
     SnmpConfig,
     SystemdConfig,
     TlsConfig,
 )
+from ppe_agent.checks.icmp import GROUP_RANGE, echo_socket
 from ppe_agent.checks.snmp import PROGRAM
 from ppe_agent.client_addresses import problem_of
 from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
@@ -36,6 +38,7 @@ from rserpool import Protocol
 _PATH_OF_SERVICES: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The path in which systemd has its services look for programs (systemd.exec(5)); an ordinary user's has
 less."""
+_SYSCTL: Final = Path("/proc/sys")
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
                 yield from _program((*here, "type"), "systemctl")
             elif isinstance(check, HttpConfig | TlsConfig) and check.ca_file is not None:
                 yield from _certificates((*here, "ca_file"), check.ca_file)
+            elif isinstance(check, IcmpConfig):
+                yield from _echo((*here, "type"), check.address.version if check.address else 4)
             elif isinstance(check, SnmpConfig):
                 yield from _snmp(here, check.credentials)
         if server.load is not None and server.load.command is not None:
@@ -195,6 +200,23 @@ def _snmp(where: Location, credentials: Path) -> Iterator[Lack]:
         yield Lack((*where, "credentials"), problem)
     elif not os.access(credentials, os.R_OK):
         yield Lack((*where, "credentials"), f"{credentials} can't be read by {_me()}", is_doubtful=True)
+
+
+def _echo(location: Location, version: int) -> Iterator[Lack]:
+    """Look whether a socket for echo requests can be had; nothing is sent."""
+    try:
+        echo_socket(version).close()
+    except PermissionError:
+        # Two numbers, the lowest and the highest group; the kernel's default, "1 0", allows none.
+        allowed = (_SYSCTL / GROUP_RANGE.replace(".", "/")).read_text().split()
+        whom = "no group" if int(allowed[0]) > int(allowed[1]) else f"the groups {' to '.join(allowed)}"
+        problem = (
+            f"{GROUP_RANGE} allows {whom} to send echo requests, {_me()} can't: "
+            f'sysctl -w {GROUP_RANGE}="0 2147483647", and the same line in /etc/sysctl.d'
+        )
+        yield Lack(location, problem, is_doubtful=whom != "no group")
+    except OSError as error:
+        yield Lack(location, f"no socket for echo requests over IPv{version}: {error.strerror}")
 
 
 def _certificates(location: Location, path: Path) -> Iterator[Lack]:

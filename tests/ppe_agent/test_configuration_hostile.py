@@ -20,7 +20,7 @@ values = st.recursive(
             ["auto", "udp", "tcp", "10.0.0.1", "10.0.0.1:3863", "[::1", "least-used", "priority"]
         ),
         st.sampled_from(
-            ["cpu", "file", "tcp-hold", "sip-options", "tls", "fe80::1%eth0", "0.0.0.0", "h" * 33]
+            ["cpu", "file", "tcp-hold", "sip-options", "tls", "icmp", "fe80::1%eth0", "0.0.0.0", "h" * 33]
         ),
     ),
     lambda inner: st.one_of(

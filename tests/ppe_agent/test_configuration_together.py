@@ -103,6 +103,32 @@ def test_of_a_check(tmp_path: Path, keys: str, problem: str) -> None:
     assert errors == [f"agent.toml:{problem}", f"agent.toml:{last}: as[0].check[0].{UNKNOWN}"]
 
 
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("10.20.0.1/24", "'10.20.0.1/24' is no IP address"),
+        ("224.0.0.1", "224.0.0.1 is not the address of a host"),
+        ("10.20.0.5", "10.20.0.5 is an address of this host, whose kernel always answers itself"),
+    ],
+)
+def test_address_that_can_not_be_asked_for_an_echo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, problem: str
+) -> None:
+    monkeypatch.setattr("ppe_agent.checks.configuration.is_on_this_host", lambda asked: True)
+    tcp = '[[as.check]]\ntype = "tcp"\n'
+    (error,) = errors_of(tmp_path, f'{CHECK}type = "icmp"\naddress = "{address}"\n{tcp}')
+    assert error.startswith(f"agent.toml:10: as[0].check[0].address: {problem}")
+
+
+def test_echo_of_this_host_or_without_a_check_of_the_server_proves_nothing(tmp_path: Path) -> None:
+    errors = errors_of(tmp_path, f'{CHECK}type = "icmp"\n')
+    assert errors == [
+        "agent.toml:8: as[0].check: icmp alone does not see the server itself: add a check of it, tcp say",
+        'agent.toml:9: as[0].check[0].type: "icmp" would ask this host, whose kernel always answers itself: '
+        "add the address to ask, the gateway's say",
+    ]
+
+
 def test_a_wrong_pid_file_counts_as_given(tmp_path: Path) -> None:
     (error,) = errors_of(tmp_path, f'{CHECK}type = "process"\npid_file = 3\n')
     assert error.startswith("agent.toml:10: as[0].check[0].pid_file: ")

@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 
+from daemon_kit.addresses import is_on_this_host, read_address
 from daemon_kit.config_file import StrictModel
 from daemon_kit.files import FilePath
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, field_validator
 
+from ppe_agent.addresses import Address
 from ppe_agent.checks.base import FAST_RECHECK_MS, Timing
 from ppe_agent.config_types import CommandLine, Milliseconds, Port, matching, single_line, url_path
 
@@ -29,6 +31,19 @@ def _snmp_conf(value: Path) -> Path:
     if value.name != "snmp.conf":
         raise ValueError("net-snmp reads the file only under the name snmp.conf, in whatever directory")
     return value
+
+
+def _asked_address(value: object) -> Address:
+    if isinstance(value, Address):
+        return value
+    if not isinstance(value, str):
+        raise ValueError('an IP address, as text: "10.20.0.1"')  # noqa: TRY004 - pydantic wants it
+    address = read_address(value)
+    if address.is_multicast or address.is_unspecified:
+        raise ValueError(f"{value} is not the address of a host")
+    if is_on_this_host(address):
+        raise ValueError(f"{value} is an address of this host, whose kernel always answers itself")
+    return address
 
 
 Days = Annotated[int, Field(ge=0, le=3650)]
@@ -164,6 +179,16 @@ class TlsConfig(_PortCheckConfig):
     timeout_ms: Milliseconds = 1000
 
 
+class IcmpConfig(_CheckConfig):
+    """`type = "icmp"`: an echo ("ping") of the remote server's host, or of another address."""
+
+    OTHER_TAGS: ClassVar[Collection[str]] = ("ping", "echo")
+
+    type: Literal["icmp"]
+    address: Annotated[Address, PlainValidator(_asked_address)] | None = None
+    """The address that is asked: the gateway's, say. Default: that of the server, which must be `remote`."""
+
+
 class ExecConfig(_CheckConfig):
     """`type = "exec"`: a command that exits with 0."""
 
@@ -222,6 +247,7 @@ CheckConfig = Annotated[
     | SipOptionsConfig
     | HttpConfig
     | TlsConfig
+    | IcmpConfig
     | ExecConfig
     | SystemdConfig
     | SnmpConfig,

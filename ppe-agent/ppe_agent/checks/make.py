@@ -6,6 +6,7 @@ from ppe_agent.checks.configuration import (
     CheckConfig,
     ExecConfig,
     HttpConfig,
+    IcmpConfig,
     ProcessConfig,
     SipOptionsConfig,
     SnmpConfig,
@@ -15,6 +16,7 @@ from ppe_agent.checks.configuration import (
     TlsConfig,
 )
 from ppe_agent.checks.exec_check import ExecCheck
+from ppe_agent.checks.icmp import IcmpCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.sip import SipOptionsCheck
 from ppe_agent.checks.snmp import SnmpCheck, SnmpQuestion
@@ -46,6 +48,8 @@ def make_check(config: CheckConfig, address: Address, port: int, transport: str)
             limits = ExpiryLimits(config.warn_days, config.fail_days)
             where = (address, config.port or port)
             return TlsCheck(*where, timing, limits, host=config.host, ca_file=config.ca_file)
+        case IcmpConfig():
+            return IcmpCheck(config.address or address, timing)
         case HttpConfig():
             return _http(config, address, config.port or port, timing)
 
