@@ -1,16 +1,109 @@
-"""DNS records as the backend holds them: one record, and all that is known of a name.
+"""DNS records as the backend holds them: the data of a record, the record, and all that is known of a name.
 
-Both are tuples, of which a zone has hundreds of thousands: made and compared several times as fast as others.
+Data are fields, their text as PowerDNS has it, and their bytes on the wire. All of these are tuples, of which
+a zone has hundreds of thousands: made and compared several times as fast as others.
 """
 
 from __future__ import annotations
 
+import socket
+import struct
+from functools import lru_cache
 from typing import NamedTuple
 
-from rspdns.rdata import Data
+import dns.name
+import dns.rdata
 
+_SRV = struct.Struct("!HHH")
 MOST_LABELS = 127
 """The most labels of a name of 255 bytes (RFC 1035 section 2.3.4)."""
+
+
+class SrvData(NamedTuple):
+    """The data of an SRV record (RFC 2782); `target` without the final dot, the root as "."."""
+
+    priority: int
+    weight: int
+    port: int
+    target: str
+
+    @property
+    def text(self) -> str:
+        """The data as text."""
+        return f"{self.priority} {self.weight} {self.port} {self.target}"
+
+    @property
+    def wire(self) -> bytes:
+        """The data on the wire. Raises struct.error for numbers of more than two octets, DNSException."""
+        return _SRV.pack(self.priority, self.weight, self.port) + wire_name(self.target)
+
+
+class AddressData(NamedTuple):
+    """The data of an A record, of 4 bytes, or of an AAAA record, of 16."""
+
+    packed: bytes
+
+    @property
+    def text(self) -> str:
+        """The address as text."""
+        return socket.inet_ntop(socket.AF_INET if len(self.packed) == 4 else socket.AF_INET6, self.packed)
+
+    @property
+    def wire(self) -> bytes:
+        """The address on the wire."""
+        return self.packed
+
+
+class SoaData(NamedTuple):
+    """The data of an SOA record (RFC 1035 section 3.3.13); times in seconds."""
+
+    mname: str
+    rname: str
+    serial: int
+    refresh_s: int
+    retry_s: int
+    expire_s: int
+    minimum_s: int
+
+    @property
+    def text(self) -> str:
+        """The data as text."""
+        return " ".join(map(str, self))
+
+    @property
+    def wire(self) -> bytes:
+        """The data on the wire. Raises DNSException."""
+        return OtherData("SOA", self.text).wire
+
+
+class OtherData(NamedTuple):
+    """The data of a record of any other type, which no decision reads."""
+
+    type: str
+    text: str
+
+    @property
+    def parsed(self) -> dns.rdata.Rdata:
+        """The data as dnspython's value: slow. Raises DNSException."""
+        return dns.rdata.from_text("IN", self.type, self.text, origin=dns.name.root, relativize=False)
+
+    @property
+    def wire(self) -> bytes:
+        """The data on the wire. Raises DNSException."""
+        return self.parsed.to_wire() or b""
+
+
+Data = SrvData | AddressData | SoaData | OtherData
+
+
+@lru_cache(maxsize=16384)
+def wire_name(name: str) -> bytes:
+    """A name on the wire; its final dot may be missing. Raises DNSException."""
+    text = name.removesuffix(".")
+    if "\\" not in text and text.isascii():
+        labels = [label.encode() for label in text.split(".")] if text else []
+        return b"".join(bytes([len(label)]) + label for label in labels) + b"\0"
+    return dns.name.from_text(text, dns.name.root).to_wire() or b"\0"
 
 
 class Record(NamedTuple):

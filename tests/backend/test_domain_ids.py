@@ -7,8 +7,7 @@ from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers, ZoneNumbers, zone_id
 from rspdns.dnssec.nsec import Chain
 from rspdns.pdns.domain_ids import MOST_COMPARED, DomainIds
-from rspdns.rdata import OtherData, SoaData
-from rspdns.rrset import Node, Record
+from rspdns.rrset import Node, OtherData, Record, SoaData
 
 from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, view, views

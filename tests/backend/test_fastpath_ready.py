@@ -19,8 +19,7 @@ from rspdns.fastpath.ready import (
     depths,
     node_answers,
 )
-from rspdns.rdata import AddressData, OtherData, SrvData, wire_name
-from rspdns.rrset import Node, Record
+from rspdns.rrset import AddressData, Node, OtherData, Record, SrvData, wire_name
 
 from rserpool import LeastUsed, Protocol
 from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, built, member, view, views, zone

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from rspdns.rdata import OtherData
-from rspdns.rrset import Record
+from rspdns.rrset import OtherData, Record
 from rspdns.zones import file as zone_file
 from rspdns.zones.file import StaticZone, load_zone_file, parse_zone_file
 

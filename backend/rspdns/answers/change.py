@@ -8,8 +8,7 @@ from itertools import compress
 from operator import is_not
 
 from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
-from rspdns.rdata import SoaData, SrvData
-from rspdns.rrset import Node, Record
+from rspdns.rrset import Node, Record, SoaData, SrvData
 
 Nodes = Mapping[str, Node]
 

@@ -11,8 +11,7 @@ from typing import NamedTuple
 from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
 from rspdns import fitting
-from rspdns.rdata import AddressData
-from rspdns.rrset import Node, Record
+from rspdns.rrset import AddressData, Node, Record
 from rspdns.zones.zone import Pool
 
 WEIGHTS_HOLD_S = 1.0

@@ -17,8 +17,7 @@ from pool_user import Weighted
 
 from rspdns import fitting
 from rspdns.answers.pool_state import PoolState
-from rspdns.rdata import AddressData, OtherData, SrvData
-from rspdns.rrset import Node, Record
+from rspdns.rrset import AddressData, Node, OtherData, Record, SrvData
 from rspdns.zones.zone import Site
 
 Key = TypeVar("Key")

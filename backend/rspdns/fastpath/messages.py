@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import TYPES, Answer, Question
-from rspdns.rdata import wire_name
+from rspdns.rrset import wire_name
 
 VERSION = 5
 MOST_BYTES = 64 << 20

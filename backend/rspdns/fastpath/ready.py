@@ -25,8 +25,7 @@ from rspdns.answers.change import Change
 from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, SRV_FIXED, name_size
 from rspdns.names import is_below
-from rspdns.rdata import Data, SrvData
-from rspdns.rrset import Node, Record
+from rspdns.rrset import Data, Node, Record, SrvData
 from rspdns.zones.zone import Zone, live_names
 
 VARIANTS = 16

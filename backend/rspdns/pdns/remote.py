@@ -20,8 +20,7 @@ import dns.name
 
 from rspdns import names
 from rspdns.answers.snapshot import ANY, NODATA, Failure, Found, Snapshot, ZoneAnswers
-from rspdns.rdata import OtherData
-from rspdns.rrset import Record
+from rspdns.rrset import OtherData, Record
 
 RequestParameters = Mapping[str, Any]
 Reply = dict[str, Any]

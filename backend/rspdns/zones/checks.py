@@ -10,8 +10,7 @@ import dns.rdtypes.IN.NAPTR
 from daemon_kit.config_file import ConfigurationError, TomlDocument, find
 
 from rspdns import fitting, names
-from rspdns.rdata import OtherData
-from rspdns.rrset import Record
+from rspdns.rrset import OtherData, Record
 from rspdns.zones.zone import Pool, Site, Zone, live_names
 
 _ALONE = ("CNAME", "DNAME", "NS")

@@ -27,8 +27,7 @@ import dns.zonefile
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, read_text
 
 from rspdns import names
-from rspdns.rdata import AddressData, Data, OtherData, SoaData, SrvData
-from rspdns.rrset import Record
+from rspdns.rrset import AddressData, Data, OtherData, Record, SoaData, SrvData
 from rspdns.zones.plain_lines import is_plain_origin, plain_line, whole_name
 
 MAX_RECORDS = 200_000

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import dns.exception
 import dns.ipv6
 
-from rspdns.rdata import AddressData, Data, OtherData, SrvData
+from rspdns.rrset import AddressData, Data, OtherData, SrvData
 
 _LABEL = r"[A-Za-z0-9_*-]{1,63}"
 _NAME = rf"{_LABEL}(?:\.{_LABEL})*\.?"
