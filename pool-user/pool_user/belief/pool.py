@@ -11,7 +11,6 @@ from daemon_kit.finding import Finding
 from pool_user.belief.admission import accepted, why_refused
 from pool_user.belief.crowd import Crowd
 from pool_user.belief.decisions import PoolDecisions
-from pool_user.belief.events import events_of
 from pool_user.belief.history import History
 from pool_user.belief.homes import Homes
 from pool_user.belief.identities import VanishedMembers, WantedMembers, place_of
@@ -21,7 +20,16 @@ from pool_user.belief.reports import PoolReports
 from pool_user.belief.rules import RENEW_STALE_S, PoolRules
 from pool_user.cause import Cause, Code
 from pool_user.registrars.standing import SettledRegistrars
-from pool_user.views import BeliefEvent, Departure, Member, OutMember, PoolChange, PoolView, RememberedPool
+from pool_user.views import (
+    BeliefEvent,
+    Departure,
+    Member,
+    OutMember,
+    PoolChange,
+    PoolView,
+    RememberedPool,
+    events_of,
+)
 from rserpool import PoolElement, Transport, prove
 
 
