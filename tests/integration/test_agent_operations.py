@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rserpool import POLICY_KINDS
 from tests.support.backend import ADDRESS, HANDLE
+from tests.support.certificates import NAME, authority, certificate_of
 from tests.support.chain import Chain
 from tests.support.namespaces import Namespace, kill, own_namespace
 from tests.support.registrars import PoolWatch
@@ -242,6 +243,38 @@ def test_a_server_that_flaps_is_held_back_and_the_reason_shown(chain: Operated) 
     assert (status["state"], status["fall_count"]) == ("held", 2)
     assert chain.metrics()[f"ppe_agent_as_falls_total as=one handle={HANDLE}"] == 2
     assert re.fullmatch(held, status["reason"])
+
+
+def test_certificate_warns_while_it_lasts_and_takes_the_server_out_when_it_has_expired(
+    chain: Operated, tmp_path: Path
+) -> None:
+    issuer = authority(tmp_path, "ca")
+    good, expired = (certificate_of(tmp_path, issuer, days) for days in (5, -1))
+
+    @contextlib.contextmanager
+    def serving(files: dict[str, Path]) -> Iterator[None]:
+        named = ("-cert", str(files["crt"]), "-key", str(files["key"]), "-quiet")
+        where = ("-accept", f"{ADDRESS}:5061")
+        server = chain.namespace.start("openssl", "s_server", *where, *named, log=tmp_path / "log")
+        try:
+            yield
+        finally:
+            kill(server)
+
+    check = f'type = "tls"\nport = 5061\nhost = "{NAME}"\nca_file = "{issuer}"\n'
+    with serving(good):
+        chain.reload(re.sub(r'type = "process"\npid_file = .*\n', check, chain.toml))
+        warns = "TLSv1.3 handshake, but its certificate expires in 4 days"
+        status = chain.sidecar.until_status(
+            lambda now: now["state"] == "in" and now["check"][1]["last"] == warns
+        )
+        assert status["reason"] == "all checks pass"
+    with serving(expired):
+        refused = "tls: its certificate is refused: certificate has expired"
+        status = chain.sidecar.until_status(lambda now: now["reason"] == refused)
+        assert status["check"][1]["state"] == "down"
+    warnings = [line for line in chain.sidecar.log.read_text().splitlines() if '"check_warns"' in line]
+    assert {json.loads(line)["level"] for line in warnings} == {"warning"}
 
 
 def test_a_reload_moves_it_off_a_registrar_without_a_gap(chain: Operated) -> None:
