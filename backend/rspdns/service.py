@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -40,25 +40,21 @@ from pool_user import (
     Prober,
 )
 
-from rspdns.answers.change import Change
+from rspdns.answer_paths import AnswerPaths
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.configuration import BackendConfig, differing
-from rspdns.dnssec.store import DnssecStore
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
-from rspdns.fastpath import FastPath
+from rspdns.lookups import PoolLookups
 from rspdns.losses import PoolLoss, losses
 from rspdns.missing import ServerNames, is_called
-from rspdns.pdns import name_table
-from rspdns.pdns.answering import AnsweringThread, LookedUp, make_connector
 from rspdns.pdns.purge import Purger
-from rspdns.pdns.responder import PdnsResponder
 from rspdns.reloading import WAIT_S, Reload, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
 from rspdns.zones.loading import Progress
-from rspdns.zones.zone import PoolNames, Zone, probing_by_handle, sharing
+from rspdns.zones.zone import Zone, probing_by_handle, sharing
 
 if TYPE_CHECKING:
     from rspdns.admin.server import AdminServer
@@ -116,35 +112,18 @@ class Backend:
         )
         self.serials = SerialNumbers(config.state.path, time.time())
         self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
-        self.store = DnssecStore(config.state.path, self._signing_changed)
-        self.responder = PdnsResponder(self._looked_up, self.store)
-        self.connector = AnsweringThread(make_connector(config.pdns.connector, self.responder, self.store))
-        self._lookups = LookedUp(self._note_queries)
-        self.fastpath: FastPath | None = None
-        """Answers from the kernel."""
-        if config.fastpath.socket is not None:
-            self.fastpath = FastPath(
-                config.fastpath.socket,
-                config.fastpath.udp_payload,
-                asked=self._answered_by_kernel,
-                limit=config.fastpath.limit,
-            )
-            self.fastpath.set_zones(config.zones)
+        self.lookups = PoolLookups(config, self.pool_user, lambda handles: self.publisher.looked_up(handles))
+        self.paths = AnswerPaths(config, self.serials, self.purger, self.lookups)
         self.publisher = Publisher(
             config.zones,
             self.serials,
-            self._swap,
+            self.paths.apply,
             self.purger,
             max_stale_s=config.max_stale_s,
-            hot=self._hot,
+            hot=self.lookups.hot,
             on_published=self.events.published,
-            is_seen_at_once=lambda: self.fastpath is not None and self.fastpath.is_answering,
+            is_seen_at_once=self.paths.is_kernel_answering,
         )
-        self._names = PoolNames(config.zones)
-        self._signed = frozenset(self.store.signed_zones())
-        """Zones that PowerDNS signs."""
-        self._powerdns_asked_s: dict[str, float] = {}
-        """When PowerDNS last looked each pool up."""
         self._read = read
         self._reloads = Reloads(self._reload)
         self._control = ControlServer(
@@ -161,7 +140,6 @@ class Backend:
         self._host = socket.gethostname()
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
-        self._loop: asyncio.AbstractEventLoop
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises FatalError when it can't start, or a part of it breaks."""
@@ -183,11 +161,10 @@ class Backend:
 
     async def _start(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
-        cleanup.callback(self.store.close)
+        cleanup.callback(self.paths.store.close)
         self.keeper.load_into(self.belief)
-        self._loop = asyncio.get_running_loop()
-        self._lookups.start()
-        cleanup.callback(self._lookups.close)
+        self.lookups.start()
+        cleanup.callback(self.lookups.close)
         change = self.belief.evaluate(time.monotonic())
         self.keeper.changed(change.views)
         self.publisher.start(change)
@@ -195,13 +172,11 @@ class Backend:
         cleanup.push_async_callback(self._reloads.close)
         await self._control.claim()  # another backend that runs is not disturbed
         cleanup.push_async_callback(self._control.close)
-        await self.connector.start()
-        cleanup.push_async_callback(self.connector.close)
+        await self.paths.start()
+        cleanup.push_async_callback(self.paths.close)
         await self._control.start()  # once it says something, PowerDNS is answered, too
-        if self.fastpath is not None:
-            self.fastpath.start()
-            cleanup.push_async_callback(self.fastpath.close)
-        self._write_names()  # when the socket is ours: another backend's table stays
+        self.paths.start_kernel()
+        self.paths.write_names()  # when the socket is ours: another backend's table stays
         self.purger.start()
         cleanup.push_async_callback(self.purger.close)
         try:
@@ -301,56 +276,6 @@ class Backend:
         self.keeper.changed(change.views)
         self.prober.changed()
 
-    def _swap(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
-        if self.fastpath is not None:  # first: its answers change at once, PowerDNS's with the purge
-            self.fastpath.apply(change, self._signed)
-        self.connector.do(lambda: self.responder.swap(change), purge)
-
-    def _looked_up(self, name: str) -> None:
-        """Called in the answering thread."""
-        if handles := self._names.handles(name):
-            self._lookups.note(handles)
-
-    def _note_queries(self, handles: Iterable[str]) -> None:
-        handles = list(handles)
-        now = time.monotonic()
-        for handle in handles:
-            self.pool_user.note_query(handle)
-            self._powerdns_asked_s[handle] = now
-        self.publisher.looked_up(handles)
-
-    def _answered_by_kernel(self, names: Iterable[str]) -> None:
-        """These pools are in use. The kernel draws its answers itself, so that chance need not draw again."""
-        handles = {handle for name in names for handle in self._names.handles(name)}
-        for handle in handles:
-            self.pool_user.note_query(handle)
-
-    def _signing_changed(self, zone: str) -> None:
-        """Called in the answering thread."""
-        signed = self.store.signed_zones()
-        self._loop.call_soon_threadsafe(self._take_signing, zone, signed)
-
-    def _take_signing(self, zone: str, signed: Sequence[str]) -> None:
-        self._signed = frozenset(signed)
-        self._write_names()
-        if self.fastpath is not None:
-            self.fastpath.take(self.publisher.snapshot, self._signed)
-        # PowerDNS keeps keys and metadata for 30 and 60 s.
-        self.purger.purge({f"{zone}$"})
-
-    def _write_names(self) -> None:
-        """Tell PowerDNS which names there are."""
-        connector, zones, serial = self.config.pdns.connector, self.config.zones, self.serials.following
-        name_table.write(connector, zones, self._signed, serial)
-
-    def _hot(self) -> frozenset[str]:
-        now = time.monotonic()
-        hot = frozenset(self.pool_user.pools.looked_up(now))
-        if self.fastpath is None:
-            return hot
-        since_s = now - self.config.poll_hot_for_s
-        return frozenset(handle for handle in hot if self._powerdns_asked_s.get(handle, 0.0) >= since_s)
-
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
 
@@ -449,10 +374,8 @@ class Backend:
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.names.set_zones(self.config.zones)
-        self._names = PoolNames(config.zones)
-        self._write_names()
-        if self.fastpath is not None:
-            self.fastpath.set_zones(config.zones)
+        self.lookups.set_zones(config.zones)
+        self.paths.set_zones(config.zones)
         change = self.belief.evaluate(now)
         self.publisher.set_zones(config.zones, change)
         self.keeper.changed(change.views)
@@ -538,9 +461,9 @@ class Backend:
             ),
             pdns=build.purging(self.purger),
             connector=ConnectorStatus(
-                connections=self.connector.open_connections,
-                queries=dict(self.responder.queries),
-                failures=self.responder.failures,
+                connections=self.paths.connector.open_connections,
+                queries=dict(self.paths.responder.queries),
+                failures=self.paths.responder.failures,
             ),
             snapshot=SnapshotStatus(
                 builds=self.publisher.builds,
@@ -549,7 +472,7 @@ class Backend:
             reload=self._reloads.status(now),
             problems=[*(problem for problem in problems if problem), *self.prober.problems],
             events=self.events.statuses(),
-            fastpath=build.fastpath(self.fastpath),
+            fastpath=build.fastpath(self.paths.fastpath),
         )
 
 

@@ -197,7 +197,7 @@ async def test_answers_go_on_while_the_table_of_names_is_written(
     assert (await run(tmp_path)).exit_code == 0
     at_reload = len(written_in)  # on a busy machine also the one of the start
     assert at_reload >= 1
-    backend._signing_changed(ZONE)
+    backend.paths._signing_changed(ZONE)
     await asyncio.sleep(0.05)
     assert len(written_in) == at_reload + 1
     assert "answers" not in written_in

@@ -170,7 +170,7 @@ async def the_status(folder: Path) -> Status:
     try:
         return backend.status()
     finally:
-        backend.store.close()
+        backend.paths.store.close()
 
 
 def named(told: Any, at: str = "") -> Iterator[str]:
@@ -212,7 +212,7 @@ async def test_every_name_of_the_metrics_stays(tmp_path: Path) -> None:
     backend = await a_backend(tmp_path)
     metrics = BackendMetrics(backend.status, backend.events, lambda: {"host": 1}, lambda: 0)
     said = exposition(registry(metrics)).decode().splitlines()
-    backend.store.close()
+    backend.paths.store.close()
     names = {line.split()[2] for line in said if line.startswith("# TYPE rspdns_")}
     never_asked = {"rspdns_snapshot_age_seconds"}
     assert {name for name in names if not name.endswith("_created")} | never_asked == set(METRICS.split())
