@@ -17,13 +17,12 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from daemon_kit import notify
-from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
 from daemon_kit.finding import Finding
@@ -43,18 +42,16 @@ from pool_user import (
 from rspdns.answer_paths import AnswerPaths
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.configuration import BackendConfig, differing
+from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
 from rspdns.lookups import PoolLookups
-from rspdns.losses import PoolLoss, losses
 from rspdns.missing import ServerNames, is_called
 from rspdns.pdns.purge import Purger
-from rspdns.reloading import WAIT_S, Reload, Reloads
+from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
-from rspdns.zones.loading import Progress
-from rspdns.zones.zone import Zone, probing_by_handle, sharing
+from rspdns.zones.zone import Zone, probing_by_handle
 
 if TYPE_CHECKING:
     from rspdns.admin.server import AdminServer
@@ -67,10 +64,6 @@ SWITCH_INTERVAL_S = 0.0001
 """How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
 LOGGED_AFTER_S = 0.001
 """Delay before events are logged: answers and purges go first."""
-_LET_GO_AT_ONCE = 500
-
-Read = Callable[[Callable[[Progress], None]], Awaitable[BackendConfig]]
-"""Reads the configuration again, and tells how far it is."""
 
 
 async def serve(config: BackendConfig, stop: asyncio.Event, read: Read | None = None) -> None:
@@ -124,8 +117,7 @@ class Backend:
             on_published=self.events.published,
             is_seen_at_once=self.paths.is_kernel_answering,
         )
-        self._read = read
-        self._reloads = Reloads(self._reload)
+        self._reloads = Reloads(ConfigurationReload(self, read).run)
         self._control = ControlServer(
             config.admin.socket,
             {
@@ -298,72 +290,8 @@ class Backend:
         result = await self._reloads.result(self._reloads.begin(force=force))
         return result or {}
 
-    async def _reload(self, reload: Reload) -> dict[str, Any]:
-        if self._read is None:
-            raise ControlError("this backend was started without files to read again")
-
-        def on_progress(progress: Progress) -> None:
-            reload.progress = progress
-
-        try:
-            config = await self._read(on_progress)
-        except ConfigurationErrors as errors:
-            self._log.error("not_reloaded", problems=str(errors).splitlines())
-            raise ControlError(f"nothing was changed:\n{errors}") from None
-        if not reload.force:
-            self._refuse_missing(config, by_signal=reload.by_signal)
-        going = await self._losses(config)
-        if any(loss.is_refused for loss in going) and not reload.force:
-            problems = [loss.words for loss in going]
-            self._log.error("not_reloaded", problems=problems)
-            lines = "\n".join(problems)
-            words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
-            raise ControlError(f"{words}:\n{lines}")
-        before = {zone.name: zone for zone in self.config.zones}
-        config = await asyncio.to_thread(_sharing, config, before)
-        del before
-        await _let_go(self._take(config))
-        for loss in going:
-            self._log.warning("members_go", why=loss.words)
-        return {
-            "zones": [zone.name for zone in config.zones],
-            "going": [loss.words for loss in going],
-            "needs_restart": differing(self.config, config),
-        }
-
-    def _refuse_missing(self, config: BackendConfig, *, by_signal: bool) -> None:
-        """Refuse a configuration without zones that are served. Raises ControlError.
-
-        The command `reload` may take some of them out, since whoever gives it reads its answer. A signal has
-        no answer: a file may be missing by a slip, or for a moment. An administrator never means to take
-        out all.
-        """
-        served = {zone.name for zone in self.config.zones}
-        missing = sorted(served - {zone.name for zone in config.zones})
-        if not missing or (config.zones and not by_signal):
-            return
-        if config.zones:
-            words = (
-                f"the files of {', '.join(missing)} are missing; rspdns reload takes a zone out on purpose"
-            )
-        else:
-            words = (
-                f"there is no zone any more in {self.config.zones_dir}; rspdns reload --force takes out all"
-            )
-        self._log.error("not_reloaded", problems=[words])
-        raise ControlError(f"nothing was changed: {words}")
-
-    async def _losses(self, config: BackendConfig) -> list[PoolLoss]:
-        """The members that the pools would lose by this configuration."""
-        served = self.status().zones
-        lost = losses(served, config.zones)
-        unknown = [handle for handle in config.accept_by_handle if handle not in self.config.accept_by_handle]
-        if unknown and any(loss.is_refused for loss in lost):
-            lost = losses(served, config.zones, await self.pool_user.listed(unknown))
-        return lost
-
-    def _take(self, config: BackendConfig) -> tuple[Zone, ...]:
-        """Serve these zones from now on; return those that were served."""
+    def take(self, config: BackendConfig) -> tuple[Zone, ...]:
+        """Serve the zones of this configuration from now on; return those that were served."""
         before = self.config.zones
         access = self.config.access if config.page_errors else config.access
         self.config = self.config.with_files(config.zones, access, config.page_errors)
@@ -474,23 +402,3 @@ class Backend:
             events=self.events.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
-
-
-def _sharing(config: BackendConfig, before: Mapping[str, Zone]) -> BackendConfig:
-    """The configuration with what its zones have in common with those of before."""
-    zones = (sharing(zone, before[zone.name]) if zone.name in before else zone for zone in config.zones)
-    return config.with_files(tuple(zones), config.access)
-
-
-async def _let_go(zones: tuple[Zone, ...]) -> None:
-    """Free what zones that are not served any more hold, a little at a time: 100,000 records at once would
-    hold up every thread."""
-    parts = [
-        part
-        for zone in zones
-        for part in (*zone.fixed.values(), *zone.static.records.values(), *zone.static.lines)
-    ]
-    del zones
-    while parts:
-        del parts[-_LET_GO_AT_ONCE:]
-        await asyncio.sleep(0)
