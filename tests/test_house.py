@@ -1,4 +1,4 @@
-"""The house: who imports past a door, which files begin first."""
+"""The house: who imports past a door, how large a class may be, which files begin first."""
 
 import ast
 from functools import cache
@@ -98,6 +98,60 @@ def compared(node: ast.expr) -> list[ast.expr]:
         case ast.Subscript(value):
             return [value]
     return []
+
+
+MOST_ATTRIBUTES = 20
+PACKAGES = (
+    "rserpool",
+    "daemon-kit",
+    "pool-user",
+    "backend",
+    "ppe-agent",
+    "ppu-agent",
+    "registrar-config",
+    "pdns-config",
+    "labs",
+)
+TABLES = {
+    "PoolConfig": "the keys of a pool in a zone's file",
+    "LoadConfig": "the keys of a load source in ppe-agent's file",
+    "ServerStatus": "the values of a server in ppe-agent's status",
+}
+"""Larger classes, and the page of the reference that each is. They have no behaviour."""
+
+
+def test_no_class_with_behaviour_has_more_attributes_than_a_reader_can_hold() -> None:
+    classes = [
+        node
+        for package in PACKAGES
+        for path in (REPOSITORY / package).rglob("*.py")
+        if "tests" not in path.relative_to(REPOSITORY).parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    large = [node for node in classes if len(stored(node) | declared(node)) > MOST_ATTRIBUTES]
+    assert {node.name for node in large} == TABLES.keys()
+    assert not any(stored(node) for node in large)
+
+
+def declared(node: ast.ClassDef) -> set[str]:
+    return {
+        part.target.id
+        for part in node.body
+        if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+    }
+
+
+def stored(node: ast.ClassDef) -> set[str]:
+    """The attributes of itself that a class sets."""
+    return {
+        part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.ctx, ast.Store)
+        and isinstance(part.value, ast.Name)
+        and part.value.id == "self"
+    }
 
 
 def test_files_that_begin_first_are_there() -> None:
