@@ -48,15 +48,21 @@ def read_network(text: str) -> IPv4Network | IPv6Network:
 
 
 def is_on_this_host(address: IPv4Address | IPv6Address) -> bool:
-    """Tell whether `address` belongs to this host, by binding a socket to it (which sends nothing)."""
+    """Tell whether the kernel delivers `address` to this host. Sends nothing.
+
+    A socket that is bound to the address tells less: with the sysctl `ip_nonlocal_bind`, which hosts with
+    keepalived have, the kernel binds to any address.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
-        with socket.socket(
-            socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_DGRAM
-        ) as probe:
-            probe.bind((str(address), 0))
-    except OSError as error:
-        return error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-    return True
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            if address.version == 4:  # the kernel takes an address of its own alone as an interface (ip(7))
+                probe.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, address.packed)
+                return True
+            probe.connect((str(address), 9))  # to its own address from the same (RFC 6724, section 5, rule 1)
+            return ip_address(probe.getsockname()[0]) == address
+    except OSError:
+        return False
 
 
 def _why(text: str) -> str:
