@@ -158,7 +158,7 @@ class BeliefMachine(RuleBasedStateMachine):
         belief, now = self.world.play.belief, self.world.play.now
         view = self.world.play.view()
         pool = copy.deepcopy(belief._pools[POOL])
-        pool._judged_by = None
+        pool._decisions.reopen()
         pool.evaluate(belief._registrars, belief._stale_since_s or now, now)
         # If two homes are both right, the one that is named may depend on when all were judged last.
         assert [member.identifier for member in pool.view.members] == [
