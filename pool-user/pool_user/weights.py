@@ -7,6 +7,8 @@
 | Priority                      | rank, largest PE priority 0 | 1000                                   |
 | Round robin, random, unknown  | 0                           | 1000                                   |
 
+Wide weights have the same ratios on the whole scale of SRV: the largest possible weight is 65535, not 1000.
+
 A weight is never 0 (RFC 2782 gives such a target next to nothing): a live element always gets work.
 """
 
@@ -59,8 +61,8 @@ class Weighted(NamedTuple):
     """The values of one member in the answers.
 
     `priority` 0.. and `weight` 1..65535 are those of the SRV record. `standby` members are shown only when
-    nothing else lives. `base` is the weight before slow start, with which the next one is compared;
-    `overloaded` remembers the tier.
+    nothing else lives. `base` is the weight before slow start and scaling, with which the next one is
+    compared; `overloaded` remembers the tier.
     """
 
     priority: int
@@ -76,33 +78,37 @@ def weigh(
     now: float,
     slow_start_s: float = SLOW_START_S,
     due: Collection[Key] | None = None,
+    wide: bool = False,
 ) -> dict[Key, Weighted]:
     """Priority and weight of every member of one pool.
 
     `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
     seconds; `slow_start_s` 0 switches slow start off. `due` are the members whose weights may be others than
-    in `previous`, None: all may. A member whose policy `is_relative` makes all others due, too.
+    in `previous`, None: all may. A member whose policy `is_relative` makes all others due, too. `wide` scales
+    all weights alike, so that the largest possible is `MAX_WEIGHT`.
     """
     due = members.keys() if due is None else due
     newcomers = _newcomers(members, now, slow_start_s, due)
     ranks: Mapping[int, int] | None = None
-    scale: float | None = None
+    is_scaled = wide or any(_registered_weight(members[key].policy) is not None for key in due)
+    scale = _scale(members, wide) if is_scaled else 1.0
+    of_full = scale if wide else 1.0
+    equal = max(1, round(FULL_WEIGHT * of_full))
     weighted = {key: previous[key] for key in members if key in previous}
     for key in due:
         policy = members[key].policy
         load = effective_load(policy)
         if load is not None:
             elapsed_s = now - members[key].since_s if key in newcomers else slow_start_s
-            weighted[key] = _by_load(load, previous.get(key), elapsed_s, slow_start_s)
+            weighted[key] = _by_load(load, previous.get(key), grown(elapsed_s, slow_start_s) * of_full)
         elif isinstance(policy, policies.Priority):
             ranks = _ranks(members) if ranks is None else ranks
-            weighted[key] = Weighted(ranks[policy.priority], FULL_WEIGHT)
+            weighted[key] = Weighted(ranks[policy.priority], equal)
         elif (registered := _registered_weight(policy)) is not None:
-            scale = _scale(members) if scale is None else scale
             weight = min(MAX_WEIGHT, max(1, round(registered * scale)))
             weighted[key] = Weighted(0, weight, standby=registered == 0, base=weight)
         else:
-            weighted[key] = Weighted(0, FULL_WEIGHT)
+            weighted[key] = Weighted(0, equal)
     return weighted
 
 
@@ -156,7 +162,7 @@ def _newcomers(
     return {key for key in young if members[key].since_s > first_s + TOGETHER_S}
 
 
-def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_s: float) -> Weighted:
+def _by_load(load: float, before: Weighted | None, factor: float) -> Weighted:
     # 95 % is not exactly that after the way over the wire.
     load = round(min(1.0, max(0.0, load)) * 1e6) / 1e6
     base = max(1, round(FULL_WEIGHT * (1 - load)))
@@ -165,7 +171,7 @@ def _by_load(load: float, before: Weighted | None, elapsed_s: float, slow_start_
         overloaded = load > RELIEVED_AT if before.overloaded else overloaded
         if abs(base - before.base) < THRESHOLD:
             base = before.base
-    weight = max(1, round(base * grown(elapsed_s, slow_start_s)))
+    weight = max(1, round(base * factor))
     return Weighted(int(overloaded), weight, base=base, overloaded=overloaded)
 
 
@@ -175,11 +181,15 @@ def _ranks(members: Mapping[Key, Member]) -> dict[int, int]:
     return {value: rank for rank, value in enumerate(sorted(values, reverse=True))}
 
 
-def _scale(members: Mapping[Key, Member]) -> float:
-    """The factor by which registered weights (32 bits) are multiplied to fit SRV's 16: 1 when all fit as
-    they are."""
-    largest = max((_registered_weight(m.policy) or 0 for m in members.values()), default=0)
-    return 1.0 if largest <= MAX_WEIGHT else MAX_WEIGHT / largest
+def _scale(members: Mapping[Key, Member], wide: bool) -> float:
+    """The factor by which weights are multiplied to fit SRV's 16 bits: registered weights have 32.
+
+    1 when all fit as they are and need not be `wide`.
+    """
+    of_others = FULL_WEIGHT if wide else 0
+    registered = (_registered_weight(member.policy) for member in members.values())
+    largest = max((of_others if weight is None else weight for weight in registered), default=0)
+    return MAX_WEIGHT / max(1, largest) if wide or largest > MAX_WEIGHT else 1.0
 
 
 def _registered_weight(policy: policies.Policy) -> int | None:

@@ -50,6 +50,18 @@ def test_srv_names_each_member_with_its_weight_port_and_target() -> None:
     assert {record.ttl for record in records(snapshot, OWNER, "SRV")} == {1}
 
 
+def test_wide_weights_are_those_of_the_records_and_move_with_the_load() -> None:
+    pool = zone(UDP + 'weights = "wide"\n')
+    before = answered(pool, views(view(member(1, policy=LeastUsed(0.5)), member(2))))
+    assert contents(before, OWNER, "SRV") == [
+        f"0 32768 5060 {target(1)}",
+        f"0 65535 5060 {target(2)}",
+    ]
+    assert {w.weight for w in before.zone_answers[ZONE].sites[0].states[0].weights.values()} == {32768, 65535}
+    wavering = views(view(member(1, policy=LeastUsed(0.52)), member(2)))
+    assert answered(pool, wavering, before, now=NOW + 5).nodes is before.nodes
+
+
 def test_targets_have_every_address_of_their_member() -> None:
     multihomed = member(1, "10.0.0.1", "10.1.0.1", "2001:db8::1", protocol=Protocol.UDP)
     snapshot = answered(zone(), views(view(multihomed)))

@@ -7,12 +7,14 @@ from hypothesis import strategies as st
 from pool_user import BeliefChange, PoolView
 from rserpool.policies import Priority, WeightedRoundRobin
 from rspdns.answers.pool_state import PoolState, state_of
+from rspdns.zones.zone import Pool
 
 from rserpool import LeastUsed, Policy, Protocol
-from tests.backend.making import NOW, Believed, member, view, views, zone
+from tests.backend.making import NOW, UDP, Believed, member, view, views, zone
 
 HANDLE = "sip-udp"
 (POOL,) = zone().sites[0].pools
+(WIDE_POOL,) = zone(UDP + 'weights = "wide"\n').sites[0].pools
 MOST_STALE_S = 3600.0
 
 policies = st.one_of(
@@ -35,8 +37,8 @@ one_pool = st.dictionaries(
 pauses = st.sampled_from((0.0, 0.1, 1.5, 11.0))
 
 
-def state(believed: BeliefChange, before: PoolState | None, now: float) -> PoolState:
-    return state_of(POOL, believed, before, now, MOST_STALE_S, 1)
+def state(believed: BeliefChange, before: PoolState | None, now: float, pool: Pool = POOL) -> PoolState:
+    return state_of(pool, believed, before, now, MOST_STALE_S, 1)
 
 
 def seen(members: dict[int, tuple[str, int, Protocol, Policy, bool]], now: float) -> PoolView:
@@ -55,8 +57,9 @@ def seen(members: dict[int, tuple[str, int, Protocol, Policy, bool]], now: float
     )
 
 
-@given(st.lists(st.tuples(one_pool, pauses), min_size=1, max_size=8))
+@given(st.sampled_from((POOL, WIDE_POOL)), st.lists(st.tuples(one_pool, pauses), min_size=1, max_size=8))
 def test_state_by_what_changed_is_the_state_made_anew(
+    pool: Pool,
     steps: Sequence[tuple[dict[int, tuple[str, int, Protocol, Policy, bool]], float]],
 ) -> None:
     believed, now = Believed(), NOW
@@ -65,8 +68,8 @@ def test_state_by_what_changed_is_the_state_made_anew(
     for members, pause_s in steps:
         now += pause_s
         change = believed.to(views(seen(members, now)))
-        by_change = state(change, by_change, now)
-        anew = state(BeliefChange({}, change.views), anew, now)
+        by_change = state(change, by_change, now, pool)
+        anew = state(BeliefChange({}, change.views), anew, now, pool)
         for name in ("members", "weights", "targets", "live", "weighed_at_s", "rebuild_at_s", "unsettled"):
             assert getattr(by_change, name) == getattr(anew, name), name
 

@@ -45,6 +45,7 @@ ns2 A 192.0.2.2
         ({"accept": "[]"}, (8, "pool[0].accept"), "at least one"),
         ({"accept": "[1]"}, (8, "pool[0].accept[0]"), "text"),
         ({"max_answers": "1"}, (9, "pool[0].max_answers"), "2"),
+        ({"weights": '"broad"'}, (9, "pool[0].weights"), "wide"),
         ({"naptr_service": '"SIP D2U"'}, (9, "pool[0].naptr_service"), "SIP+D2U"),
         ({"when_empty": '"static"'}, (9, "pool[0].when_empty"), f"no SRV record at _sip._udp.as.{ZONE}"),
         ({"verify": '"icmp"'}, (9, "pool[0].verify"), "tcp"),

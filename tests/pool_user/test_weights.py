@@ -154,6 +154,50 @@ def test_large_registered_weights_keep_their_proportion(registered: list[int]) -
         assert not weight.standby
 
 
+def haproxy_weight(weight: int) -> int:
+    """The weight of a server in HAProxy, 0..256, by that of its SRV record (`resolvers.c`)."""
+    return (weight + 255) // 256
+
+
+def test_wide_weights_give_haproxy_twenty_steps_and_narrow_weights_four() -> None:
+    members = {step: member(1, policy=LeastUsed(step / 20)) for step in range(20)}
+    steps = {
+        wide: {haproxy_weight(w.weight) for w in weigh(members, {}, NOW, wide=wide).values()}
+        for wide in (False, True)
+    }
+    assert (len(steps[False]), len(steps[True])) == (4, 20)
+    assert max(steps[True]) == 256
+
+
+small_weight = st.builds(policies.WeightedRandom, st.integers(1, MAX_WEIGHT))
+
+
+@given(st.lists(st.one_of(small_weight, st.builds(LeastUsed, loads)), min_size=1, max_size=20))
+def test_wide_weights_have_the_ratios_of_narrow_weights(pool: list[Policy]) -> None:
+    members = {index: member(index, policy=policy) for index, policy in enumerate(pool)}
+    narrow, wide = weigh(members, {}, NOW), weigh(members, {}, NOW, wide=True)
+    largest = [p.weight if isinstance(p, policies.WeightedRandom) else FULL_WEIGHT for p in pool]
+    factor = MAX_WEIGHT / max(largest)
+    for index, weighted in wide.items():
+        assert 1 <= weighted.weight <= MAX_WEIGHT
+        assert weighted.priority == narrow[index].priority
+        assert abs(weighted.weight - narrow[index].weight * factor) <= 0.5 + 1e-6
+
+
+def test_wide_weights_of_loads_depend_on_no_other_member() -> None:
+    busy = member(1, policy=LeastUsed(0.5))
+    alone = weigh({1: busy}, {}, NOW, wide=True)
+    beside = weigh({1: busy, 2: member(2, policy=LeastUsed(0.0))}, {}, NOW, wide=True)
+    assert alone[1] == beside[1] == Weighted(0, round(MAX_WEIGHT / 2), base=500)
+
+
+@given(st.lists(any_policy, max_size=20))
+def test_weighing_widely_again_changes_nothing(pool: list[Policy]) -> None:
+    members = {index: member(index, policy=policy) for index, policy in enumerate(pool)}
+    once = weigh(members, {}, NOW, wide=True)
+    assert weigh(members, once, NOW + 100, wide=True) == once
+
+
 def test_weight_zero_means_standby() -> None:
     assert [w.standby for w in of(policies.WeightedRandom(0), policies.WeightedRandom(5))] == [True, False]
 

@@ -172,7 +172,8 @@ def _weighed(
     old_s = before.weighed_at_s if before is not None else None
     first_s = min((member.since_s for member in state.members.values()), default=float("inf"))
     due = _due(state, before, now, first_s)
-    fresh = weights.weigh(state.members, old, now, slow_start_s, due)
+    wide = state.pool.config.weights == "wide"
+    fresh = weights.weigh(state.members, old, now, slow_start_s, due, wide)
     given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
@@ -198,7 +199,7 @@ def _weighed(
 def _due(state: PoolState, before: PoolState | None, now: float, first_s: float) -> Collection[str]:
     """The labels whose weights may be others than before: all, where the weight of a member depends on
     others that changed."""
-    if state.changed is None or before is None:
+    if state.changed is None or before is None or state.pool.config.weights == "wide":
         return state.members.keys()
     labels = state.changed | before.unsettled
     concerned = (members.get(label) for members in (before.members, state.members) for label in labels)

@@ -225,6 +225,9 @@ class PoolConfig(StrictModel):
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""
     max_addresses: Annotated[int, Field(ge=1, le=16)] = 2
     """A, and AAAA, records in one answer; of several pools at one name the largest counts."""
+    weights: Literal["narrow", "wide"] = "narrow"
+    """The scale of SRV weights: an idle server has 1000, or 65535 with `"wide"`. The ratios are the same.
+    HAProxy needs wide weights: it divides each by 256."""
     naptr_order: Annotated[int, Field(ge=0, le=65535)] = 10
     """The order of this pool's NAPTR record; the lowest is tried first."""
     naptr_preference: Annotated[int, Field(ge=0, le=65535)] = 10
