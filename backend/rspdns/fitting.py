@@ -1,6 +1,7 @@
-"""How many records fit into one UDP answer, computed from their size on the wire.
+"""How many records fit into one answer, computed from their size on the wire.
 
-An answer must be whole at 512 bytes, the limit of a client without EDNS (RFC 1035 section 4.2.1). PowerDNS
+An answer must be whole at 512 bytes, the limit of a client without EDNS (RFC 1035 section 4.2.1), unless its
+pool answers with all members: then it must fit into a message over TCP. PowerDNS
 adds the targets' addresses to an SRV answer and, as soon as any record does not fit, those included, sends
 an empty answer with the TC bit. So the addresses are counted too.
 """
@@ -14,6 +15,8 @@ Address = IPv4Address | IPv6Address
 
 LIMIT = 512
 """Bytes of a UDP answer to a client without EDNS."""
+LIMIT_TCP = 65_535
+"""Bytes of a DNS message over TCP (RFC 1035 section 4.2.2)."""
 HEADER = 12
 QUESTION_FIXED = 4
 """Type and class, after the name."""
@@ -34,9 +37,9 @@ def name_size(name: str) -> int:
     return len(name) + 2 if name else 1
 
 
-def room(qname: str) -> int:
-    """Bytes left for records in an answer to a question about `qname`."""
-    return LIMIT - HEADER - name_size(qname) - QUESTION_FIXED - OPT
+def room(qname: str, limit: int = LIMIT) -> int:
+    """Bytes left for records in an answer of at most `limit` bytes to a question about `qname`."""
+    return limit - HEADER - name_size(qname) - QUESTION_FIXED - OPT
 
 
 def srv_size(target: str, ipv4: int, ipv6: int) -> int:
@@ -62,9 +65,9 @@ def naptr_size(flags: str, service: str, replacement: str) -> int:
     return RECORD + NAPTR_FIXED + 1 + len(flags) + 1 + len(service) + 1 + name_size(replacement)
 
 
-def how_many(qname: str, sizes: Iterable[int]) -> int:
+def how_many(qname: str, sizes: Iterable[int], limit: int = LIMIT) -> int:
     """How many of the records, taken in order, fit into one answer to a question about `qname`."""
-    left = room(qname)
+    left = room(qname, limit)
     count = 0
     for size in sizes:
         left -= size
@@ -74,6 +77,6 @@ def how_many(qname: str, sizes: Iterable[int]) -> int:
     return count
 
 
-def addresses_that_fit(qname: str, data_size: int) -> int:
+def addresses_that_fit(qname: str, data_size: int, limit: int = LIMIT) -> int:
     """How many A (`data_size` 4) or AAAA (16) records fit."""
-    return max(0, room(qname)) // (RECORD + data_size)
+    return max(0, room(qname, limit)) // (RECORD + data_size)

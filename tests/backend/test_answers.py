@@ -133,6 +133,49 @@ def test_at_most_max_answers_and_all_of_them_in_time() -> None:
     assert len(shown) == 12
 
 
+ALL = UDP + 'answers = "all"\nslow_start_s = 0\n'
+
+
+def test_whole_pool_is_answered_in_the_order_of_its_identifiers_whatever_the_loads() -> None:
+    own, snapshot = zone(ALL), None
+    for step, loads in enumerate(([0.0] * 40, [n / 40 for n in range(40)], [0.97] * 39 + [0.0])):
+        pool = view(*(member(n, policy=LeastUsed(loads[n - 1])) for n in range(40, 0, -1)))
+        snapshot = answered(own, views(pool), snapshot, now=NOW + 5 * step, seed=step)
+        services = [content.split()[3] for content in contents(snapshot, OWNER, "SRV")]
+        assert services == [target(n) for n in range(1, 41)]
+        assert set(contents(snapshot, AS, "A")) == {f"10.0.0.{n}" for n in range(1, 41)}
+        assert snapshot.zone_answers[ZONE].sites[0].redraw is None
+
+
+def test_whole_pool_is_not_drawn_again_after_the_ttl() -> None:
+    pool = views(view(*(member(n) for n in range(1, 41))))
+    before = answered(zone(ALL), pool)
+    assert before.rebuild_at_s == float("inf")
+
+
+def test_whole_pools_at_one_name_have_all_their_addresses() -> None:
+    udp = view(*(member(n) for n in range(1, 31)))
+    tcp = view(*(member(n, protocol=Protocol.TCP) for n in range(21, 61)), handle="sip-tcp")
+    snapshot = answered(zone(ALL + TCP), views(udp, tcp))
+    assert set(contents(snapshot, AS, "A")) == {f"10.0.0.{n}" for n in range(1, 61)}
+    assert len(contents(snapshot, f"_sip._tcp.{AS}", "SRV")) == 7
+
+
+def test_servers_of_a_worse_priority_or_weight_0_are_in_no_address_answer_of_a_whole_pool() -> None:
+    spare = view(member(1, policy=Priority(2)), member(2, policy=Priority(1)))
+    assert contents(answered(zone(ALL), views(spare)), AS, "A") == ["10.0.0.1"]
+    standby = view(member(1, policy=WeightedRandom(5)), member(2, policy=WeightedRandom(0)))
+    assert contents(answered(zone(ALL), views(standby)), AS, "A") == ["10.0.0.1"]
+
+
+def test_pool_that_exceeds_a_dns_message_is_drawn_from() -> None:
+    pool = view(*(member(n, f"10.0.{n // 250}.{n % 250 + 1}") for n in range(1, 1501)))
+    shown = [set(contents(answered(zone(ALL), views(pool), seed=seed), OWNER, "SRV")) for seed in (1, 2)]
+    sizes = [fitting.srv_size(target(1), 1, 0)] * 1500
+    assert len(shown[0]) == len(shown[1]) == fitting.how_many(OWNER, sizes, fitting.LIMIT_TCP) == 1007
+    assert shown[0] != shown[1]
+
+
 def test_a_small_pool_is_shown_whole() -> None:
     pool = view(*(member(number) for number in range(1, 5)))
     for seed in range(5):

@@ -7,6 +7,7 @@ from random import Random
 
 import dns.message
 import dns.rdatatype
+from rspdns.answers.change import difference
 from rspdns.answers.snapshot import SiteAnswers, Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.ready import (
@@ -145,6 +146,21 @@ def test_each_record_is_the_first_of_one_variant_where_all_are_shown() -> None:
         for answers, additional in said:
             assert sorted(answers) == sorted(said[0][0])
             assert sorted(additional) == sorted(said[0][1])
+
+
+def test_whole_pool_is_answered_while_it_fits_and_left_to_powerdns_beyond() -> None:
+    own = zone(UDP + 'slow_start_s = 0\nanswers = "all"\n')
+    few, some, many = (views(view(*(member(n) for n in range(1, count + 1)))) for count in (7, 20, 40))
+    answers = ReadyAnswers(Random(3))
+    before = answered(own, few)
+    answers.take(before, ())
+    services, addresses = Question(OWNER, "SRV"), Question(HOST, "A")
+    assert answers.all[services][0].answers == answers.all[addresses][0].answers == 7
+    for pool, expected in ((some, (False, True)), (many, (False, False)), (few, (True, True))):
+        after = answered(own, pool, before)
+        answers.apply(difference(before, after), ())
+        assert (services in answers.all, addresses in answers.all) == expected
+        before = after
 
 
 def test_addresses_of_a_single_target_come_first_in_turn() -> None:

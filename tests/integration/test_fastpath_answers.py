@@ -18,8 +18,10 @@ from tests.support.waiting import until
 QUESTIONS = 10_000
 ALL_SHOWN = "slow_start_s = 0\nmax_addresses = 16"
 """No address is left out by chance."""
+WHOLE = pool("web", "_xmpp-client._tcp", "w", "web") + 'answers = "all"\n'
+"""Its addresses fit into 512 bytes, its SRV records do not."""
 ZONES = [
-    zone(POOLS.replace("slow_start_s = 0", ALL_SHOWN), FIXED),
+    zone(POOLS.replace("slow_start_s = 0", ALL_SHOWN) + WHOLE, FIXED),
     zone(
         pool("sip-udp", "_sip._udp", "u", "voice"),
         "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
@@ -37,6 +39,7 @@ VIEWS = views(
     view(handle="sips-tcp"),
     view(member(7, "10.0.0.7", protocol=Protocol.SCTP, port=3868), handle="diameter"),
     view(handle="empty"),
+    view(*(member(n, f"10.0.9.{n}", protocol=Protocol.TCP) for n in range(1, 21)), handle="web"),
     view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
 )
 
@@ -46,6 +49,7 @@ NAMES = [
         *("as", "_sip._udp.as", "_sip._tcp.as", "_sip._sctp.as", "_sips._tcp.as", "u.as", "00000001.u.as"),
         *("00000002.u.as", "00000001.t.as", "00000001.s.as", "00000002.s.as", "hss", "_diameter._sctp.hss"),
         *("", "_http._tcp", "00000008.h", "ns1", "nobody", "x.as", "_ldap._tcp.dir", "dir", "alias"),
+        *("web", "_xmpp-client._tcp.web", "0000000a.w.web"),
     )
 ] + [f"{label}.{OTHER}" for label in ("voice", "_sip._udp.voice", "00000001.u.voice")]
 

@@ -48,15 +48,18 @@ def in_order(weights: Mapping[Key, Weighted], draw: random.Random) -> list[Key]:
     return order
 
 
-def first_tier(weights: Mapping[Key, Weighted]) -> dict[Key, Weighted]:
+def first_tier(weights: Mapping[Key, Weighted], with_overloaded: bool = False) -> dict[Key, Weighted]:
     """The active members of the best priority only.
 
     For A and AAAA records, which can tell a client neither priority nor order: a standby or overloaded
-    server must not be among them while a better one lives.
+    server must not be among them while a better one lives. `with_overloaded` leaves overloaded servers where
+    they would be without load: a client that keeps a list must not lose a server by its load.
     """
-    shown = active(weights)
-    best = min((w.priority for w in shown.values()), default=0)
-    return {key: w for key, w in shown.items() if w.priority == best}
+    priorities = {
+        key: w.priority - (w.overloaded if with_overloaded else 0) for key, w in active(weights).items()
+    }
+    best = min(priorities.values(), default=0)
+    return {key: weights[key] for key, priority in priorities.items() if priority == best}
 
 
 def in_drawn_order(weights: Mapping[Key, int], draw: random.Random) -> list[Key]:
@@ -107,10 +110,9 @@ def _owner_node(
         shown = _as_live(static, ttl_s, ("SRV",)) if state.static else _others(static, ("SRV",))
         return Node(shown, failure=state.failure), False
     labels, drawn = _shown(state, draw, kept)
-    records = [
-        Record(owner, "SRV", _srv(state, label), ttl_s)
-        for label in sorted(labels, key=lambda label: (state.weights[label].priority, label))
-    ]
+    is_whole = _is_whole(state)
+    ordered = sorted(labels, key=lambda label: (0 if is_whole else state.weights[label].priority, label))
+    records = [Record(owner, "SRV", _srv(state, label), ttl_s) for label in ordered]
     return Node((*records, *_others(static, ("SRV",)))), drawn
 
 
@@ -122,9 +124,8 @@ def _srv(state: PoolState, label: str) -> SrvData:
 
 def _shown(state: PoolState, draw: random.Random, kept: Node) -> tuple[list[str], bool]:
     """The labels of the members an SRV answer shows, and whether they were drawn: not when all fit."""
-    most = state.pool.config.max_answers
     everyone = active(state.weights)
-    if len(everyone) <= most and _that_fit(state, everyone) == len(everyone):
+    if len(everyone) <= _most_records(state) and _that_fit(state, everyone) == len(everyone):
         return list(everyone), False
     still = _still_right(kept, state, everyone)
     others = (label for label in everyone if label not in still)
@@ -148,14 +149,26 @@ def _still_right(kept: Node, state: PoolState, everyone: Mapping[str, Weighted])
     return labels if any(everyone[label].priority == best for label in labels) else []
 
 
+def _is_whole(state: PoolState) -> bool:
+    """Whether the answers hold the whole pool, over TCP if need be."""
+    return state.pool.config.answers == "all"
+
+
+def _most_records(state: PoolState) -> int:
+    """The most SRV records in an answer, whatever their size."""
+    return len(state.members) if _is_whole(state) else state.pool.config.max_answers
+
+
 def _most_shown(state: PoolState, labels: Iterable[str]) -> int:
     """How many of the members an SRV answer holds."""
     fewest = min(FEWEST, len(state.members))
-    return max(fewest, min(state.pool.config.max_answers, _that_fit(state, labels)))
+    return max(fewest, min(_most_records(state), _that_fit(state, labels)))
 
 
 def _that_fit(state: PoolState, labels: Iterable[str]) -> int:
-    return fitting.how_many(state.pool.owner, (_size(state, label) for label in labels))
+    sizes = (_size(state, label) for label in labels)
+    limit = fitting.LIMIT_TCP if _is_whole(state) else fitting.LIMIT
+    return fitting.how_many(state.pool.owner, sizes, limit)
 
 
 def _size(state: PoolState, label: str) -> int:
@@ -199,14 +212,18 @@ def _site_node(
 def _addresses(
     site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random, kept: Node
 ) -> tuple[list[Record], bool]:
-    """A and AAAA records: of the best members of all pools, `max_addresses` of each kind drawn by weight."""
-    most = max(state.pool.config.max_addresses for state in states)
+    """A and AAAA records: of the best members of all pools, `max_addresses` of each kind drawn by weight;
+    where a pool answers with all members, each of them."""
+    if any(map(_is_whole, states)):
+        most, limit_bytes = sum(len(state.members) for state in states), fitting.LIMIT_TCP
+    else:
+        most, limit_bytes = max(state.pool.config.max_addresses for state in states), fitting.LIMIT
     drawn = False
     records = []
     best = [
         (state.members[label].addresses, weighted.weight)
         for state in states
-        for label, weighted in first_tier(state.weights).items()
+        for label, weighted in first_tier(state.weights, with_overloaded=_is_whole(state)).items()
     ]
     for family, kind, data_size in (
         (IPv4Address, "A", fitting.A_DATA),
@@ -216,7 +233,7 @@ def _addresses(
         if not candidates:
             continue
         shown = list(candidates)
-        limit = min(most, fitting.addresses_that_fit(site.name, data_size))
+        limit = min(most, fitting.addresses_that_fit(site.name, data_size, limit_bytes))
         if len(candidates) > limit:
             before = (record.data for record in kept.records if record.type == kind)
             shown = [data.packed for data in before if isinstance(data, AddressData)]

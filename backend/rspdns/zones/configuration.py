@@ -163,6 +163,9 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     yield from _unwelcome(pool.get("expect"), pool.get("accept"))
     if pool.get("report_unreachable") is True and verify is None:
         yield "report_unreachable needs verify: without it nobody is probed"
+    for key in ("max_answers", "max_addresses"):
+        if pool.get("answers") == "all" and key in pool:
+            yield f'has no use for {key} with answers = "all": the answers hold the whole pool'
     if ("handle" in pool) == ("handles" in pool):
         yield "needs either handle or handles"
     first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
@@ -221,6 +224,10 @@ class PoolConfig(StrictModel):
     when_empty: Literal["last-good", "static", "nodata", "servfail"] = "last-good"
     """The answer without a living member: the members that were in last, the SRV, A and AAAA records of the
     zone file, nothing, or SERVFAIL."""
+    answers: Literal["some", "all"] = "some"
+    """`"all"`: SRV, A and AAAA answers hold the whole pool, for clients that keep a list of servers (HAProxy,
+    nginx, Prometheus). Answers that don't fit over UDP are truncated, so that the client asks again over
+    TCP."""
     max_answers: Annotated[int, Field(ge=2, le=128)] = 8
     """SRV records in one answer, fewer where they would not fit into 512 bytes."""
     max_addresses: Annotated[int, Field(ge=1, le=16)] = 2
