@@ -11,6 +11,7 @@ from daemon_kit.errors import FatalError
 from ppu_agent.configuration import PpuConfig, load_configuration
 from ppu_agent.destinations import Destination
 from ppu_agent.kernel import PaceError, Pacing
+from ppu_agent.mechanisms.ending import COPY_AGAIN_AFTER_S, copied
 from ppu_agent.mechanisms.pace import PaceMechanism
 from ppu_agent.mechanisms.repeat import RepeatMechanism
 from ppu_agent.mechanisms.via import ViaMechanism
@@ -27,6 +28,7 @@ from tests.ppu_agent.making import (
     POOL,
     REFUSED,
     destination,
+    ending_of,
     let_all_be_heard,
     make_agent,
     policy,
@@ -90,10 +92,19 @@ class PlayedNftables:
 
     def __init__(self, refused: str = "nothing") -> None:
         self.transactions: list[str] = []
+        self.owned: set[str] = set()
+        self.tried = 0
         self.refused = refused
+
+    def own(self, family: str, table: str) -> None:
+        self.owned.add(table)
+
+    def remove(self, family: str, table: str) -> None:
+        self.owned.remove(table)
 
     def commit(self, commands: Sequence[NftCommand]) -> str:
         words = str(list(commands))
+        self.tried += 1
         if self.refused in words:
             raise NftablesError(self.refused)
         self.transactions.append(words)
@@ -137,6 +148,35 @@ async def test_death_is_one_transaction(tmp_path: Path, monkeypatch: pytest.Monk
         "steer",
     ):
         assert words in transaction
+
+
+async def test_kernel_that_copies_nothing_does_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container that can't load nft_log: the chains are taken, their rule is not."""
+    path = tmp_path / "ppu-agent.toml"
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\nalso = ["tcp"]\n'
+        f'[state]\npath = "{tmp_path}"\n'
+    )
+    agent = make_agent(path)
+    let_all_be_heard(agent)
+    nftables = PlayedNftables("'log'")
+    monkeypatch.setattr(agent.writer, "_nftables", nftables)
+    show(agent, {POOL: view(1, 2, 3)})
+    show(agent, {POOL: view(1, 2)})
+    (left,) = agent.deaths.due(time.monotonic())
+    agent.deaths.take_finding(left.destination, REFUSED, time.monotonic())
+    nftables.tried = 0
+    agent.conclude(time.monotonic())
+    assert nftables.tried == 1
+    assert "10.0.0.3" in nftables.transactions[-1]
+    kernel = agent.status()["kernel"]
+    assert kernel["problem"] is None
+    assert kernel["copies_problem"] == "nftables refused to copy packets (Linux 5.12): 'log'"
+    assert nftables.owned == set()
+    ending_of(agent).copying(copied(agent.plan), (), time.monotonic() + COPY_AGAIN_AFTER_S)
+    assert nftables.tried == 2, "it is tried again"
 
 
 def test_part_that_the_kernel_refuses_keeps_no_other_from_it() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any, Final
@@ -151,7 +151,7 @@ class EndingMechanism(Mechanism):
         if not self.copies.is_open:
             if not wanted.ports or now < self._copy_again_s:
                 return NOTHING
-            problem = self._open()
+            problem = self._open(wanted)
             self._note(problem)
             if problem is not None:
                 self._copy_again_s = now + COPY_AGAIN_AFTER_S
@@ -311,16 +311,21 @@ class EndingMechanism(Mechanism):
             self.copies.collect()
             await asyncio.sleep(COLLECT_EVERY_S)
 
-    def _open(self) -> str | None:
-        """Begin to copy; return what the kernel refused."""
+    def _open(self, wanted: Copied) -> str | None:
+        """Begin to copy; return what the kernel refused.
+
+        The rules are tried here, alone: a kernel without nft_log would refuse the whole of every transaction.
+        """
         try:
-            self._writer.own(COPY_TABLE.name, _copy_chains())
+            self._writer.own(COPY_TABLE.name, [*_copy_chains(), *_copying_rules(wanted)])
             self.copies.open()
-            if not self.copies.is_open:
-                self._writer.disown(COPY_TABLE.name)
+            problem = self.copies.problem
         except NftablesError as refused:
-            return f"nftables refused to copy packets (Linux 5.12): {refused}"
-        return self.copies.problem
+            problem = f"nftables refused to copy packets (Linux 5.12): {refused}"
+        if not self.copies.is_open:
+            with suppress(NftablesError):
+                self._writer.disown(COPY_TABLE.name)
+        return problem
 
     def _note(self, problem: str | None) -> None:
         if problem is not None and problem != self._copy_problem:
