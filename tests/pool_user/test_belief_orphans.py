@@ -5,7 +5,8 @@ from dataclasses import replace
 from pool_user import Code
 from pool_user.views import Member
 
-from tests.pool_user.belief_support import POOL, R1, R2, Play, pe, settled
+from rserpool import PoolElement
+from tests.pool_user.belief_support import POOL, R1, R2, Play, pe, push, settled
 
 
 def orphaned(wait_s: float = 0.3) -> Play:
@@ -104,6 +105,69 @@ def test_a_long_registration_life_counts_for_10_minutes_without_a_home() -> None
     assert "its home registrar is unknown" in play.out()[3]
     play.answer(1, pe(1, R1), replace(pe(3, R2), life_ms=2**31))
     assert play.members() == [1, 3]
+
+
+def moved_to_unknown_home(life_ms: int = 2**31) -> Play:
+    """A registrar that lies told PE 1 at a home that was never settled; then the true home deleted PE 1."""
+    play = settled()
+    play.follow(0, 1, 2)
+    play.wait(30)
+    lie = replace(pe(1, 0xDEAD), life_ms=life_ms)
+    push(play, 2, lie)
+    push(play, 0, pe(1, R1), gone=True)
+    still_told(play, lie)
+    assert play.members() == [1, 2]
+    return play
+
+
+def still_told(play: Play, lie: PoolElement) -> None:
+    play.answer(0, pe(2, R2))
+    play.answer(1, pe(2, R2))
+    play.answer(2, lie, pe(2, R2))
+
+
+def test_dead_member_told_at_unknown_home_is_out_when_the_probe_does_not_reach_it() -> None:
+    play = moved_to_unknown_home()
+    play.wait(0.3)
+    assert play.view().suspected == (1,)
+    probed(play, 1, False)
+    assert play.members() == [2]
+    for _ in range(40):
+        play.wait(30)
+        still_told(play, replace(pe(1, 0xDEAD), life_ms=2**31))
+        assert play.members() == [2]
+
+
+def test_dead_member_told_at_unknown_home_counts_for_10_minutes_where_no_probe_can_tell() -> None:
+    play = moved_to_unknown_home()
+    play.wait(595)
+    assert play.members() == [1, 2]
+    play.wait(10)
+    assert play.members() == [2]
+
+
+def test_orphan_told_at_unknown_home_stays_out_for_as_long_as_nothing_answers() -> None:
+    play = orphaned()
+    probed(play, 1, False)
+    listed(play, 0xDEAD)
+    for _ in range(4):
+        play.wait(30)
+        listed(play, 0xDEAD)
+        assert play.members() == [2]
+
+
+def test_member_that_was_never_settled_stays_out_when_a_restart_began_without_registrars() -> None:
+    play = Play()
+    play.up(0, 1)
+    for index in (0, 1):
+        play.answer(index, pe(1, 0xDEAD), pe(2, R2))
+    probed(play, 1, False)
+    play.settle(0, 1)
+    for _ in range(4):
+        for index in (0, 1):
+            play.answer(index, pe(1, 0xDEAD), pe(2, R2))
+        assert play.members() == [2]
+        play.wait(30)
 
 
 def test_the_unreachable_is_out_although_registrars_list_it_and_back_when_it_answers() -> None:
@@ -228,7 +292,7 @@ def test_a_home_that_never_settles_keeps_nobody_out_for_good() -> None:
         play.answer(index, pe(1, 0xC9), pe(2, 0xC9))
     assert play.members() == [2]
     assert 20 < until_in(play, 1) < 40
-    assert play.probe_targets() == {}
+    assert play.view().suspected == (2,), "it answered meanwhile, and moved to a home that was never settled"
 
 
 def test_a_suspect_that_left_has_its_pool_probed_no_more() -> None:

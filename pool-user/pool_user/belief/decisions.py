@@ -267,11 +267,11 @@ class PoolDecisions:
             (self._open.add if decision is not None and decision.is_open else self._open.discard)(identifier)
         return judged
 
-    def has_expired(self, element: PoolElement, registrars: SettledRegistrars, homes: Container[int]) -> bool:
-        """Whether a PE whose home was never settled registered for longer than what counts of that. `homes`
-        has the members that a settled home confirmed."""
+    def has_expired(self, element: PoolElement, registrars: SettledRegistrars, *, is_confirmed: bool) -> bool:
+        """Whether a PE whose home was never settled registered for longer than what counts of that.
+        `is_confirmed`: its home confirmed it while it was settled."""
         identifier = element.identifier
-        is_homeless = element.home_registrar not in registrars.homes and identifier not in homes
+        is_homeless = element.home_registrar not in registrars.homes and not is_confirmed
         if not is_homeless or not registrars.settled or element.life_ms <= UNKNOWN_HOME_LIFE_S * 1000:
             self._expires_s.pop(identifier, None)
             return False

@@ -91,6 +91,11 @@ class Homes:
         known = self._homes.get(identifier)
         return 0 if known is None else known.home
 
+    def has_confirmed(self, identifier: int, home: int) -> bool:
+        """Whether this home confirmed the member while it was settled."""
+        known = self._homes.get(identifier)
+        return known is not None and home in (known.home, known.next_home)
+
     def deleted(self, identifier: int, index: int) -> None:
         """Registrar `index` pushed that the PE is gone. Its listing forgets that with its next answer."""
         known = self._homes.get(identifier)

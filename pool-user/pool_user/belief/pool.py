@@ -229,7 +229,11 @@ class PoolBelief:
             stays = decision.is_in and refusal is not None and self._stays(element, now)
             if refusal is not None and decision.is_listed and not stays:
                 self._out[identifier] = _out(element, refusal)
-            elif self._decisions.has_expired(element, registrars, self._homes):
+            elif self._decisions.has_expired(
+                element,
+                registrars,
+                is_confirmed=self._homes.has_confirmed(identifier, element.home_registrar),
+            ):
                 self._out[identifier] = _out(element, Cause(Code.EXPIRED))
             elif decision.is_in and self.reports.identities.is_withdrawn(
                 identifier, now, is_confirmed=decision.is_confirmed

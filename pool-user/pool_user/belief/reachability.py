@@ -12,7 +12,8 @@ afterwards: it may have registered before it died, at a registrar that is not se
 still list it.
 
 An element whose home never was a settled registrar, as far as is known here, is a suspect from the beginning,
-and for as long as that is so: nobody else looks whether it lives.
+and for as long as that is so: nobody else looks whether it lives. A member that had a settled home is one too
+when registrars tell it at such a home.
 
 No other suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars
 list for longer answers to its home, and only the way from here to the member is broken.
@@ -38,7 +39,7 @@ class _Orphan:
     adopted_s: float | None = None
     """When another settled registrar became its home."""
     is_homeless: bool = False
-    """No settled registrar was ever its home: nobody else looks whether it lives."""
+    """Its home was never a settled registrar: nobody else looks whether it lives."""
 
     @property
     def probed_until_s(self) -> float:
@@ -80,7 +81,11 @@ class OrphanedMembers:
         was_stale, self._was_stale = self._was_stale, not settled
         if was_stale:
             for identifier in members.keys() & set(unreachable):
-                self._orphans[identifier] = _Orphan(now)
+                orphan = self._orphans.get(identifier)
+                is_homeless = identifier not in self._homes or (orphan is not None and orphan.is_homeless)
+                self._orphans[identifier] = _Orphan(now, is_homeless=is_homeless)
+                if not is_homeless:  # it may have moved: no registrar was settled there
+                    self._homes[identifier] = members[identifier].home_registrar
         if self._was_stale:
             return  # all are probed, and out when they are not reached
         for identifier in (members.keys() & changed) | self._orphans.keys():
@@ -90,12 +95,11 @@ class OrphanedMembers:
                 self._homes[identifier] = home
                 if orphan is not None and self._is_adopted(orphan):
                     del self._orphans[identifier]
-            elif orphan is not None:
-                orphan.adopted_s = None
-            elif self._homes.get(identifier) == home:
-                self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
-            elif identifier not in self._homes:
-                self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S, is_homeless=True)
+                continue
+            if orphan is None:
+                orphan = self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
+            orphan.adopted_s = None
+            orphan.is_homeless |= self._homes.get(identifier) != home
 
     def _is_adopted(self, orphan: _Orphan) -> bool:
         """Whether its new home has listed it for so long that it answered a keep-alive."""
