@@ -91,7 +91,12 @@ class PpuAgent:
             RefuseMechanism(),
             AnswerMechanism(self.writer),
             FrontMechanism(),
-            EndingMechanism(self.writer, lambda: redirect.keeps_connections or repeat.is_open, parts.start),
+            EndingMechanism(
+                self.writer,
+                lambda: redirect.keeps_connections or repeat.is_open,
+                parts.start,
+                self._act,
+            ),
             PaceMechanism(),
             self._gateway,
             via,

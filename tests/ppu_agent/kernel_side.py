@@ -34,7 +34,10 @@ class KernelSide:
         self.redirect = RedirectMechanism(self.writer)
         self.answer = AnswerMechanism(self.writer)
         self.ending = EndingMechanism(
-            self.writer, lambda: self.redirect.keeps_connections or bool(self._relayed.own), _spawn
+            self.writer,
+            lambda: self.redirect.keeps_connections or bool(self._relayed.own),
+            _spawn,
+            lambda: None,
         )
         self.passing: Collection[Destination] = ()
         """The servers whose connections are about to end."""

@@ -108,10 +108,12 @@ class EndingMechanism(Mechanism):
     """Ends connections and moves flows, beside the event loop: strangers can make flows by the thousand.
 
     `may_be_moved` says whether connections may have another server than they ask for. `spawn` starts a task
-    whose failure ends the agent.
+    whose failure ends the agent. `act` has all mechanisms' commands done.
     """
 
-    def __init__(self, writer: Writer, may_be_moved: Callable[[], bool], spawn: StartPart) -> None:
+    def __init__(
+        self, writer: Writer, may_be_moved: Callable[[], bool], spawn: StartPart, act: Callable[[], None]
+    ) -> None:
         self.copies = PacketCopies()
         self.refused_requests = 0
         """SIP requests over TCP that were answered with 503 in the place of a dead server."""
@@ -119,6 +121,7 @@ class EndingMechanism(Mechanism):
         self._writer = writer
         self._may_be_moved = may_be_moved
         self._spawn = spawn
+        self._act = act
         self._tasks: list[asyncio.Task[None]] = []
         self._plan = Plan()
         self._copied = Copied()
@@ -128,6 +131,7 @@ class EndingMechanism(Mechanism):
         self._has_died = asyncio.Event()
         self._ending: dict[Destination, Departed] = {}
         """Those that `run` works on."""
+        self._passing: Collection[AddressPort] = ()
         self._sockets = LocalSockets(writer.note, writer.is_closed)
         self._flows = Flows(writer.note, writer.is_closed)
 
@@ -141,7 +145,8 @@ class EndingMechanism(Mechanism):
         self._plan = plan
         certain = {treatment.destination.endpoint for treatment in plan.treatments if treatment.is_certain}
         ending = {destination.endpoint for destination in (*self._died, *self._ending)}
-        return self.copying(copied(plan), certain & ending, time.monotonic())
+        self._passing = certain & ending
+        return self.copying(copied(plan), self._passing, time.monotonic())
 
     def copying(self, wanted: Copied, passing: Collection[AddressPort], now: float) -> TableCommands:
         """Have packets copied. If the kernel refuses that, it is tried again after 30 s."""
@@ -201,6 +206,8 @@ class EndingMechanism(Mechanism):
                 await asyncio.to_thread(self.forget_begun_by, others)
             await self._move_flows_of(gone)
             self._ending = {}
+            if self._passing:  # until now
+                self._act()
 
     async def _move_flows_of(self, gone: Collection[Departed]) -> None:
         asked = [front.destination for front in self._plan.fronts]
