@@ -60,6 +60,15 @@ def addresses_beside(qname: str, target: str, addresses: Sequence[Address]) -> t
     return tuple(kept)
 
 
+def beyond_pointers(label: str, addresses: int) -> int:
+    """Bytes that a target's addresses take more where its SRV record is too far behind in an answer.
+
+    A compression pointer reaches the first 16 KiB (RFC 1035 section 4.1.4): for a target behind these its
+    `label` is repeated at each address.
+    """
+    return addresses * (1 + len(label))
+
+
 def naptr_size(flags: str, service: str, replacement: str) -> int:
     """Bytes of a NAPTR record with an empty regexp."""
     return RECORD + NAPTR_FIXED + 1 + len(flags) + 1 + len(service) + 1 + name_size(replacement)

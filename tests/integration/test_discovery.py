@@ -91,6 +91,13 @@ def test_answer_is_whole_over_tcp_and_edns_and_truncated_where_it_does_not_fit(w
     assert seen(NAME, "A", "+noedns") == seen(NAME, "A", "+tcp") == (20, False)
     in_order = whole.pdns.dig("+tcp", "+short", OWNER, "SRV").split("\n")[:-1]
     assert [line.split()[3].partition(".")[0] for line in in_order] == [f"{n:08x}" for n in SERVERS]
+    many = (
+        member(n, f"10.20.{n // 250}.{n % 250 + 1}", protocol=Protocol.TCP, port=8080) for n in range(1, 1001)
+    )
+    whole.backend.publish(views(view(*many, handle="web")))
+    until(lambda: seen(NAME, "A", "+tcp") == (1000, False))
+    count, is_truncated = seen(OWNER, "SRV", "+tcp")
+    assert (count > 800, is_truncated) == (True, False)
     few = dict.fromkeys(range(1, 15), 0.5)
     whole.backend.publish(pool(few))
     until(lambda: seen(OWNER, "SRV", "+bufsize=1232") == (14, False))

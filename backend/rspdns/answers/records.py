@@ -172,11 +172,12 @@ def _that_fit(state: PoolState, labels: Iterable[str]) -> int:
 
 
 def _size(state: PoolState, label: str) -> int:
-    """Bytes that a member takes in an SRV answer."""
+    """Bytes that a member takes in an SRV answer, at most."""
     target = state.pool.target(label)
     addresses = fitting.addresses_beside(state.pool.owner, target, state.members[label].addresses)
     ipv4 = sum(isinstance(address, IPv4Address) for address in addresses)
-    return fitting.srv_size(target, ipv4, len(addresses) - ipv4)
+    size = fitting.srv_size(target, ipv4, len(addresses) - ipv4)
+    return size + fitting.beyond_pointers(label, len(addresses)) if _is_whole(state) else size
 
 
 def _site_node(
