@@ -10,6 +10,7 @@ import pytest
 from pool_user import Code
 from pool_user.belief import identities
 from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.views import RememberedPool
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
 from tests.pool_user.belief_support import IDENTIFIERS, POOL, R1, R3, RULES, Play, pe
@@ -344,3 +345,88 @@ def test_a_server_that_is_registered_twice_has_one_place() -> None:
     for index in (0, 1, 2):
         play.answer(index, pe(2, R1), pe(5, R1, ADDRESS))
     assert play.members() == [2, 5]
+
+
+def lie(play: KeyedPlay, *, waited_s: float = 0.0) -> None:
+    """A registrar that lies repeats the identifier of MINE with itself as its home, on and on."""
+    repeated = replace(server(ADDRESS), home_registrar=R3)
+    play.belief.updated(2, Update(R3, HANDLE, repeated, False, play.now))
+    play.wait(waited_s)
+    play.answer(0, server(OTHER))
+    play.answer(1, server(OTHER))
+    play.answer(2, repeated, server(OTHER))
+
+
+def stays_out(play: KeyedPlay) -> None:
+    for _ in range(6):
+        lie(play, waited_s=30)
+        assert play.members() == [THEIRS]
+
+
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_server_that_left_is_out_when_another_home_repeats_its_identifier(
+    play: KeyedPlay, is_drained: bool
+) -> None:
+    play.follow(0, 1, 2)
+    play.wait(30)
+    if is_drained:
+        play.push(server(ADDRESS, leaving=True))
+    play.push(server(ADDRESS), gone=True)
+    play.all_answer(server(OTHER))
+    play.wait(200)
+    assert play.members() == [THEIRS]
+    lie(play)
+    assert play.targets() == {MINE, THEIRS}
+    play.probe(MINE, answers=False)
+    stays_out(play)
+    play.all_answer(server(OTHER))
+    lie(play)
+    play.probe(MINE, answers=False)
+    stays_out(play)
+    play.probe(MINE, answers=True)
+    assert play.members() == sorted([MINE, THEIRS])
+
+
+def test_server_that_dies_is_out_when_another_home_repeated_its_identifier_before(play: KeyedPlay) -> None:
+    play.follow(0, 1, 2)
+    repeated = replace(server(ADDRESS), home_registrar=R3)
+    play.belief.updated(2, Update(R3, HANDLE, repeated, False, play.now))
+    play.wait(30)
+    play.push(server(ADDRESS), gone=True)
+    lie(play)
+    assert play.targets() == {MINE, THEIRS}
+    play.probe(MINE, answers=False)
+    stays_out(play)
+
+
+def test_restart_does_not_bring_back_a_server_whose_identifier_is_repeated(play: KeyedPlay) -> None:
+    play.vanish()
+    play.wait(1)
+    lie(play)
+    play.probe(MINE, answers=False)
+    view = play.view()
+    after = KeyedPlay()
+    after.all_answer(server(OTHER))
+    after.belief.remember(
+        RememberedPool(POOL, (*view.members, *view.unreachable), (), after.now, view.departures), after.now
+    )
+    lie(after, waited_s=1)
+    after.probe(MINE, answers=False)
+    stays_out(after)
+
+
+@pytest.mark.parametrize("is_told_first", [False, True])
+def test_member_that_moves_since_its_home_is_lost_is_not_probed_for_long(
+    play: KeyedPlay, is_told_first: bool
+) -> None:
+    moved = replace(server(ADDRESS), home_registrar=R3), replace(server(OTHER), home_registrar=R3)
+    if not is_told_first:
+        play.down(0)
+    for index in (1, 2):
+        play.answer(index, *moved)
+    if is_told_first:
+        play.down(0)
+    play.view()
+    play.wait(1.5)
+    assert play.targets() == set()
+    assert play.members() == sorted([MINE, THEIRS])

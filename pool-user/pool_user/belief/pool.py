@@ -98,6 +98,8 @@ class PoolBelief:
         The file may be of a time with other rules: keys and `accept` are applied again.
         """
         self._history.departures.remember(remembered.departures)
+        if self.rules.keys:
+            self._orphans.remember(remembered.departures)
         self.reports.is_dirty = True
         if remembered.stale_since_s is None:
             return
@@ -320,7 +322,14 @@ class PoolBelief:
     ) -> tuple[int, ...]:
         """The members whose home registrar is lost. When the probe has no say about anybody, what it found is
         forgotten."""
-        self._orphans.update(members, registrars.homes, self._reachability.unreachable, judged, now)
+        self._orphans.update(
+            members,
+            registrars.homes,
+            self._reachability.unreachable,
+            judged,
+            now,
+            is_keyed=bool(self.rules.keys),
+        )
         orphans = self._orphans.suspects(self._reachability.unreachable)
         suspected = tuple(sorted({*orphans, *self._homes.contested}))
         if not suspected and not self._is_probed(stale_s):

@@ -15,6 +15,11 @@ An element whose home never was a settled registrar, as far as is known here, is
 and for as long as that is so: nobody else looks whether it lives. A member that had a settled home is one too
 when registrars tell it at such a home.
 
+In a keyed pool an identifier proves its server, but not that the server lives: a registrar that lies can
+repeat it, with itself as the home. So two kinds of members are suspects until their former home lists them,
+or their sidecars start again, which takes a fresh identifier: a member that left and is back at another
+home, and a member that moves while its former home is settled, unless that home is lost soon afterwards.
+
 No other suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars
 list for longer answers to its home, and only the way from here to the member is broken.
 """
@@ -22,14 +27,17 @@ list for longer answers to its home, and only the way from here to the member is
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from daemon_kit.finding import Finding
 
 from pool_user.belief.rules import ADOPTED_AFTER_S, ORPHAN_AFTER_S, ORPHAN_OUT_S, ORPHAN_PROBED_S
 from pool_user.cause import Cause, Code
-from pool_user.views import Member, OutMember, TransportAddresses
+from pool_user.views import Departure, Member, OutMember, TransportAddresses
+
+_MOST_FORMER = 10_000
+"""The most former homes that are kept of a pool's members. Only the holder of a key can add to them."""
 
 
 @dataclass(slots=True)
@@ -39,7 +47,8 @@ class _Orphan:
     adopted_s: float | None = None
     """When another settled registrar became its home."""
     is_homeless: bool = False
-    """Its home was never a settled registrar: nobody else looks whether it lives."""
+    """Its home was never a settled registrar, or is another than before in a keyed pool: nobody else who is
+    believed looks whether it lives."""
 
     @property
     def probed_until_s(self) -> float:
@@ -56,9 +65,19 @@ class OrphanedMembers:
     def __init__(self) -> None:
         self._homes: dict[int, int] = {}
         """The settled registrar that each member had last."""
+        self._former: dict[int, tuple[int, float]] = {}
+        """In a keyed pool: the home of each member that left, or moved while that home was settled, and until
+        when the loss of that home explains the move; the oldest first."""
         self._orphans: dict[int, _Orphan] = {}
         self._was_stale = False
         self._now = float("-inf")
+
+    def remember(self, departures: Iterable[Departure]) -> None:
+        """Take the departures of a keyed pool of before a restart. The home of a member that the probe had
+        taken out may have lied."""
+        for departure in departures:
+            home = 0 if departure.cause.code.is_unreached else departure.member.home_registrar
+            self._former[departure.member.identifier] = home, -math.inf
 
     def update(
         self,
@@ -67,6 +86,8 @@ class OrphanedMembers:
         unreachable: Collection[int],
         changed: Collection[int],
         now: float,
+        *,
+        is_keyed: bool,
     ) -> None:
         """Note which members are orphans now.
 
@@ -76,8 +97,12 @@ class OrphanedMembers:
         """
         self._now = now
         for identifier in (self._homes.keys() | self._orphans.keys()) - members.keys():
-            self._homes.pop(identifier, None)
+            home = self._homes.pop(identifier, 0)
             self._orphans.pop(identifier, None)
+            if is_keyed and home:
+                self._former[identifier] = home, -math.inf
+        while len(self._former) > _MOST_FORMER:
+            del self._former[next(iter(self._former))]
         was_stale, self._was_stale = self._was_stale, not settled
         if was_stale:
             for identifier in members.keys() & set(unreachable):
@@ -91,15 +116,27 @@ class OrphanedMembers:
         for identifier in (members.keys() & changed) | self._orphans.keys():
             home = members[identifier].home_registrar
             orphan = self._orphans.get(identifier)
-            if home in settled:
+            if home in settled and not (is_keyed and self._is_doubtful(identifier, home, settled)):
                 self._homes[identifier] = home
                 if orphan is not None and self._is_adopted(orphan):
                     del self._orphans[identifier]
                 continue
             if orphan is None:
-                orphan = self._orphans[identifier] = _Orphan(now + ORPHAN_AFTER_S)
+                after_s = 0.0 if home in settled else ORPHAN_AFTER_S
+                orphan = self._orphans[identifier] = _Orphan(now + after_s)
             orphan.adopted_s = None
             orphan.is_homeless |= self._homes.get(identifier) != home
+
+    def _is_doubtful(self, identifier: int, home: int, settled: Collection[int]) -> bool:
+        """Whether the settled `home` may repeat the identifier of a server that left its former home."""
+        known = self._homes.get(identifier, home)
+        if known != home and known in settled:
+            self._former[identifier] = self._homes.pop(identifier), self._now + ORPHAN_PROBED_S
+        former, until_s = self._former.get(identifier, (home, 0.0))
+        if former != home and (former in settled or self._now >= until_s):
+            return True
+        self._former.pop(identifier, None)
+        return False
 
     def _is_adopted(self, orphan: _Orphan) -> bool:
         """Whether its new home has listed it for so long that it answered a keep-alive."""
