@@ -223,7 +223,7 @@ class PpuAgent:
 
     def _act(self) -> None:
         """Have every mechanism do what is right now; what they want of nftables is one transaction."""
-        now = Plan() if self._is_stopping else self.plan
+        now = Plan(is_last=True) if self._is_stopping else self.plan
         parts = [mechanism.commands(now) for mechanism in self.mechanisms]
         self.writer.write(parts, is_idle=not now.treatments and not now.fronts)
 

@@ -189,7 +189,8 @@ class Plan:
 
     `treatments` and `fronts` are in an order that does not change, `places` in that of the configuration.
     `dead` are the addresses and ports of dead servers, by whatever transport they were registered.
-    `is_suspended`: the operator wants nothing done about the dead.
+    `is_suspended`: the operator wants nothing done about the dead. `is_last`: the agent stops, nothing new
+    comes to it; what it serves yet goes on by the plan before.
     """
 
     treatments: tuple[Treatment, ...] = ()
@@ -198,6 +199,7 @@ class Plan:
     dead: frozenset[AddressPort] = frozenset()
     targets: LivingTargets = field(default_factory=lambda: LivingTargets({}, {}), compare=False)
     is_suspended: bool = False
+    is_last: bool = False
 
     def treated(self, way: Way) -> list[Treatment]:
         """The treatments with this way."""

@@ -1,5 +1,6 @@
 """The mechanisms of the agent together: one transaction for a death, and reloads that one of them refuses."""
 
+import asyncio
 import itertools
 import time
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from ppu_agent.via import Channels, DatagramFront
 from ppu_agent.writer import NftablesError, Writer
 from structlog.testing import capture_logs
 
-from rserpool import Protocol
+from rserpool import DATA_CHANNEL_PORT, Protocol
 from tests.ppu_agent.making import (
     POOL,
     REFUSED,
@@ -206,6 +207,52 @@ def test_table_of_an_agent_before_stays_until_there_is_news() -> None:
     writer.write([], is_idle=True)
     writer.write([], is_idle=True)
     assert len(nftables.transactions) == 2, "an empty table is not written again"
+
+
+class WaitingConnection:
+    """A relayed connection whose request waits for its answer until the agent stops."""
+
+    is_waiting = True
+    is_leaving = False
+    server = None
+
+
+@pytest.mark.parametrize("via", ["", 'via = "sctp"\n'])
+async def test_relay_serves_by_the_last_plan_while_the_agent_stops(tmp_path: Path, via: str) -> None:
+    """A server may end within the second that others have to answer: its request is repeated."""
+    path = tmp_path / "ppu-agent.toml"
+    on_dead = "" if via else 'on_dead = { tcp = "repeat" }\n'
+    path.write_text(
+        f'registrars = ["127.0.0.1"]\n[[pool]]\nhandle = "{POOL}"\naccept = ["10.0.0.0/8"]\nalso = ["tcp"]\n'
+        f'steer = "203.0.113.7:5060"\n{on_dead}{via}[state]\npath = "{tmp_path}"\n'
+    )
+    agent = make_agent(path)
+    *_, embedding, repeat = agent.mechanisms
+    assert isinstance(embedding, ViaMechanism)
+    assert isinstance(repeat, RepeatMechanism)
+    relay = TcpRelay(repeat._choose, embedding.dial, repeat._is_repeated)
+    repeat._relay = relay
+    waiting = WaitingConnection()
+    relay.connections.add(waiting)  # type: ignore[arg-type]
+    show(agent, {POOL: view(1, 2)})
+    asked = Destination(FRONT.address, Protocol.TCP, FRONT.port)
+    tried = [destination(1, Protocol.TCP)]
+
+    def chosen() -> list[object]:
+        return [
+            relay._choose(asked, ip_address("10.1.1.1"), tried),
+            relay._repeats(asked),
+            embedding._port_of(asked),
+        ]
+
+    before = chosen()
+    assert before == [destination(2, Protocol.TCP), not via, DATA_CHANNEL_PORT if via else None]
+    stopping = asyncio.create_task(agent.close())
+    await asyncio.sleep(0.05)
+    assert not stopping.done()
+    assert chosen() == before
+    waiting.is_waiting = False
+    await stopping
 
 
 class PlayedPacer:

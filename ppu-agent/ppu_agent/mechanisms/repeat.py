@@ -78,12 +78,13 @@ class RepeatMechanism(Mechanism):
 
     def commands(self, plan: Plan) -> TableCommands:
         """TcpRelay this host's connections to members, unless suspended, and those to fronts with `via`."""
-        self._plan = plan
         if self._relay is None:
             return NOTHING
-        self._relayed = relayed(plan)
+        now = relayed(plan)
+        if not plan.is_last:
+            self._plan, self._relayed = plan, now
         fronts = plan.fronts_by(Way.EMBED, Protocol.TCP)
-        members = () if plan.is_suspended else self._relayed.keys() - {front.destination for front in fronts}
+        members = () if plan.is_suspended else now.keys() - {front.destination for front in fronts}
         return TableCommands(own=relay_rules(members, self._relay.port, fronts))
 
     def died(self, server: Departed) -> None:

@@ -95,9 +95,9 @@ class ViaMechanism(Mechanism):
 
     def commands(self, plan: Plan) -> TableCommands:
         """Redirect the datagrams to fronts that are steered."""
-        self._plan = plan
-        embedded = plan.fronts_by(Way.EMBED, Protocol.UDP, Protocol.TCP)
-        self._embedded = {front.destination: front for front in embedded}
+        if not plan.is_last:
+            embedded = plan.fronts_by(Way.EMBED, Protocol.UDP, Protocol.TCP)
+            self._plan, self._embedded = plan, {front.destination: front for front in embedded}
         if self._channels is None:
             return NOTHING
         self._leave_hosts_without_server()
