@@ -10,6 +10,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
+from itertools import compress
+from operator import is_not
 
 from daemon_kit.finding import Finding
 
@@ -49,32 +51,41 @@ class Departures:
         causes: Mapping[int, Cause],
         confirmed: Container[int],
         now: float,
-    ) -> None:
+    ) -> Mapping[int, Departure]:
         """The members, by identifier, changed from `before` to `after`. `causes` tells why some left,
-        `confirmed` which of them a home registrar had listed."""
-        gone, joined = before.keys() - after.keys(), after.keys() - before.keys()
-        if not gone and not (joined and self._by_identifier):
-            return
-        endpoints = {
-            (address, after[identifier].port)
-            for identifier in joined
-            for address in after[identifier].addresses
+        `confirmed` which of them a home registrar had listed.
+
+        Return the departures of those that left, by identifier, also where the ledger does not keep them: a
+        server that is back under another identifier at once, or that was in for too short a time.
+        """
+        departed = {
+            identifier: Departure(
+                before[identifier], now, causes.get(identifier, _GONE), identifier in confirmed
+            )
+            for identifier in sorted(before.keys() - after.keys())
         }
+        changed = compress(after, map(is_not, after.values(), map(before.get, after)))
+        joined = {
+            identifier: after[identifier]
+            for identifier in changed
+            if _is_new(after[identifier], before.get(identifier))
+        }
+        if not departed and not (joined and self._by_identifier):
+            return departed
+        for identifier in departed:
+            self._by_identifier.pop(identifier, None)  # the order is that of leaving
+        self._by_identifier.update(departed)
+        endpoints = {(address, member.port) for member in joined.values() for address in member.addresses}
         for identifier, departure in list(self._by_identifier.items()) if joined else ():
             if identifier in joined or departure.member.server_address in endpoints:
                 del self._by_identifier[identifier]
-        for identifier in sorted(gone):
-            cause = causes.get(identifier, _GONE)
-            self._by_identifier.pop(identifier, None)  # the order is that of leaving
-            self._by_identifier[identifier] = Departure(
-                before[identifier], now, cause, identifier in confirmed
-            )
         excess = len(self._by_identifier) - MOST_DEPARTURES
         for departure in heapq.nsmallest(
             excess, self._by_identifier.values(), lambda departure: departure.was_in_s
         ):
             del self._by_identifier[departure.member.identifier]
         self._changed()
+        return departed
 
     def removed(self, identifiers: Iterable[int], causes: Mapping[int, Cause]) -> None:
         """The registrars list these members no more, which the probe had taken out: that is the cause now."""
@@ -105,3 +116,8 @@ class Departures:
 
     def _changed(self) -> None:
         self.all = tuple(self._by_identifier.values())
+
+
+def _is_new(member: Member, before: Member | None) -> bool:
+    """Whether a server is in where it was not under this identifier before."""
+    return before is None or before.transport_addresses != member.transport_addresses

@@ -129,7 +129,7 @@ class PoolView:
 class PoolChange:
     """The step of a pool from the view `before` to the view `after`.
 
-    `joined` are the members that came in; `left` those that went out, as the ledger has them. `moved` are
+    `joined` are the members that came in; `left` the departures of those that went out. `moved` are
     those, before and after, of which something differs: home registrar, address, policy, load or `stale`. All
     three are empty if only PEs differ that are not shown.
     """
@@ -141,21 +141,25 @@ class PoolChange:
     moved: tuple[tuple[Member, Member], ...] = ()
 
     @classmethod
-    def between(cls, before: PoolView, after: PoolView) -> PoolChange:
-        """The step between two views of a pool."""
+    def between(
+        cls, before: PoolView, after: PoolView, departed: Mapping[int, Departure] | None = None
+    ) -> PoolChange:
+        """The step between two views of a pool. `departed` are the departures, by identifier; without them
+        those of the ledger count."""
         if before.members is after.members:
             return cls(before, after)
         old = {member.identifier: member for member in before.members}
         new = {member.identifier: member for member in after.members}
         joined, gone = new.keys() - old.keys(), old.keys() - new.keys()
         others = compress(new, map(is_not, new.values(), map(old.get, new)))
-        ledger = {departure.member.identifier: departure for departure in after.departures if gone}
+        if departed is None:
+            departed = {departure.member.identifier: departure for departure in after.departures if gone}
         return cls(
             before,
             after,
             joined=tuple(new[identifier] for identifier in sorted(joined)),
             left=tuple(
-                ledger.get(identifier) or Departure(old[identifier], _UNKNOWN_S, _GONE)
+                departed.get(identifier) or Departure(old[identifier], _UNKNOWN_S, _GONE)
                 for identifier in sorted(gone)
             ),
             moved=tuple((old[identifier], new[identifier]) for identifier in others if identifier in old),

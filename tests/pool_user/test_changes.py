@@ -2,11 +2,13 @@
 
 import itertools
 from dataclasses import replace
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 
 from hypothesis import given
 from hypothesis import strategies as st
 from pool_user import Cause, Code, Member, PoolChange, PoolView
+from pool_user.belief.rules import MOVED_UNPROBED_S
+from pool_user.departures import MOST_DEPARTURES, Departures
 
 from rserpool import LeastUsed, Protocol
 from tests.pool_user.belief_support import POOL, R1, R2, pe, push, settled
@@ -62,3 +64,48 @@ def test_an_evaluation_returns_what_joined_left_and_moved_with_the_cause() -> No
     assert [(old.policy, new.policy) for old, new in change.moved] == [(LeastUsed(0.0), LeastUsed(0.5))]
     assert change.after is play.belief.views[POOL]
     assert play.evaluate().pools == {}, "each change is told once"
+
+
+def test_server_that_takes_a_fresh_identifier_is_not_among_the_departures() -> None:
+    play = settled()
+    play.evaluate()
+    for index in (0, 1, 2):
+        play.answer(index, pe(7, R1, "10.0.0.1"), pe(2, R2))
+    play.wait(3)
+    assert play.members() == [2, 7]
+    assert play.view().departures == ()
+    for index in (0, 1, 2):
+        play.answer(index, pe(2, R2))
+    play.wait(3)
+    assert [departure.member.identifier for departure in play.view().departures] == [7]
+
+
+def test_member_that_moves_to_the_place_of_a_departed_server_takes_it_out_of_the_ledger() -> None:
+    play = settled()
+    play.evaluate()
+    push(play, 0, pe(1, R1), gone=True)
+    play.wait(0.1)
+    assert [departure.member.identifier for departure in play.view().departures] == [1]
+    push(play, 1, pe(2, R2, "10.0.0.1"))
+    play.evaluate()
+    play.wait(MOVED_UNPROBED_S)
+    assert [str(member.addresses[0]) for member in play.view().members] == ["10.0.0.1"]
+    assert play.view().departures == ()
+
+
+def test_change_tells_the_cause_of_a_departure_that_a_full_ledger_drops() -> None:
+    ledger = Departures()
+    many = {
+        number: Member(
+            number, 1, (IPv4Address(0x0A010000 + number),), 5060, Protocol.UDP, LeastUsed(0.0), 0.0
+        )
+        for number in range(1, MOST_DEPARTURES + 1)
+    }
+    ledger.note(many, {}, {}, set(many), 5000.0)
+    late = Member(5000, 1, (IPv4Address("10.0.0.9"),), 5060, Protocol.UDP, LeastUsed(0.0), 5000.0)
+    before = PoolView("p", members=(late,), departures=ledger.all)
+    cause = Cause(Code.WITHDRAWN)
+    departed = ledger.note({5000: late}, {}, {5000: cause}, {5000}, 8000.0)
+    change = PoolChange.between(before, PoolView("p", departures=ledger.all), departed)
+    assert [(gone.cause, gone.left_s, gone.is_confirmed) for gone in change.left] == [(cause, 8000.0, True)]
+    assert len(ledger.all) == MOST_DEPARTURES

@@ -181,7 +181,7 @@ class PoolBelief:
         )
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
-        self._history.departures.note(self._shown, members, causes, self._homes, now)
+        departed = self._history.departures.note(self._shown, members, causes, self._homes, now)
         self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members.keys())
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}
@@ -205,7 +205,7 @@ class PoolBelief:
         self._shown = members
         if view == self.view:
             return None, events
-        change = PoolChange.between(self.view, view)
+        change = PoolChange.between(self.view, view, departed)
         self.view = view
         return change, events + events_of(change, now)
 
