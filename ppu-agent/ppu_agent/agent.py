@@ -213,7 +213,7 @@ class PpuAgent:
             self._weights,
             self.deaths.dead(),
             self.deaths.departed,
-            self.plan.fronts,
+            self.plan,
             is_own=is_on_this_host,
             is_suspended=self.suspended,
         )

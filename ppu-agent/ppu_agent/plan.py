@@ -160,6 +160,15 @@ class PoolDestination:
     left: Departed | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MemberPlaces:
+    """The places of a pool's members. They stay while its policy and its view are the same objects."""
+
+    policy: PoolPolicy
+    view: PoolView
+    places: tuple[PoolDestination, ...]
+
+
 class LivingTargets:
     """The living destinations that can take a packet to a dead one, or to a front.
 
@@ -200,6 +209,8 @@ class Plan:
     targets: LivingTargets = field(default_factory=lambda: LivingTargets({}, {}), compare=False)
     is_suspended: bool = False
     is_last: bool = False
+    members: Mapping[str, MemberPlaces] = field(default_factory=dict, compare=False)
+    """The members' places by pool handle, for the next plan."""
 
     def treated(self, way: Way) -> list[Treatment]:
         """The treatments with this way."""
@@ -242,7 +253,7 @@ def plan(
     weights: Mapping[str, Mapping[int, Weighted]],
     dead: Mapping[Destination, Departed],
     departed: Collection[Departed] = (),
-    before: Sequence[Front] = (),
+    before: Plan | None = None,
     *,
     is_own: Callable[[Address], bool] = lambda address: False,
     is_suspended: bool = False,
@@ -250,14 +261,16 @@ def plan(
     """Return the way of each packet.
 
     `weights` are those of each pool's members, by PE identifier; `departed` the servers that left, the `dead`
-    among them; `before` the fronts of the last plan. `is_own` says which addresses are this host's: what is
-    sent to them is never treated.
+    among them; `before` the last plan. `is_own` says which addresses are this host's: what is sent to them is
+    never treated.
     """
+    before = before or Plan()
     targets = LivingTargets(views, weights)
     own = {address for address in {server.address for server in dead} if is_own(address)}
     treated = (
         {} if is_suspended else {server: left for server, left in dead.items() if server.address not in own}
     )
+    members = _member_places(policies, views, before.members)
     return Plan(
         tuple(
             sorted(
@@ -265,11 +278,12 @@ def plan(
                 key=lambda treatment: treatment.destination.sort_key,
             )
         ),
-        _fronts(policies, views, dead, targets, before),
-        tuple(_places(policies, views, departed)),
+        _fronts(policies, views, dead, targets, before.fronts),
+        tuple(_places(policies, members, departed)),
         frozenset(server.endpoint for server in dead),
         targets,
         is_suspended,
+        members=members,
     )
 
 
@@ -284,6 +298,8 @@ def _treatments(
     The pool's further transports (`also`) are treated only if it had answered as a member: another service at
     the same port may live.
     """
+    if not dead:
+        return ()
     alive = {
         destination.endpoint
         for view in views.values()
@@ -363,6 +379,9 @@ def _fronts(
     """
     had = {front.destination: front for front in before}
     found: list[Front] = []
+    wanted = {policy.front for policy in policies if policy.front is not None}
+    if not wanted:
+        return ()
     members_own = {
         (address, member.port)
         for view in views.values()
@@ -398,13 +417,31 @@ def _fronts(
     return tuple(sorted(found, key=lambda front: front.destination.sort_key))
 
 
+def _member_places(
+    policies: Sequence[PoolPolicy], views: Mapping[str, PoolView], before: Mapping[str, MemberPlaces]
+) -> Mapping[str, MemberPlaces]:
+    """Those of a pool that did not change are taken over: a plan is made each second, in the event loop."""
+    found: dict[str, MemberPlaces] = {}
+    for policy in policies:
+        view, last = views.get(policy.handle), before.get(policy.handle)
+        if view is None:
+            continue
+        if last is None or last.policy is not policy or last.view is not view:
+            destinations = (
+                destination for member in view.members for destination in policy.destinations(member)
+            )
+            places = tuple(PoolDestination(each, policy, _ways(policy, each)) for each in destinations)
+            last = MemberPlaces(policy, view, places)
+        found[policy.handle] = last
+    return found
+
+
 def _places(
-    policies: Sequence[PoolPolicy], views: Mapping[str, PoolView], departed: Collection[Departed]
+    policies: Sequence[PoolPolicy], members: Mapping[str, MemberPlaces], departed: Collection[Departed]
 ) -> Iterator[PoolDestination]:
     for policy in policies:
-        for member in views.get(policy.handle, PoolView(policy.handle)).members:
-            for destination in policy.destinations(member):
-                yield PoolDestination(destination, policy, _ways(policy, destination))
+        if policy.handle in members:
+            yield from members[policy.handle].places
         for left in departed:
             if policy.handle in left.pools:
                 for destination in policy.destinations(left.at_destination):

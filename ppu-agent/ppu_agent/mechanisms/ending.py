@@ -79,29 +79,28 @@ class Copied:
 def copied(plan: Plan) -> Copied:
     """The knowledge of connections with which requests that a dead server left can be answered."""
     places = list(plan.places_by(Way.COPY))
-    served = {place.policy.handle for place in places}
+    served = {place.policy.handle: place.policy for place in places}
     fronts = [
         front.destination
         for front in plan.fronts
         if front.policy.handle in served and front.destination.protocol is Protocol.TCP
     ]
-    speaking = {place.destination.endpoint for place in places} | {front.endpoint for front in fronts}
-    networks = {network for place in places for network in place.policy.networks}
+    networks = {network for policy in served.values() for network in policy.networks}
     networks.update(ip_network(front.address) for front in fronts)
-    ports = frozenset(port for _, port in speaking)
+    ports = frozenset(destination.port for destination in (*(place.destination for place in places), *fronts))
     all_known: list[PoolDestination | Front] = [*plan.places, *plan.fronts]
     others = {
         known.destination.endpoint
         for known in all_known
         if known.destination.protocol is Protocol.TCP
+        and Way.COPY not in known.ways
+        and known.destination.port in ports
         and not known.policy.repeats
         and known.policy.via_port is None
     }
-    return Copied(
-        frozenset(networks),
-        ports,
-        frozenset(endpoint for endpoint in others - speaking if endpoint[1] in ports),
-    )
+    if others:  # of thousands of servers, most often none
+        others -= {place.destination.endpoint for place in places} | {front.endpoint for front in fronts}
+    return Copied(frozenset(networks), ports, frozenset(others))
 
 
 class EndingMechanism(Mechanism):
