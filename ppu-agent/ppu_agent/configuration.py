@@ -42,10 +42,16 @@ SYN_EVERY_MS = 500
 GIVE_UP_MS = 2000
 
 
+def _is_there_yet(value: object) -> object:
+    if value == "answer-503":
+        raise ValueError('"answer-503" is gone: write "refuse", which answers SIP over UDP with 503')
+    return value
+
+
 class OnDeadConfig(StrictModel):
     """`on_dead` as a table: what is done by the transport of the packet."""
 
-    udp: Literal["redirect", "refuse"] = "redirect"
+    udp: Annotated[Literal["redirect", "refuse"], BeforeValidator(_is_there_yet)] = "redirect"
     """For UDP."""
     tcp: Literal["redirect", "refuse", "repeat"] = "refuse"
     """For TCP. "repeat": the agent relays connections, and repeats SIP requests that a dead server left
@@ -61,7 +67,7 @@ class OnDeadConfig(StrictModel):
 
 def _on_dead(value: object) -> object:
     """A text stands for all transports that can have it."""
-    if not isinstance(value, str):
+    if not isinstance(_is_there_yet(value), str):
         return value
     if value == "repeat":
         return {"tcp": value}

@@ -39,13 +39,27 @@ def test_on_dead_is_one_action_or_a_table_by_transport(tmp_path: Path) -> None:
 
     assert on_dead('"redirect"') == {"udp": "redirect", "tcp": "redirect", "sctp": "redirect"}
     with pytest.raises(ConfigurationErrors, match="must be"):
-        on_dead('"answer-503"')
+        on_dead('"drop"')
     assert on_dead('"repeat"') == {"udp": "redirect", "tcp": "repeat", "sctp": "refuse"}
     assert on_dead('{ udp = "refuse", tcp = "redirect" }') == {
         "udp": "refuse",
         "tcp": "redirect",
         "sctp": "refuse",
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [('"answer-503"', "pool[0].on_dead"), ('{ udp = "answer-503" }', "pool[0].on_dead.udp")],
+)
+def test_refused_answer_503_names_the_word_that_replaces_it(tmp_path: Path, text: str, key: str) -> None:
+    path = written(tmp_path, f"{WELL}on_dead = {text}\n")
+    line = path.read_text().splitlines().index(f"on_dead = {text}") + 1
+    with pytest.raises(ConfigurationErrors) as errors:
+        load_configuration(path)
+    assert str(errors.value) == (
+        f'{path}:{line}: {key}: "answer-503" is gone: write "refuse", which answers SIP over UDP with 503'
+    )
 
 
 def test_ports_of_a_pool_are_those_of_its_servers_and_any_by_default(tmp_path: Path) -> None:
