@@ -201,3 +201,18 @@ def test_takeovers_of_a_partition_that_end_after_it_take_nobody_out(count: int) 
     for number in taken:
         push(play, 0, pe(number, R1))
     assert missing(play, 3) == 0
+
+
+def test_contested_member_that_an_unsettled_registrar_lists_is_not_looked_at_without_a_pause() -> None:
+    play = lies()
+    rest = at_home()[1:]
+    play.answer(0, *rest)
+    play.wait(0.5)
+    play.view()
+    for index in range(3):
+        play.answer(index, pe(1, 0xDEAD), *rest)
+    play.wait(CONTESTED_S)
+    assert play.members() == list(TEN)
+    deadline_s = play.belief.next_deadline_s
+    assert deadline_s is None or deadline_s > play.now
+    assert play.belief.due(play.now) == []

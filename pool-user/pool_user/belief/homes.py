@@ -53,6 +53,7 @@ class Homes:
         """When a polled home answered without the server there; the oldest first."""
         self._restless_s: dict[Place, float] = {}
         """Since when servers are restless; the oldest first."""
+        self._now = float("-inf")
 
     def __contains__(self, identifier: object) -> bool:
         return identifier in self._homes
@@ -122,6 +123,7 @@ class Homes:
         now: float,
     ) -> set[int]:
         """Return those of the `leaving` members that stay for now. `followed` registrars push changes."""
+        self._now = now
         held = set()
         for identifier, member in leaving.items():
             known = self._homes.get(identifier)
@@ -197,7 +199,7 @@ class Homes:
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When a contested member may leave."""
-        return min(
-            (self._contested_s[identifier] + CONTESTED_S for identifier in self.contested), default=None
-        )
+        """When the next contested member may leave. A member whose time is over may be in by the word of a
+        registrar that is not settled."""
+        times = [self._contested_s[identifier] + CONTESTED_S for identifier in self.contested]
+        return min((time_s for time_s in times if time_s > self._now), default=None)
