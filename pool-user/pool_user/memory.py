@@ -99,7 +99,11 @@ def _encode_view(
     else:
         departures = [
             _encode_member(departure.member, to_wall_s)
-            | {"left_s": departure.left_s + to_wall_s, "cause": asdict(departure.cause)}
+            | {
+                "left_s": departure.left_s + to_wall_s,
+                "cause": asdict(departure.cause),
+                "is_confirmed": departure.is_confirmed,
+            }
             for departure in view.departures
         ]
         fragments["departures"] = orjson.Fragment(_canonical(departures))
@@ -187,6 +191,7 @@ def _decode_pool(
             _decode_member(departure, now, wall_s),
             now - max(0.0, wall_s - float(departure["left_s"])),
             _CAUSE.validate_python(departure["cause"]),
+            departure.get("is_confirmed") is True,  # older files lack it
         )
         for departure in pool.get("departures", ())
     )

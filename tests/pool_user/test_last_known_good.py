@@ -114,11 +114,19 @@ def test_departures_outlive_a_restart_with_their_findings() -> None:
     written = data(member(1), departures=(Departure(member(2), NOW - 5, cause, is_confirmed=True),))
     (pool,) = decode(written, now=3.0, wall_s=WALL + 100, max_stale_s=3600)
     (departure,) = pool.departures
-    assert (departure.member.identifier, departure.cause) == (2, cause)
+    assert (departure.member.identifier, departure.cause, departure.is_confirmed) == (2, cause, True)
     assert departure.left_s == pytest.approx(3.0 - 105)
     belief = Belief(["10.9.0.1"], {"pool": PoolRules((ip_network("10.0.0.0/8"),))})
     belief.remember(pool, 3.0)
     assert belief.evaluate(3.0).views["pool"].departures == (departure,)
+
+
+def test_departures_of_a_file_that_does_not_tell_whether_a_home_confirmed_them_are_read() -> None:
+    document = json.loads(data(departures=(Departure(member(2), NOW - 5, Cause(Code.REMOVED), True),)))
+    del document["content"]["pools"]["pool"]["departures"][0]["is_confirmed"]
+    document["checksum"] = last_known_good._checksum(document["content"])
+    (pool,) = decode(json.dumps(document).encode(), NOW, WALL, 3600)
+    assert [departure.is_confirmed for departure in pool.departures] == [False]
 
 
 def test_members_of_a_file_that_is_too_old_are_departures() -> None:
