@@ -13,6 +13,7 @@ from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
+from daemon_kit.http_server import PageServer
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
 
@@ -93,6 +94,7 @@ class Agent:
             relay = config.relay
             self._relay = RelayEnd(relay.port, relay.networks, relay.client_networks, limits=relay.limits)
         self._loop_watch = LoopWatch()
+        self._metrics: PageServer | None = None
         self._reloading = Reloading(self._reload, self._log, (NoLocalAddress,))
         self._control = ControlServer(
             config.control.path,
@@ -164,9 +166,9 @@ class Agent:
             return
         from ppe_agent.metrics import make_server
 
-        server = make_server(ListenAddress.parse(self._config.metrics.listen), self._describe)
-        await server.start()
-        opened.push_async_callback(server.close)
+        self._metrics = make_server(ListenAddress.parse(self._config.metrics.listen), self._describe)
+        await self._metrics.start()
+        opened.push_async_callback(self._metrics.close)
 
     # Reload
 
@@ -198,6 +200,7 @@ class Agent:
             "loop": self._loop_watch.describe(),
             "relay": self._relay.describe() if self._relay is not None else None,
             "reload_problem": self._reloading.problem,
+            "metrics_problem": self._metrics.problem if self._metrics is not None else None,
         }
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:

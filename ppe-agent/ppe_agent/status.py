@@ -68,6 +68,8 @@ def render(status: AgentStatus, columns: int) -> Group:
     if status["reload_problem"]:
         words = f"The configuration file was not taken at the last reload:\n{status['reload_problem']}"
         parts.append(Text(words, style="red"))
+    if status["metrics_problem"]:
+        parts.append(Text(f"No metrics: {status['metrics_problem']}; see metrics.listen", style="red"))
     return Group(*parts)
 
 

@@ -155,7 +155,9 @@ AgentStatus = TypedDict(
         "loop": LoopStatus,
         "relay": RelayStatus | None,
         "reload_problem": str | None,
+        "metrics_problem": str | None,
     },
 )
 """The whole sidecar. `multicast` is null where `registrars` is a list, `relay` without [relay].
-`reload_problem` says why the last reload was refused; null: it was not."""
+`reload_problem` says why the last reload was refused; null: it was not. `metrics_problem` says why there are
+no metrics at the configured address; null: there are, or none are configured."""

@@ -13,6 +13,7 @@ from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.control import ControlCommand, ControlError, ControlServer
 from daemon_kit.errors import FatalError
+from daemon_kit.http_server import PageServer
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts, Reloading, check_fixed
 from pool_user import LastKnownGood, PoolView
@@ -46,6 +47,7 @@ class PpuService:
         self._remembered: Mapping[str, PoolView] = {}
         self._started_at_s = time.monotonic()
         self._log = get_logger("agent")
+        self._metrics: PageServer | None = None
         self._reloading = Reloading(self._reload, self._log)
         self._control = ControlServer(
             config.control.path,
@@ -96,9 +98,9 @@ class PpuService:
             return
         from ppu_agent.metrics import make_server
 
-        server = make_server(ListenAddress.parse(self._config.metrics.listen), self.status)
-        await server.start()
-        cleanup.push_async_callback(server.close)
+        self._metrics = make_server(ListenAddress.parse(self._config.metrics.listen), self.status)
+        await self._metrics.start()
+        cleanup.push_async_callback(self._metrics.close)
 
     # Memory
 
@@ -136,6 +138,7 @@ class PpuService:
             "uptime_s": round(time.monotonic() - self._started_at_s, 3),
             "state_problem": self._keeper.problem,
             "reload_problem": self._reloading.problem,
+            "metrics_problem": self._metrics.problem if self._metrics is not None else None,
         }
         return cast(PpuStatus, own | self.agent.status())
 

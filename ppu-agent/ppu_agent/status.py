@@ -89,6 +89,8 @@ def render(status: PpuStatus) -> Iterator[str]:
     """The same as lines."""
     if status["reload_problem"] is not None:
         yield f"the last reload was refused, the former configuration goes on: {status['reload_problem']}"
+    if status["metrics_problem"] is not None:
+        yield f"no metrics: {status['metrics_problem']}; see metrics.listen"
     if status["state_problem"] is not None:
         yield status["state_problem"]
     if status["suspended"]:

@@ -139,6 +139,8 @@ class PpuStatus(BelievedStatus):
     """Whether `ppu-agent suspend` was given."""
     reload_problem: str | None
     """Why the last reload was refused; null: it was not."""
+    metrics_problem: str | None
+    """Why there are no metrics at the configured address; null: there are, or none are configured."""
     state_problem: str | None
     """Why what left its pool can't be kept over a restart; null: it is."""
     kernel: KernelStatus

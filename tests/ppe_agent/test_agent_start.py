@@ -47,7 +47,10 @@ async def test_busy_metrics_port_keeps_no_server_out_of_its_pool(
         address = f"127.0.0.1:{other.getsockname()[1]}"
         metrics = f'[metrics]\nlisten = "{address}"\n'
         monkeypatch.setattr(whole_agent, "AGENT", whole_agent.AGENT + metrics)
-        async with running(tmp_path, monkeypatch, 5060):  # it has registered
+        async with running(tmp_path, monkeypatch, 5060) as (agent, *_):  # it has registered
+            problem = agent._describe()["metrics_problem"]
+            assert problem is not None
+            assert problem.startswith(f"can't listen at {address}: another program listens there")
             other.close()
             async with asyncio.timeout(20), ClientSession() as session:
                 while True:
@@ -56,6 +59,7 @@ async def test_busy_metrics_port_keeps_no_server_out_of_its_pool(
                             assert "ppe_agent_as_state" in await answer.text()
                             break
                     await asyncio.sleep(0.05)
+            assert agent._describe()["metrics_problem"] is None
 
 
 async def test_a_server_that_waits_for_its_first_load_says_so(

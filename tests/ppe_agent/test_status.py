@@ -55,6 +55,7 @@ STATUS: AgentStatus = {
     "loop": {"lag_ms": 0.1, "stall_count": 0, "longest_stall_ms": 0.0},
     "relay": None,
     "reload_problem": None,
+    "metrics_problem": None,
 }
 
 
@@ -94,3 +95,9 @@ def test_a_state_that_cannot_be_written_is_told() -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(render({**STATUS, "as": [{**SERVER, "state_problem": problem}]}, 200))
     assert f"{SERVER['name']}: {problem}. It goes on" in console.export_text()
+
+
+def test_metrics_address_that_is_taken_is_shown() -> None:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(render({**STATUS, "metrics_problem": "can't listen at 127.0.0.1:9121"}, 200))
+    assert "No metrics: can't listen at 127.0.0.1:9121; see metrics.listen" in console.export_text()

@@ -1,7 +1,9 @@
 """The mechanisms of the agent together: one transaction for a death, and reloads that one of them refuses."""
 
 import asyncio
+import contextlib
 import itertools
+import socket
 import time
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -86,6 +88,21 @@ async def test_refused_reload_changes_no_limit(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(agent, "mechanisms", (via, repeat))
     await service._reload()
     assert used() == [90, 90, 90, True]
+
+
+async def test_metrics_address_that_is_taken_is_a_problem_of_the_status(tmp_path: Path) -> None:
+    path = tmp_path / "ppu-agent.toml"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        write(path, 60, "10.0.0.0/8")
+        path.write_text(f'{path.read_text()}[metrics]\nlisten = "{address}"\n')
+        service = PpuService(load_configuration(path))
+        assert service.status()["metrics_problem"] is None
+        async with contextlib.AsyncExitStack() as cleanup:
+            await service._start_metrics(cleanup)
+            problem = service.status()["metrics_problem"]
+    assert problem is not None
+    assert problem.startswith(f"can't listen at {address}: another program listens there")
 
 
 class PlayedNftables:

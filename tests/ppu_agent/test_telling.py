@@ -125,6 +125,7 @@ def whole(believed: BelievedStatus, problem: str | None) -> PpuStatus:
         "uptime_s": 2.0,
         "suspended": False,
         "reload_problem": None,
+        "metrics_problem": "can't listen at 127.0.0.1:9122",
         "state_problem": None,
         "via": [{"address": "10.0.0.1", "port": 4630, "up": True}],
         "pace": [],
@@ -151,6 +152,7 @@ def test_status_and_metrics_tell_what_is_done() -> None:
     assert f"redirect udp {destination(3).address}:5060 to 10.0.0.1:5060, 10.0.0.2:5060" in text
     assert "dead udp 10.0.0.3:5060 for 1 s: connection refused" in text
     assert "the kernel refused: it would not" in text
+    assert "no metrics: can't listen at 127.0.0.1:9122; see metrics.listen" in text
     assert "association with the ppe-agent at 10.0.0.1 SCTP port 4630: up" in text
     metrics = exposition(registry(PpuCollector(lambda: status))).decode()
     assert 'ppu_agent_treated{handle="sip-udp",on_dead="redirect"} 1.0' in metrics
