@@ -38,6 +38,7 @@ addresses = ["10.20.0.0/16", "10.0.0.3", "10.30.0.1/32"]
 name = "name-servers"
 addresses = ["10.0.0.21"]
 """
+DROP_IN = "/etc/systemd/system/ppe-agent.service.d"
 SERVERS = [
     {
         "name": "one",
@@ -172,6 +173,26 @@ def test_routes_of_the_role_are_those_of_the_example_for_the_unit() -> None:
     written = render("relay.conf.j2", rspdns_relay_clients=clients(rspdns_sidecar_extra="[relay]"))
     example = (REPOSITORY / "ppe-agent/systemd/ppe-agent-relay.conf").read_text()
     assert written.partition("[Service]")[2] == example.partition("[Service]")[2]
+
+
+def test_routes_of_the_unit_go_with_the_section_that_needs_them() -> None:
+    tasks = yaml.safe_load((ROLE / "roles/rspdns/tasks/sidecar.yml").read_text())
+    steps = {
+        (step.get("ansible.builtin.template") or {}).get("dest")
+        or (step.get("ansible.builtin.file") or {}).get("state"): (outer["when"], step)
+        for outer in tasks
+        for step in outer.get("block", [outer])
+        if "when" in outer
+    }
+    made, removed = (steps[key] for key in (f"{DROP_IN}/relay.conf", "absent"))
+    assert removed[1]["ansible.builtin.file"]["path"] == f"{DROP_IN}/relay.conf"
+    conditions = jinja2.Environment(autoescape=False)  # noqa: S701 - no HTML
+    for clients in ([], ["198.18.0.0/15"]):
+        is_made, is_removed = (
+            conditions.compile_expression(when)(rspdns_relay_clients=clients)
+            for when in (made[0], removed[0])
+        )
+        assert (is_made, is_removed) == (bool(clients), not clients)
 
 
 def test_each_file_of_the_role_is_yaml_and_each_handler_that_is_notified_is_there() -> None:
