@@ -55,14 +55,23 @@ def _filter_problems(inventory: Inventory, names: list[str], folder: Path) -> It
     """Yield the problem of the packet filter of this host, if there is one."""
     table, problem = _loaded_table()
     load = f"Copy the rendered rspdns.nft to {folder}, then `systemctl restart {FILTER_UNIT}`"
-    addresses = [inventory.registrars[name].asap.address for name in names]
     if problem:
         yield (
             f"no packet filter protects {', '.join(names)} on this host: {problem}. {load}. If another "
             'firewall keeps strangers away, write filter = "elsewhere" into the inventory'
         )
-    elif names_of_rules(inventory, addresses).isdisjoint(re.findall(rf"chain ({RULES_PREFIX}\w+)", table)):
+        return
+    loaded = re.findall(rf"chain ({RULES_PREFIX}\w+)", table)
+    addresses = {name: inventory.registrars[name].asap.address for name in names}
+    others = [name for name in names if names_of_rules(inventory, addresses[name]).isdisjoint(loaded)]
+    if others == names:
         yield f"the packet filter loaded on this host is not made from this inventory: render it. {load}"
+    elif others:
+        yield (
+            f"the packet filter loaded on this host drops what is sent to {', '.join(others)}, at another "
+            "address and port than the registrar that it is made for: give the registrars of one host the "
+            f"same address, then render it. {load}"
+        )
 
 
 def _loaded_table() -> tuple[str, str]:

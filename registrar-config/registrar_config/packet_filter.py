@@ -59,14 +59,12 @@ table inet rspdns {{
 """
 
 
-def names_of_rules(inventory: Inventory, here: Sequence[IPAddress]) -> frozenset[str]:
-    """Return the names that the rules have in all files for a host with one of the addresses `here`."""
-    hosts = [ip_network(str(address)) for address in here]
+def names_of_rules(inventory: Inventory, here: IPAddress) -> frozenset[str]:
+    """Return the names that the rules have in all files for a host with the address `here`."""
+    host = ip_network(str(here))
     entries = [*inventory.registrars, *(client.name for client in (*inventory.agent, *inventory.followers))]
     return frozenset(
-        _named(_chain(inventory, name))
-        for name in entries
-        if any(_is_among(host, _addresses_of(inventory, name)) for host in hosts)
+        _named(_chain(inventory, name)) for name in entries if _is_among(host, _addresses_of(inventory, name))
     )
 
 

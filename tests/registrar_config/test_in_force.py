@@ -10,6 +10,7 @@ from daemon_kit import logs
 from registrar_config import in_force, load_inventory
 from registrar_config.gate import Gate, answer, gate_rules
 from registrar_config.inventory import Inventory
+from registrar_config.packet_filter import packet_filter
 from registrar_config.render import registrar_options
 
 from tests.support.waiting import until_async
@@ -26,6 +27,8 @@ address = "10.0.0.2"
 name = "r3"
 address = "10.0.0.3"
 """
+
+SERVERS = '[[agent]]\nname = "servers"\naddresses = ["10.20.0.0/16"]\n'
 
 
 @pytest.fixture
@@ -87,3 +90,30 @@ async def test_nft_that_hangs_is_told(
     filtered = inventory.model_copy(update={"filter": "nftables"})
     [problem] = await problems(filtered, tmp_path)
     assert "did not end within 0.2 s" in problem
+
+
+async def test_filter_of_one_registrar_is_none_for_another_at_other_address_and_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each address has a file of its own, and one is loaded."""
+    monkeypatch.setattr(in_force, "_gate_problem", lambda *_: "")
+    monkeypatch.setattr(in_force, "_running_problem", lambda *_: "")
+    (tmp_path / "nft").write_text(f"#!/bin/sh\ncat {tmp_path}/loaded\n")
+    (tmp_path / "nft").chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda *_, **__: str(tmp_path / "nft"))
+
+    def missing_with(address: str, ports: str = "") -> list[str]:
+        text = INVENTORY.partition("\n")[2].replace('"10.0.0.2"', f'"{address}"\n{ports}')
+        (tmp_path / "inventory.toml").write_text(text + SERVERS)
+        inventory = load_inventory(tmp_path / "inventory.toml")
+        (tmp_path / "loaded").write_text(packet_filter(inventory, "r1"))
+        for name in ("r1", "r2"):
+            (tmp_path / f"registrar-{name}.gate").write_text(gate_rules(inventory, name))
+        return list(in_force.missing(inventory, ["r1", "r2"], tmp_path, tmp_path))
+
+    other_ports = "asap_port = 3900\nenrp_port = 9950"
+    [problem] = missing_with("10.0.0.2", other_ports)
+    assert problem.startswith("the packet filter loaded on this host drops what is sent to r2, at another ")
+    assert "give the registrars of one host the same address" in problem
+    assert missing_with("10.0.0.1", other_ports) == [], "the file of an address has all its registrars"
+    assert missing_with("10.0.0.2") == [], "the rules are the same"
