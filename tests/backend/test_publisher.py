@@ -8,11 +8,11 @@ from random import Random
 
 import pytest
 from pool_user import LONGEST_REST_S, Fairness, PoolView
-from rspdns.answers import purges
+from rspdns.answers import publisher, purges
 from rspdns.answers.change import Change
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
-from rspdns.answers.snapshot import Found, Snapshot
+from rspdns.answers.snapshot import NXDOMAIN, Found, Snapshot
 from rspdns.zones.zone import Zone
 
 from rserpool import LeastUsed
@@ -344,7 +344,7 @@ async def test_a_target_that_left_is_purged_again_when_its_address_is_answered_n
     scene.start(views(view(member(1), member(2))))
     scene.publish(views(view(member(1))))
     scene.told.clear()
-    await until_async(lambda: bool(scene.told))
+    await until_async(lambda: bool(scene.told), 5)
     assert scene.purged() == {f"00000002.u.as.{ZONE}"}
     scene.publisher.close()
 
@@ -394,4 +394,28 @@ async def test_the_apex_is_purged_last_and_ten_times_a_second_at_most(tmp_path: 
     scene.now += 1.0
     scene.publish(views(view(member(1), member(2))))
     assert scene.purged_in_order[-1] == ZONE
+    scene.publisher.close()
+
+
+@pytest.mark.parametrize("failing", ["build", "_swap"])
+async def test_change_whose_build_fails_is_built_again(
+    tmp_path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path)
+    scene.start(views(view(member(1), member(2))))
+    scene.take()
+
+    def fail(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        owner = publisher if failing == "build" else scene.publisher
+        patch.setattr(owner, failing, fail)
+        with pytest.raises(MemoryError):
+            scene.publish(views(view(member(1))))
+    assert scene.take() == []
+    scene.now += 1
+    await until_async(lambda: bool(scene.told), 5)
+    assert {OWNER, f"00000002.u.as.{ZONE}"} <= scene.purged()
+    assert scene.publisher.snapshot.lookup(f"00000002.u.as.{ZONE}", "A") == NXDOMAIN
     scene.publisher.close()

@@ -144,8 +144,13 @@ class Publisher:
         began_s = self._clock()
         chosen, resume_at_s = self._fairness.choose(map(_sized, self._changes.values()))
         if chosen or everything or began_s >= self._whole_at_s:
-            with self._fairness.work(chosen):
-                self._build_pools([handle for handle, _ in chosen], began_s)
+            try:
+                with self._fairness.work(chosen):
+                    self._build_pools([handle for handle, _ in chosen], began_s)
+            except Exception:
+                self._whole_at_s = began_s + TIMED_EVERY_S  # the next try takes all that is due
+                self._set_timer(self._whole_at_s)
+                raise
             self.built_at_s = ended_s = self._clock()
             self._rested_at_s = 2 * ended_s - began_s
             whole_at_s = max(self.snapshot.rebuild_at_s, began_s + TIMED_EVERY_S)
@@ -154,10 +159,13 @@ class Publisher:
         self._set_timer(self._whole_at_s if resume_at_s is None else min(self._whole_at_s, resume_at_s))
 
     def _build_pools(self, handles: Iterable[str], now: float) -> None:
-        """Build with the changes of these pools; others that changed are as they were built last."""
+        """Build with the changes of these pools; others that changed are as they were built last.
+
+        The changes are kept until they were swapped in: an exception before then loses none.
+        """
         old, serial = self.snapshot, self._serials.following
-        changes = {handle: self._changes.pop(handle) for handle in handles}
-        resting = {handle: change.before for handle, change in self._changes.items()}
+        changes = {handle: self._changes[handle] for handle in handles}
+        resting = {handle: change.before for handle, change in self._changes.items() if handle not in changes}
         change = build(
             self._zones,
             BeliefChange(changes, {**self._views, **resting} if resting else self._views),
@@ -169,13 +177,15 @@ class Publisher:
             asked_for=self._hot(),
             only_changes=now < self._whole_at_s,
         )
-        self.snapshot = change.after
-        self.builds += 1
         zones = (zone.after for zone in change.zones.values())
         moved = {zone.name for zone in zones if zone is not None and zone.serial == serial}
         if moved:
             self._serials.use(serial)
-        self._swap(change, self._purges.of(change, moved, is_first=self.builds == 1))
+        self._swap(change, self._purges.of(change, moved, is_first=self.builds == 0))
+        self.snapshot = change.after
+        self.builds += 1
+        for handle in changes:
+            del self._changes[handle]
 
     def _set_timer(self, at_s: float) -> None:
         self._cancel_timer()
