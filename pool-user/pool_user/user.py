@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from daemon_kit.logs import get_logger
 
@@ -38,6 +39,7 @@ from rserpool import (
 )
 
 SHORTEST_TIMER_S = 0.001
+_News = TypeVar("_News")
 
 
 class PoolUser:
@@ -45,7 +47,7 @@ class PoolUser:
 
     With `is_to_follow`, registrars that are settled push their changes (ENRP) and are asked only as a check;
     without it they are asked alone. A question waits `timeout_ms` for its answer. `on_events` gets what a
-    person following the pools wants to read. Both callbacks are called in the event loop and must not raise.
+    person following the pools wants to read. Both are called in the event loop; their exceptions are logged.
     """
 
     def __init__(
@@ -213,9 +215,9 @@ class PoolUser:
         with self._fairness.work(chosen):
             change = self.belief.evaluate(now, [handle for handle, _ in chosen])
         if events := self.belief.take_events():
-            self._on_events(events)
+            _tell(self._on_events, events)
         if change.pools:
-            self._on_change(change)
+            _tell(self._on_change, change)
         # Only now, since each question waits for the SCTP daemon's turn, and the change is urgent.
         is_late = self.sessions.follow_up(self.belief.questions(), now)
         times_s = (
@@ -253,6 +255,14 @@ class PoolUser:
                 question.add_done_callback(self._questions.discard)
             case Follow() if self._follower is not None:
                 self._follower.follow(index)
+
+
+def _tell(listener: Callable[[_News], None], news: _News) -> None:
+    """Call the listener. An exception of it keeps nothing from the other listener and the timers."""
+    try:
+        listener(news)
+    except Exception:
+        get_logger("follower").exception("listener_failed")
 
 
 def _not_before(delay_s: float, deadline_s: float | None) -> float | None:

@@ -248,6 +248,27 @@ async def test_questions_about_a_change_are_made_after_its_views_were_given(
         assert order[:2] == ["views", "questions"]
 
 
+async def test_change_is_told_and_asked_about_though_the_listener_to_its_events_fails(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
+        scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
+        await scene.until(lambda: scene.members == [1, 2])
+        await scene.until(lambda: scene.standings == ["settled"] * 3)
+        await asyncio.sleep(0.05)
+
+        def fail(_: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(scene.pool_user, "_on_events", fail)
+        scene.list_everywhere(pe(1, HOMES[0]))
+        now = asyncio.get_running_loop().time()
+        scene.tell(0, Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now))
+        await scene.until(lambda: scene.members == [1])
+        await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
+    assert "listener_failed" in capfd.readouterr().out
+
+
 async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment() -> None:
     async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
