@@ -41,20 +41,21 @@ class Missing:
 def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolView], now: float) -> Missing:
     """The servers that the pool lacks: its `members` are in, `views` are those of its handles."""
     present = {(address, member.port) for member in members for address in member.addresses}
+    departed = [(view.handle, departure) for view in views for departure in view.departures]
+    departed.sort(key=lambda item: item[1].left_s)
+    latest = {departure.member.server_address: (handle, departure) for handle, departure in departed}
     absent = [
-        (view.handle, departure)
-        for view in views
-        for departure in view.departures
-        if departure.member.server_address not in present
-        and accepted([departure.member.server_address[0]], pool.accept)
+        item
+        for server, item in latest.items()
+        if server not in present and accepted([server[0]], pool.accept)
     ]
     if pool.expect is None:
         kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
         return Missing(len(members) + len(kept), tuple(kept))
     if isinstance(pool.expect, int):
         lacking = max(0, pool.expect - len(members))
-        latest = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
-        return Missing(pool.expect, tuple(latest), unknown=lacking - len(latest))
+        kept = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
+        return Missing(pool.expect, tuple(kept), unknown=lacking - len(kept))
     expected = [(server.address, server.port) for server in pool.expect]
     lacked = set(expected) - present
     known = [item for item in absent if item[1].member.server_address in lacked]

@@ -16,7 +16,7 @@ from operator import is_not
 from daemon_kit.finding import Finding
 
 from pool_user.cause import Cause, Code
-from pool_user.views import Departure, Member
+from pool_user.views import Departure, Member, ServerAddress
 
 _GONE = Cause(Code.GONE)
 MOST_DEPARTURES = 1000
@@ -24,24 +24,28 @@ MOST_DEPARTURES = 1000
 
 
 class Departures:
-    """The departures of one pool: a server that left is in it until it is in again, at the same address and
-    port or under the same identifier, or until it is forgotten.
+    """The departures of one pool: a server that left is in it until it is in again, or until it is forgotten.
+
+    A server is known by its address and port. Its identifier may be another one after a restart, and in a
+    pool without keys another server may take it.
 
     Above MOST_DEPARTURES those are dropped that were in for the shortest time: a stranger drops strangers.
     """
 
     def __init__(self) -> None:
-        self._by_identifier: dict[int, Departure] = {}
+        self._by_server: dict[ServerAddress, Departure] = {}
+        self._latest: dict[int, Departure] = {}
+        """By the identifier of the member."""
         self.all: tuple[Departure, ...] = ()
         """In the order in which the members left; the same object until one comes or goes."""
 
     def get(self, identifier: int) -> Departure | None:
-        """The departure of the member with this identifier."""
-        return self._by_identifier.get(identifier)
+        """The latest departure of a member with this identifier."""
+        return self._latest.get(identifier)
 
     def remember(self, departures: Iterable[Departure]) -> None:
         """Take the departures of before a restart."""
-        self._by_identifier.update((departure.member.identifier, departure) for departure in departures)
+        self._by_server.update((departure.member.server_address, departure) for departure in departures)
         self._changed()
 
     def note(
@@ -70,39 +74,39 @@ class Departures:
             for identifier in changed
             if _is_new(after[identifier], before.get(identifier))
         }
-        if not departed and not (joined and self._by_identifier):
+        if not departed and not (joined and self._by_server):
             return departed
-        for identifier in departed:
-            self._by_identifier.pop(identifier, None)  # the order is that of leaving
-        self._by_identifier.update(departed)
-        endpoints = {(address, member.port) for member in joined.values() for address in member.addresses}
-        for identifier, departure in list(self._by_identifier.items()) if joined else ():
-            if identifier in joined or departure.member.server_address in endpoints:
-                del self._by_identifier[identifier]
-        excess = len(self._by_identifier) - MOST_DEPARTURES
+        for departure in departed.values():
+            server = departure.member.server_address
+            self._by_server.pop(server, None)  # the order is that of leaving
+            self._by_server[server] = departure
+        for member in joined.values():
+            for address in member.addresses:
+                self._by_server.pop((address, member.port), None)
+        excess = len(self._by_server) - MOST_DEPARTURES
         for departure in heapq.nsmallest(
-            excess, self._by_identifier.values(), lambda departure: departure.was_in_s
+            excess, self._by_server.values(), lambda departure: departure.was_in_s
         ):
-            del self._by_identifier[departure.member.identifier]
+            del self._by_server[departure.member.server_address]
         self._changed()
         return departed
 
     def removed(self, identifiers: Iterable[int], causes: Mapping[int, Cause]) -> None:
         """The registrars list these members no more, which the probe had taken out: that is the cause now."""
         for identifier in identifiers:
-            departure = self._by_identifier.get(identifier)
+            departure = self._latest.get(identifier)
             if departure is not None and departure.cause.code.is_unreached:
                 cause = replace(causes.get(identifier, _GONE), finding=departure.cause.finding)
-                self._by_identifier[identifier] = replace(departure, cause=cause)
+                self._by_server[departure.member.server_address] = replace(departure, cause=cause)
                 self._changed()
 
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""
-        departure = self._by_identifier.get(member.identifier)
-        if departure is None or departure.member.server_address != member.server_address:
+        departure = self._by_server.get(member.server_address)
+        if departure is None or departure.member.identifier != member.identifier:
             return False
         cause = replace(departure.cause, finding=finding)
-        self._by_identifier[member.identifier] = replace(departure, cause=cause)
+        self._by_server[member.server_address] = replace(departure, cause=cause)
         self._changed()
         return True
 
@@ -110,12 +114,13 @@ class Departures:
         """Forget the departures that are wanted, and return them."""
         found = [departure for departure in self.all if is_wanted(departure)]
         for departure in found:
-            del self._by_identifier[departure.member.identifier]
+            del self._by_server[departure.member.server_address]
         self._changed()
         return found
 
     def _changed(self) -> None:
-        self.all = tuple(self._by_identifier.values())
+        self.all = tuple(self._by_server.values())
+        self._latest = {departure.member.identifier: departure for departure in self.all}
 
 
 def _is_new(member: Member, before: Member | None) -> bool:

@@ -24,7 +24,7 @@ from pool_user import (
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.examiner import AT_ONCE, Examiner
-from rspdns.missing import FORGOTTEN_AFTER_S, ServerNames
+from rspdns.missing import FORGOTTEN_AFTER_S, ServerNames, missing
 from rspdns.service import Backend
 from rspdns.status import build
 from rspdns.status.build import Known
@@ -99,6 +99,21 @@ def test_named_servers_are_missed_by_name_also_when_never_seen() -> None:
         "sip-3": "expected, and never seen by this name server",
     }
     assert shown(pool).endswith(", 1 of 3 in, and 1 not expected")
+
+
+def test_server_that_left_several_shards_is_missing_once() -> None:
+    sharded = UDP.replace('handle = "sip-udp"', 'handles = ["sip-1", "sip-2"]')
+    config = zone(sharded).sites[0].pools[0].config
+    views = [
+        view(departures=departures(1, 2, left_s=NOW - 3600), handle="sip-1"),
+        view(departures=departures(1, left_s=NOW - 60), handle="sip-2"),
+    ]
+    lacked = missing(config, [member(3)], views, NOW)
+    assert (lacked.count, lacked.expected) == (2, 3)
+    assert {(handle, gone.member.identifier) for handle, gone in lacked.departed} == {
+        ("sip-1", 2),
+        ("sip-2", 1),
+    }
 
 
 def test_server_that_is_not_missing_is_shown_for_a_minute() -> None:

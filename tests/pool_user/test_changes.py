@@ -109,3 +109,17 @@ def test_change_tells_the_cause_of_a_departure_that_a_full_ledger_drops() -> Non
     change = PoolChange.between(before, PoolView("p", departures=ledger.all), departed)
     assert [(gone.cause, gone.left_s, gone.is_confirmed) for gone in change.left] == [(cause, 8000.0, True)]
     assert len(ledger.all) == MOST_DEPARTURES
+
+
+def test_stranger_that_takes_the_identifier_of_a_departed_server_leaves_it_in_the_ledger() -> None:
+    play = settled()
+    play.evaluate()
+    push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == [2]
+    play.wait(5)
+    push(play, 0, pe(1, R1, "10.0.0.66"))
+    play.wait(5)
+    assert play.members() == [1, 2]
+    assert [str(gone.member.addresses[0]) for gone in play.view().departures] == ["10.0.0.1"]
+    push(play, 0, pe(1, R1, "10.0.0.66"), gone=True)
+    assert [str(gone.member.addresses[0]) for gone in play.view().departures] == ["10.0.0.1", "10.0.0.66"]
