@@ -1,4 +1,5 @@
-"""Serves an aiohttp application at one address, bounded: connections, and the time to the first request.
+"""Serves an aiohttp application at one address. Connections, the time to the first request and the time in
+which an answer is taken are bounded.
 
 Wants the package aiohttp, which not every service here needs.
 
@@ -55,6 +56,8 @@ CONNECTIONS = 64
 """The most connections; further ones are closed."""
 FIRST_REQUEST_S = 10.0
 """A connection that sent no whole request by then is closed."""
+ANSWER_TAKEN_S = 10.0
+"""A connection whose client has not read enough of an answer by then is aborted."""
 KEEPALIVE_S = 30.0
 RETRY_S = 5.0
 """The time between two tries to listen at an address that is taken."""
@@ -74,9 +77,11 @@ class HttpServer:
         tls: ssl.SSLContext | None = None,
         connections: int = CONNECTIONS,
         first_request_s: float = FIRST_REQUEST_S,
+        answer_taken_s: float = ANSWER_TAKEN_S,
     ) -> None:
         self.refused = 0
-        """Connections closed because there were too many, or because they did not ask in time."""
+        """Connections closed because there were too many, or because their clients did not ask, or did not
+        take the answer, in time."""
         self.address = address
         """Its own address."""
         self._tls = tls
@@ -85,6 +90,9 @@ class HttpServer:
         self._server: asyncio.Server | None = None
         self._open: set[web.RequestHandler] = set()
         self._waiting: set[web.RequestHandler] = set()
+        self._answer_taken_s = answer_taken_s
+        self._answered: dict[web.RequestHandler, asyncio.TimerHandle] = {}
+        """The ends of the times in which the latest answers are to be taken."""
         app.middlewares.insert(0, self._note_request)
         self._runner = web.AppRunner(
             app,
@@ -131,8 +139,15 @@ class HttpServer:
 
     @web.middleware
     async def _note_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self._waiting.discard(request.protocol)
-        return await handler(request)
+        client = request.protocol
+        self._waiting.discard(client)
+        if timer := self._answered.pop(client, None):
+            timer.cancel()  # the answer before is taken: a connection has its requests one by one
+        try:
+            return await handler(request)
+        finally:
+            loop = asyncio.get_running_loop()
+            self._answered[client] = loop.call_later(self._answer_taken_s, self._end_untaken, client)
 
     def _connection(self) -> asyncio.BaseProtocol:
         server = self._runner.server
@@ -148,11 +163,19 @@ class HttpServer:
     def _end_waiting(self, handler: web.RequestHandler) -> None:
         if handler in self._waiting:
             self._waiting.discard(handler)
-            transport = handler.transport
-            if transport is not None:
-                self.refused += 1
-                handler.force_close()  # it forgets its transport
-                transport.abort()
+            self._abort(handler)
+
+    def _end_untaken(self, handler: web.RequestHandler) -> None:
+        del self._answered[handler]
+        if handler.writing_paused:
+            self._abort(handler)
+
+    def _abort(self, handler: web.RequestHandler) -> None:
+        transport = handler.transport
+        if transport is not None:
+            self.refused += 1
+            handler.force_close()  # it forgets its transport
+            transport.abort()
 
 
 class PageServer:

@@ -20,6 +20,8 @@ from daemon_kit.metrics import BucketCounts, exposition, registry
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
+from tests.support.waiting import until_async
+
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
@@ -213,6 +215,28 @@ def test_client_that_begins_no_tls_is_closed_as_soon_as_others(
         server = HttpServer(web.Application(), free_address(), tls=tls, first_request_s=0.2)
         await server.start()
         assert await answer_to(server, b"") == b""
+        await server.close()
+
+    run(serve())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("run", RUN)
+def test_client_that_reads_nothing_of_its_answer_is_closed(
+    run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It kept its connection for good, and a few such clients kept every other client out."""
+
+    async def serve() -> None:
+        app = one_page("/metrics", "text/plain", lambda: bytes(8_000_000))
+        server = HttpServer(app, free_address(), connections=1, answer_taken_s=0.2)
+        await server.start()
+        with socket.create_connection((str(server.address.address), server.address.port)) as client:
+            client.sendall(GET)
+            await until_async(lambda: server.open_connections == 1, 10)
+            await until_async(lambda: server.open_connections == 0, 10)
+        assert b" 200 " in await answer_to(server, GET)
+        assert server.refused == 1
         await server.close()
 
     run(serve())
