@@ -3,21 +3,23 @@
 The work on what changed is done by pure modules, which know no clock and never stop half-way. So the loop
 chooses which pools it gives them. A pool on which the work takes long then rests, so that it never has more
 than a part of the loop: other pools, questions and probes have the remainder, whatever strangers register.
+Pools that others come before all the time have half of the work once they waited for as long as a rest.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 
 FREE_S = 0.001
 """Work on a pool that takes no longer than this counts for nothing."""
 RESTS = 7
 """A pool rests for so many times as long as the work on it took: it has an eighth of the loop at most."""
 LONGEST_REST_S = 0.06
-"""The longest rest: a server that died is shown meanwhile."""
+"""The longest rest, and the wait after which a pool comes first: a server that died is shown meanwhile."""
 MEMBERS_AT_ONCE = 500
 """The most members whose pools are worked on in one go, unless one pool alone has more."""
 
@@ -43,23 +45,40 @@ class Fairness:
         self._clock = clock
         self._spent = spent
         self._rest_until_s: dict[str, float] = {}
+        self._passed_over_s: dict[str, float] = {}
+        """Since when others come before these pools."""
 
-    def choose(self, sized: Iterable[Sized]) -> tuple[list[Sized], float | None]:
-        """Return those of the pools to work on now, in their order; and when to come back for the others,
-        None when there are none."""
+    def choose(self, sized: Sequence[Sized]) -> tuple[list[Sized], float | None]:
+        """Return those of the pools to work on now, in their order, but the late ones first; and when to come
+        back for the others, None when there are none."""
         now = self._clock()
         resting = self._rest_until_s.items()
         self._rest_until_s = {handle: until_s for handle, until_s in resting if until_s > now}
         chosen: list[Sized] = []
         members, back_s = 0, math.inf
-        for handle, size in sized:
+        late = self._late(sized, now)
+        waiting, self._passed_over_s = self._passed_over_s, {}
+        for handle, size in sorted(sized, key=lambda item: item not in late) if late else sized:
             until_s = self._rest_until_s.get(handle, now)
             if until_s > now or members >= self._at_once:
                 back_s = min(back_s, until_s)
+                if until_s <= now:
+                    self._passed_over_s[handle] = waiting.get(handle, now)
             else:
                 chosen.append((handle, size))
                 members += 1 + size
         return chosen, None if math.isinf(back_s) else back_s
+
+    def _late(self, sized: Sequence[Sized], now: float) -> set[Sized]:
+        """The pools that waited for too long, the longest first, up to half of the members in one go."""
+        sizes, late, members = dict(sized), set(), 0
+        for handle, since_s in sorted(self._passed_over_s.items(), key=itemgetter(1)):
+            if members >= self._at_once / 2 or now <= since_s + LONGEST_REST_S:
+                break
+            if handle in sizes:
+                late.add((handle, sizes[handle]))
+                members += 1 + sizes[handle]
+        return late
 
     @contextmanager
     def work(self, chosen: Sequence[Sized]) -> Iterator[None]:
@@ -76,3 +95,4 @@ class Fairness:
     def forget(self) -> None:
         """No pool rests any more: the last work came once."""
         self._rest_until_s.clear()
+        self._passed_over_s.clear()

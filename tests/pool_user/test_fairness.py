@@ -59,6 +59,29 @@ def test_a_pause_of_the_machine_is_no_work(clock: Clock) -> None:
     assert fairness.choose([("pool", 10)]) == ([("pool", 10)], None)
 
 
+def test_large_pool_has_its_turn_beside_small_ones_that_change_all_the_time(clock: Clock) -> None:
+    fairness = fair(clock, at_once=500)
+    due = [*((f"small-{number}", 1) for number in range(300)), ("large-1", 400), ("large-2", 401)]
+    looks: list[list[str]] = []
+    for _ in range(20):
+        chosen, _ = fairness.choose(due)
+        work(fairness, clock, 0.02, *chosen)
+        looks.append([handle for handle, _ in chosen])
+    for large in ("large-1", "large-2"):
+        assert any(large in handles for handles in looks[:8])
+        assert any(large in handles for handles in looks[8:])
+    assert sum(len(handles) >= 240 for handles in looks) >= 8, "the small ones go on"
+
+
+def test_change_of_a_small_pool_does_not_wait_for_all_that_are_late(clock: Clock) -> None:
+    fairness = fair(clock, at_once=500)
+    crowd = [(f"pool-{number}", 99) for number in range(100)]
+    fairness.choose(crowd)
+    clock.now += 1
+    chosen, _ = fairness.choose([("changed", 3), *crowd])
+    assert ("changed", 3) in chosen
+
+
 def test_thousands_of_pools_are_worked_on_in_steps(clock: Clock) -> None:
     fairness = fair(clock, at_once=100)
     left = [(f"pool-{number}", 9) for number in range(100)]
