@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import itemgetter
 
@@ -48,10 +48,10 @@ class Fairness:
         self._passed_over_s: dict[str, float] = {}
         """Since when others come before these pools."""
 
-    def choose(self, sized: Sequence[Sized]) -> tuple[list[Sized], float | None]:
+    def choose(self, sized: Iterable[Sized]) -> tuple[list[Sized], float | None]:
         """Return those of the pools to work on now, in their order, but the late ones first; and when to come
         back for the others, None when there are none."""
-        now = self._clock()
+        now, sized = self._clock(), tuple(sized)
         resting = self._rest_until_s.items()
         self._rest_until_s = {handle: until_s for handle, until_s in resting if until_s > now}
         chosen: list[Sized] = []

@@ -64,7 +64,7 @@ def test_large_pool_has_its_turn_beside_small_ones_that_change_all_the_time(cloc
     due = [*((f"small-{number}", 1) for number in range(300)), ("large-1", 400), ("large-2", 401)]
     looks: list[list[str]] = []
     for _ in range(20):
-        chosen, _ = fairness.choose(due)
+        chosen, _ = fairness.choose(iter(due))
         work(fairness, clock, 0.02, *chosen)
         looks.append([handle for handle, _ in chosen])
     for large in ("large-1", "large-2"):
