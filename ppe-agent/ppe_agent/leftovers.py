@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from daemon_kit.logs import get_logger
+
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _SPARED: Final = "sctpd"
 _AGAIN_S: Final = 0.02
@@ -32,25 +34,41 @@ _USUAL_LIMIT: Final = 819_200
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes whose parent among this process's descendants has ended (prctl(2))."""
+    """Become the parent of processes whose parent among this process's descendants has ended (prctl(2)).
+
+    A warning says when commands can have no numbers, since nothing that they leave is killed then.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if not _numbers_of_commands():
+        get_logger("checks").warning(
+            "leftovers_stay",
+            problem="the hard limit of bytes in message queues is 0: commands' leftovers can't be told apart",
+            remedy="set LimitMSGQUEUE= of the service above 0",
+        )
+
+
+def _numbers_of_commands() -> range:
+    """The numbers for commands: the limits below this process's own, above it where that is 0."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+    if soft == 0:
+        return range(1, 1 + (_NUMBERS if hard == resource.RLIM_INFINITY else min(hard, _NUMBERS)))
+    above = _USUAL_LIMIT if soft == resource.RLIM_INFINITY else soft
+    return range(max(0, above - _NUMBERS), above)
 
 
 class Commands:
     """The commands that run now, by number."""
 
     def __init__(self) -> None:
-        soft, self._hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
-        above = _USUAL_LIMIT if soft == resource.RLIM_INFINITY else soft
-        self._limits: Final = range(max(0, above - _NUMBERS), above)
-        """The numbers of all commands; the limit of this process is above them."""
+        self._own, self._hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+        self._limits: Final = _numbers_of_commands()
         self._numbers = itertools.cycle(self._limits)
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         self._ending: asyncio.TimerHandle | None = None
 
     def next_number(self) -> int:
-        """The number of the next command; the limit of this process where that is 0."""
-        return next((number for number in self._numbers if number not in self._running), self._limits.stop)
+        """The number of the next command; the limit of this process when no number is free."""
+        return next((number for number in self._numbers if number not in self._running), self._own)
 
     def marking(self, number: int) -> Callable[[], None]:
         """A step of the new process before it becomes the command: it takes its number."""

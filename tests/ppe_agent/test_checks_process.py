@@ -159,6 +159,37 @@ async def test_a_command_that_cannot_be_killed_holds_up_nothing_and_is_reaped(
     assert len(pids.read_text().split()) == 2
 
 
+LEAVES_ONE = """
+import asyncio, os, pathlib, resource, time
+resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, {hard}))
+from ppe_agent.leftovers import adopt_orphans
+adopt_orphans()
+from ppe_agent.checks.exec_check import run_command
+async def leave():
+    script = "setsid sleep 30 >/dev/null 2>&1 & echo $!; sleep 0.2"
+    pid = (await run_command(["/bin/sh", "-c", script], timeout_ms=20_000)).first_line
+    until_s = time.monotonic() + {wait_s}
+    while (is_there := pathlib.Path("/proc", pid).exists()) and time.monotonic() < until_s:
+        await asyncio.sleep(0.02)
+    if is_there:
+        os.kill(int(pid), 9)
+    print("stays" if is_there else "is killed")
+asyncio.run(leave())
+"""
+
+
+@pytest.mark.parametrize(("hard", "wait_s", "fate"), [(819_200, 10, "is killed"), (0, 0.2, "stays")])
+async def test_leftovers_are_killed_without_bytes_in_message_queues_or_a_warning_says_that_they_stay(
+    hard: int, wait_s: float, fate: str
+) -> None:
+    """As with LimitMSGQUEUE=0 in the unit's configuration."""
+    program = LEAVES_ONE.format(hard=hard, wait_s=wait_s)
+    finished = await run_command([sys.executable, "-c", program], timeout_ms=30_000)
+    *warnings, last = finished.output.splitlines()
+    assert (last, finished.code) == (fate, 0)
+    assert ["leftovers_stay" in warning for warning in warnings] == ([True] if fate == "stays" else [])
+
+
 async def test_a_command_does_not_speak_to_systemd_for_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     """As systemctl does with the socket it finds, at each look: systemd would log each as not permitted."""
     for name in ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "OWN_NAME"):
