@@ -35,8 +35,14 @@ def stand_ins(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 | ast.arg(arg=name)
                 | ast.ExceptHandler(name=str() as name)
                 | ast.MatchAs(name=str() as name)
+                | ast.MatchStar(name=str() as name)
+                | ast.MatchMapping(rest=str() as name)
+                | ast.alias(asname=str() as name)
             ):
                 if STAND_IN.fullmatch(name):
+                    yield node.lineno, name
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda()):
+                if PARTICIPLE.fullmatch(name):
                     yield node.lineno, name
 
 
@@ -49,6 +55,10 @@ def types(tree: ast.Module, path: Path) -> Iterator[tuple[int, str, str]]:
             case ast.Assign(targets=[ast.Name(id=name)], value=value) if not name.isupper():
                 if name[0].isupper():
                     yield node.lineno, name, ast.dump(value)
+            case ast.AnnAssign(
+                target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias"), value=ast.expr() as value
+            ):
+                yield node.lineno, name, ast.dump(value)
 
 
 def main(names: list[str]) -> int:

@@ -31,6 +31,10 @@ def listed(folder: Path, *texts: str) -> tuple[int, list[str]]:
         ("def _told() -> str:\n    return ''\n", "_told"),
         ("def keep(self) -> None:\n    self.old_ones = ()\n", "old_ones"),
         ("match 1:\n    case one:\n        pass\n", "one"),
+        ("match 1:\n    case [*one]:\n        pass\n", "one"),
+        ("match 1:\n    case {**ones}:\n        pass\n", "ones"),
+        ("import json as one\n", "one"),
+        ("heard = lambda: ''\n", "heard"),
         ("try:\n    pass\nexcept OSError as one:\n    pass\n", "one"),
     ],
 )
@@ -41,7 +45,13 @@ def test_a_stand_in_for_a_noun_is_listed_with_its_line(tmp_path: Path, text: str
 
 @pytest.mark.parametrize(
     "second",
-    ["class Member:\n    pass\n", "Member = int\n", "Address = int\n", 'Address = TypeVar("Address")\n'],
+    [
+        "class Member:\n    pass\n",
+        "Member = int\n",
+        "Address = int\n",
+        'Address = TypeVar("Address")\n',
+        "Address: TypeAlias = int\n",
+    ],
 )
 def test_a_name_of_two_things_is_listed(tmp_path: Path, second: str) -> None:
     status, (line,) = listed(tmp_path, FIRST, second)
