@@ -16,13 +16,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.chain import SIP_PORTS
-from tests.support.lying_lab import DROPPED, LIVE, LyingLab, lying_lab
+from tests.support.lying_lab import DROPPED, KNOWN_AFTER_S, LIVE, LyingLab, lying_lab
 from tests.support.namespaces import end
 from tests.support.waiting import until
 
 LIES_S = 5.0
 MISSING_S = 1.5
-MISSING_BARE_POLLED_S = {"takeover": 5.0, "steal": 2.5, "steal-address": 2.5, "ghosts": 2.5}
+MISSING_BARE_POLLED_S = {"takeover": 1.5, "steal": 2.5, "steal-address": 2.5, "ghosts": 2.5}
 MOST_LACKING = 0.75
 """The part of all answers that may lack a live member while the lies last. A liar that steals a server again
 and again, under its earlier identifiers too, makes it flap."""
@@ -60,6 +60,17 @@ def test_lying_registrar_shows_no_stranger_and_hides_no_live_member(kind: str, b
     assert max(map(max, seen.polled_gaps_s.values())) < MISSING_BARE_POLLED_S[kind], seen.summary()
     assert max(seen.lacking(port) for port in SIP_PORTS) < MOST_LACKING, seen.summary()
     assert max(map(sum, seen.polled_gaps_s.values())) < MOST_LACKING * seen.lasted_s, seen.summary()
+
+
+def test_takeover_hides_no_polled_server_that_no_probe_reaches(bare: LyingLab) -> None:
+    """Over UDP that is not SIP, say."""
+    bare.until_right()
+    polling = bare.new_polling_user("plain", is_probed=False)
+    time.sleep(KNOWN_AFTER_S)
+    seen = bare.lied("takeover", 2 * LIES_S, polling)
+    end(polling.process, signal.SIGKILL)
+    print("plain", seen.summary())
+    assert max(map(max, seen.polled_gaps_s.values())) < MISSING_S, seen.summary()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "quiet"])

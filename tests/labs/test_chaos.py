@@ -163,7 +163,7 @@ def test_every_fault_has_a_name_of_its_own_and_the_quick_ones_exist() -> None:
         ("registrars-all-restarted", "enrp", {"missing_ms": 1000}),
         ("host-takes-identifiers", "enrp", {"missing_ms": 1500, "dead_ms": 0}),
         ("registrar-lies-takeover", "enrp", {"missing_ms": 1500}),
-        ("registrar-lies-takeover", "poll", {"missing_ms": 5000}),
+        ("registrar-lies-takeover", "poll", {"missing_ms": 2500}),
         ("registrar-lies-steal", "enrp", {"missing_ms": 1500}),
         ("registrar-lies-steal", "poll", {"missing_ms": 2500, "servfail": False}),
         ("host-reports-others", "poll", {"max_ms": 0, "missing_ms": 1000}),

@@ -1,7 +1,7 @@
 """Members that others than their home registrars took out are contested, and stay for a moment."""
 
 import pytest
-from pool_user.belief.rules import CONTESTED_S
+from pool_user.belief.rules import CONTESTED_S, ESTABLISHED_AFTER_S
 from pool_user.views import Member
 
 from rserpool import PoolElement, Update
@@ -129,6 +129,32 @@ def test_a_takeover_of_all_that_a_living_registrar_owns_removes_nobody(followed:
             play.sentinel(index, (0x51 + index, (R1, R2)[index]))
         play.answer(2)
         assert missing(play, 1) == 0
+
+
+@pytest.mark.parametrize("is_listed_once", [False, True])
+def test_members_that_a_polled_home_goes_on_listing_stay_through_a_takeover(is_listed_once: bool) -> None:
+    """The polls miss each renewal. A member that the true home finds dead is out at once."""
+    play = lies(followed=False)
+    if is_listed_once:
+        play.answer(2, *at_home(R3))
+    for index in (0, 1):
+        play.answer(index, *at_home(R3))
+    play.answer(2)
+    assert missing(play, 3 * CONTESTED_S) == 0
+    play.answer(0, *at_home(R3)[1:])
+    assert play.members() == list(TEN[1:])
+
+
+def test_polled_home_does_not_keep_for_good_what_moved() -> None:
+    """It was told of the move, but not of the end."""
+    play = lies(followed=False)
+    play.answer(2, *at_home(R3))
+    play.answer(0, *at_home(R3))
+    play.answer(1, *at_home(R3))
+    play.answer(2, *at_home(R3)[1:])
+    assert missing(play, 2 * CONTESTED_S) == 0
+    play.wait(ESTABLISHED_AFTER_S)
+    assert play.members() == list(TEN[1:])
 
 
 def test_elements_added_and_deleted_in_turn_stay() -> None:

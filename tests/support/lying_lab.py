@@ -159,11 +159,11 @@ class LyingLab:
         )
         self.liar_log = log
 
-    def new_polling_user(self, name: str) -> PollingUser:
+    def new_polling_user(self, name: str, *, is_probed: bool = True) -> PollingUser:
         """Start one more pool user that polls, and wait until it shows all servers."""
         chain = self.chain
         words = (HANDLE, NETWORK, self.key, *self.registrars.addresses_with_enrp)
-        made = PollingUser(chain.namespace, words, chain.folder / f"{name}.log")
+        made = PollingUser(chain.namespace, words, chain.folder / f"{name}.log", is_probed=is_probed)
         until(lambda: made.ports == LIVE, told=made.log)
         return made
 

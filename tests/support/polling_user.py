@@ -1,9 +1,9 @@
 """A pool user that only polls its registrars, as ppu-agents do, in a process of its own.
 
-    python -m tests.support.polling_user HANDLE NETWORK KEY REGISTRAR...
+    python -m tests.support.polling_user PROBE HANDLE NETWORK KEY REGISTRAR...
 
-KEY is the key file of a keyed pool, else "". It probes members by SIP OPTIONS. It writes a line whenever the
-members change: monotonic seconds, and their ports.
+PROBE is "sip-options", or "" for servers that no probe reaches. KEY is the key file of a keyed pool, else "".
+It writes a line whenever the members change: monotonic seconds, and their ports.
 """
 
 import asyncio
@@ -34,11 +34,13 @@ class Shown:
 class PollingUser:
     """Runs until the namespace is removed."""
 
-    def __init__(self, namespace: Namespace, words: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, namespace: Namespace, words: Sequence[str], log: Path, *, is_probed: bool = True
+    ) -> None:
         """`words` are those of the program: handle, network, key file and registrars."""
         self.log = log
         self.process = namespace.start(
-            *(sys.executable, "-m", "tests.support.polling_user", *words),
+            *(sys.executable, "-m", "tests.support.polling_user", "sip-options" * is_probed, *words),
             sctp=True,
             log=log,
             environment={"PYTHONPATH": str(REPOSITORY)},
@@ -75,7 +77,7 @@ class PollingUser:
         return set().union(*shown) - set(allowed)
 
 
-async def main(keys: Sequence[PoolKey], handle: str, network: str, *addresses: str) -> None:
+async def main(probe: str, keys: Sequence[PoolKey], handle: str, network: str, *addresses: str) -> None:
     """Poll until killed."""
     belief = Belief(addresses, {handle: PoolRules(accept=(ip_network(network),), keys=keys)})
 
@@ -94,7 +96,8 @@ async def main(keys: Sequence[PoolKey], handle: str, network: str, *addresses: s
         timeout_ms=300,
         on_events=lambda events: None,
     )
-    prober = Prober(belief, {handle: PoolProbing(ProbePlan("sip-options"), handle)}, user.look)
+    plans = {handle: PoolProbing(ProbePlan("sip-options"), handle)} if probe else {}
+    prober = Prober(belief, plans, user.look)
     user.start()
     probing = asyncio.create_task(prober.run())
     while not probing.done():
@@ -103,5 +106,6 @@ async def main(keys: Sequence[PoolKey], handle: str, network: str, *addresses: s
 
 
 if __name__ == "__main__":
-    handle, network, key, *addresses = sys.argv[1:]
-    uvloop.run(main(read_pool_keys(Path(key).read_text()) if key else (), handle, network, *addresses))
+    probe, handle, network, key, *addresses = sys.argv[1:]
+    keys = read_pool_keys(Path(key).read_text()) if key else ()
+    uvloop.run(main(probe, keys, handle, network, *addresses))

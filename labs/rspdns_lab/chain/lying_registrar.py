@@ -12,14 +12,14 @@ VICTIM, and with others at the address INVENTED. Ten times a second all follower
 told that it is the home of the former, and that they have left.
 
 Each KIND is a lie about all that the other registrars own, ten times a second. `takeover`: it has taken
-all of them over, and lists none of it. `steal`: it is the home of each element, sentinels too, and each has
-left. `steal-address`: it is the home of each element of the pool HANDLE, which is in turn at INVENTED and at
-192.0.2.66, which no pool accepts, port 6666. `ghosts`: five more elements in the pool HANDLE, at INVENTED and
-that port, that another registrar is home of. `orphans`: the same, of a home that nobody knows. `leave:FILE`:
-each element of the keyed pool HANDLE leaves, as its sidecar said at the end of an earlier stay; FILE is the
-pool's key. `quiet`: nothing. `home`: it is the home of what registers with it, as a true registrar. `disown`:
-it goes on confirming these registrations, and tells that each of them has left. `@FILE`: what this file says,
-which may change at any time.
+all of them over, a hundred times a second, and lists none of it. `steal`: it is the home of each element,
+sentinels too, and each has left. `steal-address`: it is the home of each element of the pool HANDLE, which is
+in turn at INVENTED and at 192.0.2.66, which no pool accepts, port 6666. `ghosts`: five more elements in the
+pool HANDLE, at INVENTED and that port, that another registrar is home of. `orphans`: the same, of a home that
+nobody knows. `leave:FILE`: each element of the keyed pool HANDLE leaves, as its sidecar said at the end of an
+earlier stay; FILE is the pool's key. `quiet`: nothing. `home`: it is the home of what registers with it, as a
+true registrar. `disown`: it goes on confirming these registrations, and tells that each of them has left.
+`@FILE`: what this file says, which may change at any time.
 
 Each writes "sent N to FOLLOWERS" once a second.
 """
@@ -75,6 +75,8 @@ _TURN_S = 0.01
 _FOREIGN = "192.0.2.66"
 """An address that no pool accepts (RFC 5737)."""
 _DENY_EVERY_S = 0.1
+_TAKE_OVER_EVERY_S = 0.01
+"""Shorter than polls are apart: most of them see none of the sidecars' renewals."""
 _GHOSTS_AT_ONCE = 5
 _UNKNOWN_HOME = 0x0BADF00D
 _PRESENCE_S = 1.0
@@ -286,8 +288,9 @@ async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *ho
     source = Path(kind[1:]) if kind.startswith("@") else None
     ghosts = itertools.count(1)
     addresses = itertools.cycle((invented, _FOREIGN))
+    name = ""
     while True:
-        await asyncio.sleep(_DENY_EVERY_S)
+        await asyncio.sleep(_TAKE_OVER_EVERY_S if name == "takeover" else _DENY_EVERY_S)
         name, _, key = (kind if source is None else source.read_text()).partition(":")
         add, pool = UpdateAction.ADD, handle.encode()
         of_pool = [element for (where, _), element in liar.victims.items() if where == pool]

@@ -15,6 +15,9 @@ live one has noticed that it is missing and has registered again.
 A home that is asked only, by polling, pushes nothing: its answer without the PE counts at once. If the server
 is back within RESTLESS_WITHIN_S, somebody may be taking it out again and again: it is *restless*, and
 contested from then on, for RESTLESS_S. It may be back under another identifier.
+
+A polled home that was told of a takeover goes on listing the PE, and asks it whether it lives. The PE stays
+as long: the polls may miss the moments between each renewal and the next takeover.
 """
 
 from __future__ import annotations
@@ -139,7 +142,10 @@ class Homes:
                     self._left_s.pop(place, None)  # the order is that of leaving
                     self._left_s[place] = now
                     continue
-            if now < self._contested_s.setdefault(identifier, now) + CONTESTED_S:
+            stays = not self._has_moved(known, now) and self._is_listed_by_polled_home(
+                identifier, known, listings, registrars, followed
+            )
+            if now < self._contested_s.setdefault(identifier, now) + CONTESTED_S or stays:
                 held.add(identifier)
         return held
 
@@ -178,6 +184,19 @@ class Homes:
         return listing.present(identifier) is None
 
     @staticmethod
+    def _is_listed_by_polled_home(
+        identifier: int,
+        known: _Home,
+        listings: Listings,
+        registrars: SettledRegistrars,
+        followed: Collection[int],
+    ) -> bool:
+        """Whether the established home, which pushes nothing, lists the member, if under another home."""
+        index = registrars.homes.get(known.home)
+        listing = None if index is None or index in followed else listings.get(index)
+        return listing is not None and listing.present(identifier) is not None
+
+    @staticmethod
     def _has_moved(known: _Home, now: float) -> bool:
         return now >= known.next_s + ESTABLISHED_AFTER_S
 
@@ -201,5 +220,7 @@ class Homes:
     def next_deadline_s(self) -> float | None:
         """When the next contested member may leave. A member whose time is over may be in by the word of a
         registrar that is not settled."""
-        times = [self._contested_s[identifier] + CONTESTED_S for identifier in self.contested]
-        return min((time_s for time_s in times if time_s > self._now), default=None)
+        contested = self.contested
+        times = [self._contested_s[identifier] + CONTESTED_S for identifier in contested]
+        times += [self._homes[identifier].next_s + ESTABLISHED_AFTER_S for identifier in contested]
+        return min((time_s for time_s in times if self._now < time_s < float("inf")), default=None)

@@ -182,9 +182,6 @@ _LIED: Final = Bounds(missing_ms=1500)
 _LIED_POLLED: Final = Bounds(missing_ms=2500)
 """An answer to polling doesn't tell whether the home removed a member or was told to forget it. In a pool
 without a key a live server is missing until it registers again, once; after that it is contested."""
-_TAKEN_OVER_POLLED: Final = Bounds(missing_ms=5000)
-"""No sidecar notices a takeover, since all registrars go on listing its server. It renews every 2 s, and a
-poll may miss the moment between that and the next takeover."""
 _LIVE: Final = Bounds()
 """Never empty, no live server missing for more than a second."""
 _NEVER_WRONG: Final = Bounds(max_ms=0)
@@ -241,7 +238,7 @@ REGISTRAR_FAULTS: Final = (
         "registrar-lies-takeover",
         "one takes all over that the others own, for 20 s",
         _lying("takeover"),
-        _TAKEN_OVER_POLLED,
+        _LIED_POLLED,
         watch_s=8,
         enrp=_LIED,
     ),
