@@ -98,7 +98,7 @@ class Departures:
             if departure is not None and departure.cause.code.is_unreached:
                 cause = replace(causes.get(identifier, _GONE), finding=departure.cause.finding)
                 self._by_server[departure.member.server_address] = replace(departure, cause=cause)
-                self._changed()
+        self._changed()
 
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""

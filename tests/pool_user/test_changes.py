@@ -4,6 +4,7 @@ import itertools
 from dataclasses import replace
 from ipaddress import IPv4Address, ip_address
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pool_user import Cause, Code, Member, PoolChange, PoolView
@@ -123,3 +124,22 @@ def test_stranger_that_takes_the_identifier_of_a_departed_server_leaves_it_in_th
     assert [str(gone.member.addresses[0]) for gone in play.view().departures] == ["10.0.0.1"]
     push(play, 0, pe(1, R1, "10.0.0.66"), gone=True)
     assert [str(gone.member.addresses[0]) for gone in play.view().departures] == ["10.0.0.1", "10.0.0.66"]
+
+
+def test_all_members_that_the_registrars_removed_are_taken_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ledger, changes = Departures(), list[int]()
+    former = members(view(dict.fromkeys(range(1, 101), 1)))
+    former = {number: replace(member, port=number) for number, member in former.items()}
+    ledger.note(former, {}, dict.fromkeys(former, Cause(Code.UNREACHED)), (), 1.0)
+    plain = ledger._changed
+
+    def changed() -> None:
+        changes.append(1)
+        plain()
+
+    monkeypatch.setattr(ledger, "_changed", changed)
+    ledger.removed(former, {})
+    assert len(changes) == 1
+    assert {departure.cause.code for departure in ledger.all} == {Code.GONE}
