@@ -55,7 +55,7 @@ class Fairness:
         resting = self._rest_until_s.items()
         self._rest_until_s = {handle: until_s for handle, until_s in resting if until_s > now}
         chosen: list[Sized] = []
-        members, back_s = 0, math.inf
+        members, back_s = 0.0, math.inf
         late = self._late(sized, now)
         waiting, self._passed_over_s = self._passed_over_s, {}
         for handle, size in sorted(sized, key=lambda item: item not in late) if late else sized:
@@ -67,10 +67,12 @@ class Fairness:
             else:
                 chosen.append((handle, size))
                 members += 1 + size
+                if (handle, size) in late:
+                    members = min(members, self._at_once / 2)  # the other half is for the others
         return chosen, None if math.isinf(back_s) else back_s
 
     def _late(self, sized: Sequence[Sized], now: float) -> set[Sized]:
-        """The pools that waited for too long, the longest first, up to half of the members in one go."""
+        """The pools that waited for too long, the longest first, until they are half of what goes at once."""
         sizes, late, members = dict(sized), set(), 0
         for handle, since_s in sorted(self._passed_over_s.items(), key=itemgetter(1)):
             if members >= self._at_once / 2 or now <= since_s + LONGEST_REST_S:

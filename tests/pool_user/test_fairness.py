@@ -82,6 +82,14 @@ def test_change_of_a_small_pool_does_not_wait_for_all_that_are_late(clock: Clock
     assert ("changed", 3) in chosen
 
 
+def test_large_pool_that_is_late_leaves_half_to_the_others(clock: Clock) -> None:
+    fairness = fair(clock, at_once=500)
+    large = [(f"large-{number}", 1000) for number in range(3)]
+    fairness.choose(large)
+    clock.now += 1
+    assert fairness.choose([("changed", 3), *large])[0][:2] == [("large-1", 1000), ("changed", 3)]
+
+
 def test_thousands_of_pools_are_worked_on_in_steps(clock: Clock) -> None:
     fairness = fair(clock, at_once=100)
     left = [(f"pool-{number}", 9) for number in range(100)]
