@@ -264,9 +264,11 @@ class Backend:
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
 
     def _take_change(self, change: BeliefChange) -> None:
-        self.publisher.publish(change)
-        self.keeper.changed(change.views)
-        self.prober.changed()
+        try:
+            self.publisher.publish(change)
+        finally:  # also when the answers of a pool can't be built
+            self.keeper.changed(change.views)
+            self.prober.changed()
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(self._reloads.begin(force=request.get("force") is True))

@@ -94,6 +94,10 @@ class Fairness:
             if own_s > FREE_S:
                 self._rest_until_s[handle] = now + min(RESTS * own_s, LONGEST_REST_S)
 
+    def put_aside(self, handle: str, until_s: float) -> None:
+        """The work on this pool failed: it is not chosen before then (monotonic)."""
+        self._rest_until_s[handle] = until_s
+
     def forget(self) -> None:
         """No pool rests any more: the last work came once."""
         self._rest_until_s.clear()

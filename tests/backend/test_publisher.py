@@ -5,15 +5,17 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from pool_user import LONGEST_REST_S, Fairness, PoolView
-from rspdns.answers import publisher, purges
+from pool_user import LONGEST_REST_S, BeliefChange, Fairness, PoolView
+from rspdns.answers import building, publisher, purges
 from rspdns.answers.change import Change
+from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import NXDOMAIN, Found, Snapshot
-from rspdns.zones.zone import Zone
+from rspdns.zones.zone import Pool, Zone
 
 from rserpool import LeastUsed
 from tests.backend.making import UDP, ZONE, Believed, member, view, views, zone
@@ -418,4 +420,41 @@ async def test_change_whose_build_fails_is_built_again(
     await until_async(lambda: bool(scene.told), 5)
     assert {OWNER, f"00000002.u.as.{ZONE}"} <= scene.purged()
     assert scene.publisher.snapshot.lookup(f"00000002.u.as.{ZONE}", "A") == NXDOMAIN
+    scene.publisher.close()
+
+
+async def test_pool_whose_build_always_fails_keeps_no_other_pools_changes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = Scene(tmp_path, zone(THREE_POOLS))
+    seen = views(*(view(member(1), member(2), handle=handle) for handle in "abc"))
+    scene.start(dict(seen))
+    real, has_failed = state_of, list[float]()
+
+    def fail(pool: Pool, believed: BeliefChange, *rest: Any) -> PoolState:
+        if pool.config.handle == "b" and len(believed.views["b"].members) == 3:
+            has_failed.append(scene.now)
+            raise ValueError(pool.config.handle)
+        return real(pool, believed, *rest)
+
+    monkeypatch.setattr(building, "state_of", fail)
+    seen.update(views(*(view(member(1), handle=handle) for handle in "ac")))
+    seen.update(views(view(member(1), member(2), member(3), handle="b")))
+    scene.now += 1
+    with pytest.raises(ValueError, match="b") as failure:
+        scene.publish(dict(seen))
+    assert failure.value.__notes__ == ["pools put aside: 1 b"]
+    for name in "ac":
+        assert scene.publisher.snapshot.lookup(f"00000002.u.{name}.{ZONE}", "A") == NXDOMAIN
+    failures = len(has_failed)
+    seen.update(views(view(member(2), handle="c")))
+    scene.now += 0.1
+    scene.publish(dict(seen))
+    assert scene.publisher.snapshot.lookup(f"00000001.u.c.{ZONE}", "A") == NXDOMAIN
+    assert len(has_failed) == failures, "the failing pool is put aside"
+    monkeypatch.setattr(building, "state_of", real)
+    scene.now += 1
+    await until_async(
+        lambda: isinstance(scene.publisher.snapshot.lookup(f"00000003.u.b.{ZONE}", "A"), Found), 5
+    )
     scene.publisher.close()

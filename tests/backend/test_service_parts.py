@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.errors import FatalError
-from pool_user import BeliefEvent, Cause, Code
+from pool_user import BeliefChange, BeliefEvent, Cause, Code
 from rspdns.configuration import BackendConfig
 from rspdns.service import Backend
 from structlog.testing import capture_logs
@@ -71,6 +71,22 @@ async def test_a_part_ends_also_when_news_come_in_the_same_moment(
     running.cancel()
     done, _ = await asyncio.wait([running], timeout=5)
     assert done
+
+
+async def test_members_are_kept_and_probed_also_when_their_answers_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, told = backend(tmp_path), []
+
+    def fail(_: BeliefChange) -> None:
+        raise ValueError("no answers")
+
+    monkeypatch.setattr(parts.publisher, "publish", fail)
+    monkeypatch.setattr(parts.keeper, "changed", lambda views: told.append("keeper"))
+    monkeypatch.setattr(parts.prober, "changed", lambda: told.append("prober"))
+    with pytest.raises(ValueError, match="no answers"):
+        parts._take_change(BeliefChange({}, {}))
+    assert told == ["keeper", "prober"]
 
 
 def test_answers_wait_for_no_library_of_the_live_page_and_the_metrics() -> None:

@@ -90,6 +90,14 @@ def test_large_pool_that_is_late_leaves_half_to_the_others(clock: Clock) -> None
     assert fairness.choose([("changed", 3), *large])[0][:2] == [("large-1", 1000), ("changed", 3)]
 
 
+def test_pool_put_aside_is_chosen_when_its_time_has_come(clock: Clock) -> None:
+    fairness = fair(clock)
+    fairness.put_aside("failed", clock.now + 0.1)
+    assert fairness.choose([("failed", 1), ("other", 1)]) == ([("other", 1)], clock.now + 0.1)
+    clock.now += 0.1
+    assert fairness.choose([("failed", 1)]) == ([("failed", 1)], None)
+
+
 def test_thousands_of_pools_are_worked_on_in_steps(clock: Clock) -> None:
     fairness = fair(clock, at_once=100)
     left = [(f"pool-{number}", 9) for number in range(100)]

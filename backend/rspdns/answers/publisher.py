@@ -23,6 +23,9 @@ from rspdns.zones.zone import Zone
 
 TIMED_EVERY_S = 0.1
 """Least time between two builds that only time calls for; what is due meanwhile waits for the next one."""
+FAILED_ASIDE_S = 2 * TIMED_EVERY_S
+"""A pool whose build failed is left out for so long: all that is due is built without it meanwhile."""
+_MOST_NAMED = 10
 _SHORTEST_WAIT_S = 0.001
 
 
@@ -147,16 +150,35 @@ class Publisher:
             try:
                 with self._fairness.work(chosen):
                     self._build_pools([handle for handle, _ in chosen], began_s)
-            except Exception:
+            except Exception as error:
                 self._whole_at_s = began_s + TIMED_EVERY_S  # the next try takes all that is due
+                failed = self._build_apart([handle for handle, _ in chosen], began_s)
+                error.add_note(f"pools put aside: {len(failed)} {' '.join(failed[:_MOST_NAMED])}")
+                self._rested_at_s = 2 * self._clock() - began_s
                 self._set_timer(self._whole_at_s)
                 raise
-            self.built_at_s = ended_s = self._clock()
-            self._rested_at_s = 2 * ended_s - began_s
+            self._rested_at_s = 2 * self._clock() - began_s
             whole_at_s = max(self.snapshot.rebuild_at_s, began_s + TIMED_EVERY_S)
             is_whole = began_s >= self._whole_at_s
             self._whole_at_s = whole_at_s if is_whole else min(whole_at_s, self._whole_at_s)
         self._set_timer(self._whole_at_s if resume_at_s is None else min(self._whole_at_s, resume_at_s))
+
+    def _build_apart(self, handles: Sequence[str], now: float) -> list[str]:
+        """Build the changes of these pools in ever smaller parts; return those that failed alone.
+
+        They are put aside.
+        """
+        if not handles:
+            return []
+        try:
+            self._build_pools(handles, now)
+        except Exception:
+            if len(handles) == 1:
+                self._fairness.put_aside(handles[0], self._clock() + FAILED_ASIDE_S)
+                return [handles[0]]
+            middle = len(handles) // 2
+            return self._build_apart(handles[:middle], now) + self._build_apart(handles[middle:], now)
+        return []
 
     def _build_pools(self, handles: Iterable[str], now: float) -> None:
         """Build with the changes of these pools; others that changed are as they were built last.
@@ -184,6 +206,7 @@ class Publisher:
         self._swap(change, self._purges.of(change, moved, is_first=self.builds == 0))
         self.snapshot = change.after
         self.builds += 1
+        self.built_at_s = self._clock()
         for handle in changes:
             del self._changes[handle]
 
