@@ -55,16 +55,22 @@ class Departures:
         causes: Mapping[int, Cause],
         confirmed: Container[int],
         now: float,
+        *,
+        home_of: Callable[[int], int] = lambda identifier: 0,
     ) -> Mapping[int, Departure]:
         """The members, by identifier, changed from `before` to `after`. `causes` tells why some left,
-        `confirmed` which of them a home registrar had listed.
+        `confirmed` which of them a home registrar had listed, `home_of` the settled home of each.
 
         Return the departures of those that left, by identifier, also where the ledger does not keep them: a
         server that is back under another identifier at once, or that was in for too short a time.
         """
         departed = {
             identifier: Departure(
-                before[identifier], now, causes.get(identifier, _GONE), identifier in confirmed
+                before[identifier],
+                now,
+                causes.get(identifier, _GONE),
+                identifier in confirmed,
+                home_of(identifier),
             )
             for identifier in sorted(before.keys() - after.keys())
         }

@@ -103,6 +103,7 @@ def _encode_view(
                 "left_s": departure.left_s + to_wall_s,
                 "cause": asdict(departure.cause),
                 "is_confirmed": departure.is_confirmed,
+                "settled_home": departure.settled_home,
             }
             for departure in view.departures
         ]
@@ -191,7 +192,8 @@ def _decode_pool(
             _decode_member(departure, now, wall_s),
             now - max(0.0, wall_s - float(departure["left_s"])),
             _CAUSE.validate_python(departure["cause"]),
-            departure.get("is_confirmed") is True,  # older files lack it
+            departure.get("is_confirmed") is True,  # older files lack it, and the next
+            _number(departure.get("settled_home", 0), 0xFFFFFFFF),
         )
         for departure in pool.get("departures", ())
     )

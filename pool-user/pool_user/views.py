@@ -59,13 +59,15 @@ class Member:
 class Departure:
     """A member that left its pool at `left_s` (monotonic), and why (`pool_user.departures`).
 
-    `is_confirmed`: its home registrar had listed it.
+    `is_confirmed`: its home registrar had listed it. `settled_home`: in a keyed pool, the settled registrar
+    that was its home before another repeated its identifier; 0 if that is not known.
     """
 
     member: Member
     left_s: float
     cause: Cause
     is_confirmed: bool = False
+    settled_home: int = 0
 
     @property
     def was_in_s(self) -> float:

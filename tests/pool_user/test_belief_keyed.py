@@ -10,6 +10,7 @@ import pytest
 from pool_user import Code
 from pool_user.belief import identities
 from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.memory import decode, encode
 from pool_user.views import RememberedPool
 
 from rserpool import PoolElement, PoolKey, Protocol, Proven, Transport, Update, prove
@@ -430,3 +431,81 @@ def test_member_that_moves_since_its_home_is_lost_is_not_probed_for_long(
     play.wait(1.5)
     assert play.targets() == set()
     assert play.members() == sorted([MINE, THEIRS])
+
+
+def restarted(play: KeyedPlay) -> KeyedPlay:
+    """A restart of the backend: it knows what its last-known-good file told."""
+    (remembered,) = decode(encode({POOL: play.view()}, play.now, 1e9), play.now, 1e9, 3600)
+    after = KeyedPlay.__new__(KeyedPlay)
+    Play.__init__(after)
+    after.now = play.now
+    after.belief.set_pools({POOL: replace(RULES, keys=(KEY,))}, after.now)
+    after.belief.remember(remembered, after.now)
+    return after
+
+
+def test_members_that_no_probe_reached_in_an_outage_are_no_suspects_after_a_restart(play: KeyedPlay) -> None:
+    """The way from here to the servers stays broken; their true home lists them."""
+    play.wait(30)
+    play.down(0, 1, 2)
+    play.view()
+    play.probe(MINE, answers=False)
+    assert play.members() == [THEIRS]
+    after = restarted(play)
+    after.settle(0, 1, 2)
+    after.all_answer(server(ADDRESS), server(OTHER))
+    if MINE in after.targets():
+        after.probe(MINE, answers=False)
+    after.wait(40)
+    after.all_answer(server(ADDRESS), server(OTHER))
+    assert after.members() == sorted([MINE, THEIRS])
+    assert after.view().suspected == ()
+
+
+def test_restart_keeps_the_home_of_before_the_lie(play: KeyedPlay) -> None:
+    play.vanish()
+    play.wait(1)
+    lie(play)
+    play.probe(MINE, answers=False)
+    after = restarted(play)
+    after.settle(0, 1, 2)
+    lie(after, waited_s=1)
+    after.probe(MINE, answers=False)
+    stays_out(after)
+
+
+def test_former_home_that_is_lost_for_long_is_forgotten(play: KeyedPlay) -> None:
+    """The sidecars' way to R1 breaks, they register with R3; R1 is taken out of service later, for good."""
+    moved = replace(server(ADDRESS), home_registrar=R3), replace(server(OTHER), home_registrar=R3)
+    play.wait(30)
+    play.all_answer(*moved)
+    play.wait(20)
+    play.down(0)
+    play.wait(25)
+    assert play.targets() == {MINE, THEIRS}
+    while play.targets():
+        deadline_s = play.belief.next_deadline_s
+        assert deadline_s is not None, "they would be suspects for ever"
+        assert deadline_s < play.now + 60
+        play.wait(deadline_s - play.now)
+        play.view()
+    assert play.members() == sorted([MINE, THEIRS])
+
+
+def test_server_that_left_is_out_when_its_identifier_is_repeated_while_its_home_is_lost(
+    play: KeyedPlay,
+) -> None:
+    play.vanish()
+    play.wait(10)
+    play.down(0)
+    play.wait(60)
+    repeated = replace(server(ADDRESS), home_registrar=R3)
+    play.answer(1, server(OTHER))
+    play.answer(2, repeated, server(OTHER))
+    assert MINE in play.targets()
+    play.probe(MINE, answers=False)
+    for _ in range(6):
+        play.wait(30)
+        play.answer(1, server(OTHER))
+        play.answer(2, repeated, server(OTHER))
+        assert MINE not in play.members()

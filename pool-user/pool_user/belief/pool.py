@@ -181,7 +181,9 @@ class PoolBelief:
         )
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
-        departed = self._history.departures.note(self._shown, members, causes, self._homes, now)
+        departed = self._history.departures.note(
+            self._shown, members, causes, self._homes, now, home_of=self._orphans.home_of
+        )
         self._history.note(before, self._members, causes, self._homes, now)
         self._homes.keep(self._members.keys())
         self._causes = {identifier: causes[identifier] for identifier in causes.keys() & members.keys()}

@@ -19,6 +19,8 @@ In a keyed pool an identifier proves its server, but not that the server lives: 
 repeat it, with itself as the home. So two kinds of members are suspects until their former home lists them,
 or their sidecars start again, which takes a fresh identifier: a member that left and is back at another
 home, and a member that moves while its former home is settled, unless that home is lost soon afterwards.
+A former home that is lost for 30 s can't list anybody: it is forgotten then, unless the member was not
+reached.
 
 No other suspicion lasts. A takeover and a registration life take seconds. A member that settled registrars
 list for longer answers to its home, and only the way from here to the member is broken.
@@ -49,6 +51,8 @@ class _Orphan:
     is_homeless: bool = False
     """Its home was never a settled registrar, or is another than before in a keyed pool: nobody else who is
     believed looks whether it lives."""
+    alone_s: float = math.inf
+    """Since when its former home is not settled."""
 
     @property
     def probed_until_s(self) -> float:
@@ -57,6 +61,10 @@ class _Orphan:
     @property
     def out_until_s(self) -> float:
         return math.inf if self.is_homeless else self.suspected_s + ORPHAN_OUT_S
+
+    @property
+    def alone_until_s(self) -> float:
+        return self.alone_s + ORPHAN_OUT_S
 
 
 class OrphanedMembers:
@@ -73,11 +81,18 @@ class OrphanedMembers:
         self._now = float("-inf")
 
     def remember(self, departures: Iterable[Departure]) -> None:
-        """Take the departures of a keyed pool of before a restart. The home of a member that the probe had
-        taken out may have lied."""
+        """Take the departures of a keyed pool of before a restart. The home that was told of a member that
+        the probe had taken out may have lied: it does not count."""
         for departure in departures:
-            home = 0 if departure.cause.code.is_unreached else departure.member.home_registrar
-            self._former[departure.member.identifier] = home, -math.inf
+            told = 0 if departure.cause.code.is_unreached else departure.member.home_registrar
+            if home := departure.settled_home or told:
+                self._former[departure.member.identifier] = home, -math.inf
+
+    def home_of(self, identifier: int) -> int:
+        """The settled registrar that was the home of a member, or of a former one, before another repeated
+        its identifier; 0 if it is not known."""
+        former = self._former.get(identifier)
+        return self._homes.get(identifier, 0) if former is None else former[0]
 
     def update(
         self,
@@ -116,7 +131,9 @@ class OrphanedMembers:
         for identifier in (members.keys() & changed) | self._orphans.keys():
             home = members[identifier].home_registrar
             orphan = self._orphans.get(identifier)
-            if home in settled and not (is_keyed and self._is_doubtful(identifier, home, settled)):
+            if home in settled and not (
+                is_keyed and self._is_doubtful(identifier, home, settled, unreachable)
+            ):
                 self._homes[identifier] = home
                 if orphan is not None and self._is_adopted(orphan):
                     del self._orphans[identifier]
@@ -126,14 +143,27 @@ class OrphanedMembers:
                 orphan = self._orphans[identifier] = _Orphan(now + after_s)
             orphan.adopted_s = None
             orphan.is_homeless |= self._homes.get(identifier) != home
+            if is_keyed:
+                former, _ = self._former.get(identifier, (home, 0.0))
+                orphan.alone_s = math.inf if former in settled else min(orphan.alone_s, now)
 
-    def _is_doubtful(self, identifier: int, home: int, settled: Collection[int]) -> bool:
-        """Whether the settled `home` may repeat the identifier of a server that left its former home."""
+    def _is_doubtful(
+        self, identifier: int, home: int, settled: Collection[int], unreachable: Collection[int]
+    ) -> bool:
+        """Whether the settled `home` may repeat the identifier of a server that left its former home. A
+        member that was probed for long while that home was lost, and is not `unreachable`, has moved."""
         known = self._homes.get(identifier, home)
         if known != home and known in settled:
             self._former[identifier] = self._homes.pop(identifier), self._now + ORPHAN_PROBED_S
         former, until_s = self._former.get(identifier, (home, 0.0))
-        if former != home and (former in settled or self._now >= until_s):
+        orphan = self._orphans.get(identifier)
+        has_moved = (
+            orphan is not None
+            and former not in settled
+            and self._now >= orphan.alone_until_s
+            and identifier not in unreachable
+        )
+        if former != home and not has_moved and (former in settled or self._now >= until_s):
             return True
         self._former.pop(identifier, None)
         return False
@@ -165,7 +195,7 @@ class OrphanedMembers:
         """When time alone changes who is a suspect."""
         times = []
         for orphan in self._orphans.values():
-            times += [orphan.suspected_s, orphan.probed_until_s, orphan.out_until_s]
+            times += [orphan.suspected_s, orphan.probed_until_s, orphan.out_until_s, orphan.alone_until_s]
             if orphan.adopted_s is not None:
                 times.append(orphan.adopted_s + ADOPTED_AFTER_S)
         return min((time_s for time_s in times if self._now < time_s < math.inf), default=None)
