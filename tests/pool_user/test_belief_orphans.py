@@ -1,7 +1,9 @@
 """Members whose home registrar is lost: probed, and out when nobody is there."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 
+import pytest
 from pool_user import Code
 from pool_user.views import Member
 
@@ -105,6 +107,24 @@ def test_a_long_registration_life_counts_for_10_minutes_without_a_home() -> None
     assert "its home registrar is unknown" in play.out()[3]
     play.answer(1, pe(1, R1), replace(pe(3, R2), life_ms=2**31))
     assert play.members() == [1, 3]
+
+
+@pytest.mark.parametrize("is_member_of_before", [False, True])
+def test_long_registration_life_without_a_home_counts_from_the_last_answer(is_member_of_before: bool) -> None:
+    play = moved_to_unknown_home() if is_member_of_before else homeless(life_ms=2**31)
+    who = 1 if is_member_of_before else 3
+    before = play.members()
+    for _ in range(30):
+        play.wait(30)
+        assert play.members() == before
+        (member,) = [member for member in play.probe_targets()[POOL] if member.identifier == who]
+        play.belief.probe_answered(POOL, member, play.now)
+    elsewhere = replace(member, addresses=(ip_address("10.0.0.66"),))
+    play.wait(595)
+    assert play.members() == before
+    play.belief.probe_answered(POOL, elsewhere, play.now)
+    play.wait(10)
+    assert who not in play.members()
 
 
 def moved_to_unknown_home(life_ms: int = 2**31) -> Play:

@@ -210,6 +210,9 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
 
         fell = asyncio.Event()
 
+        def __init__(self) -> None:
+            self.answering: set[int] = set()
+
         views = {"pool": PoolView("pool", tuple(members), suspected=(1,))}  # noqa: RUF012 - read only
 
         def probe_targets(self) -> dict[str, tuple[Member, ...]]:
@@ -217,6 +220,9 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
 
         def probing(self, handle: str, member: Member, now: float) -> None:
             pass
+
+        def probe_answered(self, handle: str, member: Member, now: float) -> None:
+            self.answering.add(member.identifier)
 
         def probed(
             self, handle: str, member: Member, reachable: bool, now: float, finding: Finding | None
@@ -235,6 +241,7 @@ async def test_probes_that_an_outcome_makes_due_are_sent_at_once() -> None:
     async with asyncio.timeout(60):
         await believer.fell.wait()
     running.cancel()
+    assert believer.answering == {2}
 
 
 async def test_probes_of_another_source_are_made_when_they_are_due() -> None:

@@ -277,6 +277,11 @@ class PoolDecisions:
             return False
         return self._now >= self._expires_s.setdefault(identifier, self._now + UNKNOWN_HOME_LIFE_S)
 
+    def probe_answered(self, identifier: int, now: float) -> None:
+        """The PE, which is in, answered the probe: that counts as much as another registration."""
+        if identifier in self._expires_s:
+            self._expires_s[identifier] = now + UNKNOWN_HOME_LIFE_S
+
     @property
     def awaited(self) -> set[int]:
         """The registrars that are to be asked, by index."""

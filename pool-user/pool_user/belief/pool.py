@@ -79,6 +79,12 @@ class PoolBelief:
         """A probe of the member begins."""
         self._moves.probing(member, now)
 
+    def probe_answered(self, member: Member, now: float) -> None:
+        """The member answered a probe; whether it is reachable is another question."""
+        known = self._members.get(member.identifier)
+        if known is not None and known.transport_addresses == member.transport_addresses:
+            self._decisions.probe_answered(member.identifier, now)
+
     def probed(self, member: Member, reachable: bool, finding: Finding | None) -> None:
         """The backend's own probe came to a conclusion, the last time by this `finding`.
 

@@ -35,7 +35,8 @@ ESTABLISHED_AFTER_S = 10.0
 answers."""
 UNKNOWN_HOME_LIFE_S = 600.0
 """How long a PE counts at most whose home was never settled, where it registered for longer than this. No
-one renews it, so that only a shorter registration life proves that it was registered again."""
+one renews it: only a shorter registration life proves that it was registered again, or an answer to the probe
+that it lives."""
 LAST_GOOD_AFTER_S = 5.0
 """How long a member must have been in to be one of the last good ones, where such members are known."""
 LAST_GOOD_REPLACED_AFTER_S = 120.0

@@ -165,6 +165,12 @@ class Belief:
         if pool is not None:
             pool.probing(member, now)
 
+    def probe_answered(self, handle: str, member: Member, now: float) -> None:
+        """A member answered the backend's own probe. Each answer is told, conclusions by `probed()`."""
+        pool = self._pools.get(handle)
+        if pool is not None:
+            pool.probe_answered(member, now)
+
     def probed(
         self, handle: str, member: Member, reachable: bool, now: float, finding: Finding | None = None
     ) -> None:

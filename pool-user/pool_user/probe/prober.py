@@ -170,6 +170,8 @@ class Prober:
                 self._failed[key] = finding
             else:
                 self._failed.pop(key, None)
+            if life is Life.ALIVE:
+                self._belief.probe_answered(target.handle, target.member, time.monotonic())
         finally:
             self._take_changes(self._book.result(target, life, time.monotonic()))
 
