@@ -124,6 +124,26 @@ def _unfinished(path: Path) -> str:
     return f".{path.name}."
 
 
+class TrustFile:
+    """The TLS context that trusts the certificates in a file (PEM), made anew once the file changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._made: tuple[tuple[int, int, int], ssl.SSLContext] | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Return the context: the former while the file can't be read. Raises OSError when there is none."""
+        try:
+            file = self._path.stat()
+            state = (file.st_mtime_ns, file.st_ino, file.st_size)
+            if self._made is None or self._made[0] != state:
+                self._made = state, trusting(self._path)
+        except OSError:
+            if self._made is None:
+                raise
+        return self._made[1]
+
+
 def trusting(path: Path) -> ssl.SSLContext:
     """Return what trusts the certificates in `path` (PEM). Raises OSError, in words."""
     open_regular(path).close()  # OpenSSL would wait at a pipe, and the whole agent with it

@@ -127,6 +127,30 @@ async def test_a_web_server_over_tls_is_up_only_with_a_trusted_certificate(tmp_p
         assert "its certificate is refused" in doubting.last
 
 
+async def test_web_server_with_a_renewed_certificate_is_up_again(tmp_path: Path) -> None:
+    """The first context was kept, so that a new certificate at the same path was refused until a restart."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    port = free_port()
+    trusted = tmp_path / "certificate.pem"
+    check = HttpCheck(LOCALHOST, port, PATIENT, scheme="https", host="as.example", ca_file=trusted)
+    for name in ("first", "renewed"):
+        (tmp_path / name).mkdir()
+        key, certificate = make_certificate(tmp_path / name)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        certificate.replace(trusted)
+        async with await asyncio.start_server(answer, "127.0.0.1", port, ssl=context):
+            finding = await check.attempt()
+            assert finding.life is Life.ALIVE, (name, finding.words)
+    await check.close()
+
+
 async def test_certificates_that_are_none_are_named(tmp_path: Path) -> None:
     (tmp_path / "none.pem").touch()
     for name, words in (

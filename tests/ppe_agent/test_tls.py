@@ -250,6 +250,18 @@ async def test_file_of_authorities_that_is_none_is_named(web: Web, tmp_path: Pat
     assert (finding.life, finding.words) == (Life.UNKNOWN, words)
 
 
+async def test_renewed_file_of_authorities_counts_from_the_next_handshake(web: Web, tmp_path: Path) -> None:
+    """The first context was kept, so that the renewed certificate was refused until a restart."""
+    trusted = tmp_path / "trusted.pem"
+    shutil.copy(web.folder / "other.pem", trusted)
+    check = web.check("good", ca_file=str(trusted))
+    assert (await attempt(check))[0] is Life.UNWELL
+    shutil.copy(web.folder / "ca.pem", trusted)
+    assert (await attempt(check))[0] is Life.ALIVE
+    trusted.write_text("half")
+    assert (await attempt(check))[0] is Life.ALIVE, "a file being written takes no trust away"
+
+
 async def test_warning_is_logged_once_for_each_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path, monkeypatch, 5060) as (agent, _, _):
         keeper = agent._servers.running[0]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import aiohttp
 from daemon_kit.addresses import endpoint
-from daemon_kit.files import trusting
+from daemon_kit.files import TrustFile
 from daemon_kit.finding import Finding, Life, of_error
 
 from ppe_agent.addresses import Address
@@ -16,15 +16,6 @@ from ppe_agent.checks.base import PeriodicCheck, Timing
 from ppe_agent.checks.tcp import OutgoingSocket
 
 MAX_BODY_BYTES: Final = 1024 * 1024
-
-
-def tls_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return what aiohttp takes for `ssl`. Raises OSError when the file can't be read, or is none."""
-    if not verify:
-        return False
-    if ca_file is None:
-        return True
-    return trusting(ca_file)
 
 
 def connector(**options: Any) -> aiohttp.TCPConnector:
@@ -37,7 +28,7 @@ class HttpCheck(PeriodicCheck):
 
     `status`: the lowest and the highest that are life. `contains`: a text the body must hold. `host`: the
     name to ask for (Host header, TLS server name). Redirections are not followed: 301 is a status like
-    others.
+    others. `ca_file`: the authorities to trust; a changed file is read again.
     """
 
     def __init__(
@@ -62,17 +53,19 @@ class HttpCheck(PeriodicCheck):
         self._lowest, self._highest = status
         self._contains = contains.encode() if contains is not None else None
         self._verify, self._ca_file = verify, ca_file
+        self._trust = TrustFile(ca_file) if verify and ca_file else None
+        self._tls: ssl.SSLContext | bool = verify
         self._session: aiohttp.ClientSession | None = None
 
     async def attempt(self) -> Finding:
         """Ask once."""
         try:
-            session = self._session or self._open()
+            tls = self._trust.context() if self._trust else self._verify
         except OSError as error:
             return of_error(error, f"ca_file {self._ca_file}")
         try:
             async with asyncio.timeout(self._timing.timeout_ms / 1000):
-                return await self._ask(session)
+                return await self._ask(await self._session_with(tls))
         except TimeoutError:
             return Finding(Life.SILENT, f"no answer on port {self._port}", self._timing.timeout_ms)
         except aiohttp.ClientConnectorCertificateError as error:
@@ -84,13 +77,17 @@ class HttpCheck(PeriodicCheck):
 
     async def close(self) -> None:
         """End the kept connection."""
-        if self._session is not None:
-            await self._session.close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
 
-    def _open(self) -> aiohttp.ClientSession:
-        kept = connector(ssl=tls_context(self._verify, self._ca_file))
-        headers = {"User-Agent": "ppe-agent", **({"Host": self._host} if self._host else {})}
-        self._session = aiohttp.ClientSession(connector=kept, headers=headers)
+    async def _session_with(self, tls: ssl.SSLContext | bool) -> aiohttp.ClientSession:
+        if tls is not self._tls:
+            await self.close()
+        if self._session is None:
+            headers = {"User-Agent": "ppe-agent", **({"Host": self._host} if self._host else {})}
+            self._session = aiohttp.ClientSession(connector=connector(ssl=tls), headers=headers)
+            self._tls = tls
         return self._session
 
     async def _ask(self, session: aiohttp.ClientSession) -> Finding:

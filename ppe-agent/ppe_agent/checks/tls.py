@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from daemon_kit.files import trusting
+from daemon_kit.files import TrustFile
 from daemon_kit.finding import Finding, Life, of_error
 
 from ppe_agent.addresses import Address
@@ -47,7 +47,7 @@ class TlsCheck(PeriodicCheck):
     """Connects to `address`:`port`, makes a handshake and hangs up.
 
     `host`: the server name that is sent, and that the certificate must hold; None: it must hold the address.
-    `ca_file`: the authorities to trust; None: those of this host.
+    `ca_file`: the authorities to trust; None: those of this host. A changed file is read again.
     """
 
     kind = "tls"
@@ -67,12 +67,13 @@ class TlsCheck(PeriodicCheck):
         self._limits = limits
         self._host = host or str(address)
         self._ca_file = ca_file
+        self._trust = TrustFile(ca_file) if ca_file else None
         self._context: ssl.SSLContext | None = None
 
     async def attempt(self) -> Finding:
         """Make one handshake."""
         try:
-            context = self._context or self._open()
+            context = self._trust.context() if self._trust else self._context or self._open()
         except OSError as error:
             return of_error(error, f"ca_file {self._ca_file}")
         timeout_ms = self._timing.timeout_ms
@@ -88,7 +89,7 @@ class TlsCheck(PeriodicCheck):
                 return Finding(Life.SILENT, f"no TLS handshake on port {self._port}", timeout_ms)
 
     def _open(self) -> ssl.SSLContext:
-        self._context = trusting(self._ca_file) if self._ca_file else ssl.create_default_context()
+        self._context = ssl.create_default_context()
         return self._context
 
     async def _shake(self, connection: socket.socket, context: ssl.SSLContext) -> Finding:
