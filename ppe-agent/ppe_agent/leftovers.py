@@ -43,7 +43,7 @@ def adopt_orphans() -> None:
         get_logger("checks").warning(
             "leftovers_stay",
             problem="the hard limit of bytes in message queues is 0: commands' leftovers can't be told apart",
-            remedy="set LimitMSGQUEUE= of the service above 0",
+            remedy="set LimitMSGQUEUE= of the service to at least 4096",
         )
 
 
@@ -68,7 +68,8 @@ class Commands:
 
     def next_number(self) -> int:
         """The number of the next command; the limit of this process when no number is free."""
-        return next((number for number in self._numbers if number not in self._running), self._own)
+        each_once = itertools.islice(self._numbers, len(self._limits))
+        return next((number for number in each_once if number not in self._running), self._own)
 
     def marking(self, number: int) -> Callable[[], None]:
         """A step of the new process before it becomes the command: it takes its number."""

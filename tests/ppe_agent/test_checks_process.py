@@ -276,3 +276,21 @@ async def test_where_there_is_no_systemd(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_words_of_any_systemd_without_a_bus_are_explained(words: str) -> None:
     assert "is dbus installed here" in explained(words)
     assert explained("Unit server.service could not be found.") == "Unit server.service could not be found."
+
+
+NUMBERS_RUN_OUT = """
+import resource, subprocess
+resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1, 1))
+from ppe_agent.leftovers import Commands
+commands = Commands()
+for _ in range(3):
+    number = commands.next_number()
+    print(number)
+    commands.began(number, subprocess.Popen(["true"]))
+"""
+
+
+def test_commands_beyond_the_last_number_have_the_own_limit() -> None:
+    """The search for a free number never ended."""
+    done = subprocess.run([sys.executable, "-c", NUMBERS_RUN_OUT], capture_output=True, text=True, timeout=30)
+    assert done.stdout.split() == ["0", "1", "1"], done.stderr
