@@ -57,7 +57,8 @@ CONNECTIONS = 64
 FIRST_REQUEST_S = 10.0
 """A connection that sent no whole request by then is closed."""
 ANSWER_TAKEN_S = 10.0
-"""A connection whose client has not read enough of an answer by then is aborted."""
+"""The time between two looks at what waits to be sent of an answer; where nothing of it went meanwhile, the
+connection is aborted."""
 KEEPALIVE_S = 30.0
 RETRY_S = 5.0
 """The time between two tries to listen at an address that is taken."""
@@ -146,8 +147,8 @@ class HttpServer:
         try:
             return await handler(request)
         finally:
-            loop = asyncio.get_running_loop()
-            self._answered[client] = loop.call_later(self._answer_taken_s, self._end_untaken, client)
+            if request.transport is not None:
+                self._look_later(client, request.transport, None)
 
     def _connection(self) -> asyncio.BaseProtocol:
         server = self._runner.server
@@ -163,15 +164,28 @@ class HttpServer:
     def _end_waiting(self, handler: web.RequestHandler) -> None:
         if handler in self._waiting:
             self._waiting.discard(handler)
-            self._abort(handler)
+            self._abort(handler, handler.transport)
 
-    def _end_untaken(self, handler: web.RequestHandler) -> None:
+    def _look_later(
+        self, handler: web.RequestHandler, transport: asyncio.Transport, waited: int | None
+    ) -> None:
+        # The handler forgets its transport when it closes it; what waits in there stays.
+        self._answered[handler] = asyncio.get_running_loop().call_later(
+            self._answer_taken_s, self._end_untaken, handler, transport, waited
+        )
+
+    def _end_untaken(
+        self, handler: web.RequestHandler, transport: asyncio.Transport, waited: int | None
+    ) -> None:
+        """Abort a connection of which nothing was taken since `waited` bytes waited; None: the first look."""
         del self._answered[handler]
-        if handler.writing_paused:
-            self._abort(handler)
+        waiting = transport.get_write_buffer_size()
+        if waited is not None and waiting >= waited:
+            self._abort(handler, transport)
+        elif waiting:
+            self._look_later(handler, transport, waiting)
 
-    def _abort(self, handler: web.RequestHandler) -> None:
-        transport = handler.transport
+    def _abort(self, handler: web.RequestHandler, transport: asyncio.Transport | None) -> None:
         if transport is not None:
             self.refused += 1
             handler.force_close()  # it forgets its transport

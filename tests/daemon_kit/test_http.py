@@ -243,6 +243,57 @@ def test_client_that_reads_nothing_of_its_answer_is_closed(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.parametrize("run", RUN)
+def test_client_that_leaves_a_little_of_its_answers_is_closed(run: Run) -> None:
+    """Only what was so much that writing had to pause was looked at."""
+
+    async def serve() -> None:
+        app = one_page("/metrics", "text/plain", lambda: bytes(20_000))
+        server = HttpServer(app, free_address(), answer_taken_s=0.5)
+        await server.start()
+        connections = server._runner.server
+        assert connections is not None
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            client.connect((str(server.address.address), server.address.port))
+
+            def is_left() -> bool:
+                client.sendall(GET.replace(b"close", b"keep-alive"))
+                transports = [handler.transport for handler in connections.connections]
+                return any(transport and transport.get_write_buffer_size() for transport in transports)
+
+            await until_async(is_left, 20)
+            await until_async(lambda: server.open_connections == 0, 10)
+        assert server.refused == 1
+        await server.close()
+
+    run(serve())
+
+
+@pytest.mark.parametrize("run", RUN)
+def test_client_that_reads_steadily_gets_all_of_a_long_answer(run: Run) -> None:
+    """It was aborted at the first look."""
+    size = 16_000_000
+
+    async def serve() -> None:
+        server = HttpServer(
+            one_page("/metrics", "text/plain", lambda: bytes(size)), free_address(), answer_taken_s=1
+        )
+        await server.start()
+        reader, writer = await asyncio.open_connection(str(server.address.address), server.address.port)
+        writer.write(GET)
+        got = 0
+        while data := await reader.read(100_000):
+            got += len(data)
+            await asyncio.sleep(0.02)
+        assert got > size
+        assert server.refused == 0
+        writer.close()
+        await server.close()
+
+    run(serve())
+
+
 GET = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 
 
