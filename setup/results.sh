@@ -23,7 +23,7 @@ command_of() {
                 --fault fastpath-killed --fault fastpath-frozen \
                 --fault as-killed-after-fastpath --fault as-killed-while-fastpath-frozen
             ;;
-        faults-ppu-agent) echo chaos --ppu --trials 5 ;;
+        faults-ppu-agent) echo chaos --ppu --trials 2 ;;
         loss) echo loss ;;
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
