@@ -103,7 +103,7 @@ static ssize_t receive(int fd, int *passed)
 	ssize_t length = recvmsg(fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 
 	*passed = -1;
-	return length > 0 && close_passed(&message, passed) ? 0 : length;
+	return length >= 0 && close_passed(&message, passed) ? 0 : length; /* an empty message may bring some, too */
 }
 
 /* One request a turn: a client waits for the reply before it sends the next. */

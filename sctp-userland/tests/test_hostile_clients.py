@@ -8,6 +8,7 @@ from daemon import BESIDE, PRELUDE, daemons, python, start, start_sctpd
 from rspdns_lab.net.processes import processor_s
 
 from tests.support.namespaces import Namespace
+from tests.support.waiting import until
 
 # ruff: noqa: E501  (programs given as text)
 
@@ -32,6 +33,30 @@ print('done')
     assert namespace.run(sys.executable, "-c", code).stdout == "done\n"
     assert daemon.poll() is None
     assert python(namespace, "import socket; socket.socket(2, 1, 132); print('made')").stdout == "made\n"
+
+
+def test_descriptors_that_an_empty_message_brings_are_closed(namespace: Namespace) -> None:
+    """`sctpd` would have none left for others."""
+    daemon = start_sctpd(namespace)
+    (pid,) = daemons(namespace)
+    descriptors = Path(f"/proc/{pid}/fd")
+    before = len(list(descriptors.iterdir()))
+    code = """
+import socket, sys
+for _ in range(20):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+        client.connect("\\0sctp-userland")
+        client.settimeout(60)
+        socket.send_fds(client, [b""], [0] * 50)
+        try:
+            assert client.recv(1000) == b""
+        except ConnectionResetError:
+            pass
+print('done')
+"""
+    assert namespace.run(sys.executable, "-c", code).stdout == "done\n"
+    until(lambda: len(list(descriptors.iterdir())) < before + 50)
+    assert daemon.poll() is None
 
 
 def test_socket_limit(namespace: Namespace) -> None:
