@@ -57,19 +57,22 @@ def _numbers_of_commands() -> range:
 
 
 class Commands:
-    """The commands that run now, by number."""
+    """The commands that run now, each with its number; where no number is free, several have the same."""
 
     def __init__(self) -> None:
         self._own, self._hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
         self._limits: Final = _numbers_of_commands()
         self._numbers = itertools.cycle(self._limits)
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        self._running: list[tuple[int, subprocess.Popen[bytes]]] = []
         self._ending: asyncio.TimerHandle | None = None
 
     def next_number(self) -> int:
         """The number of the next command; the limit of this process when no number is free."""
         each_once = itertools.islice(self._numbers, len(self._limits))
-        return next((number for number in each_once if number not in self._running), self._own)
+        return next((number for number in each_once if not self._is_taken(number)), self._own)
+
+    def _is_taken(self, number: int) -> bool:
+        return any(number == taken for taken, _ in self._running)
 
     def marking(self, number: int) -> Callable[[], None]:
         """A step of the new process before it becomes the command: it takes its number."""
@@ -78,13 +81,11 @@ class Commands:
 
     def began(self, number: int, process: subprocess.Popen[bytes]) -> None:
         """A command runs; nothing of it is killed before it ended."""
-        self._running[number] = process
+        self._running.append((number, process))
 
     def ended(self) -> None:
         """A command ended and was reaped: kill what it left."""
-        self._running = {
-            number: program for number, program in self._running.items() if program.returncode is None
-        }
+        self._running = [running for running in self._running if running[1].returncode is None]
         if self._ending is None:
             self._end_leftovers(_MOST_TURNS)
 
@@ -98,7 +99,7 @@ class Commands:
 
     def _end_child(self, pid: int) -> bool:
         """Kill or reap a child that a command left; return whether there was something to do."""
-        if any(process.pid == pid for process in self._running.values()):
+        if any(process.pid == pid for _, process in self._running):
             return False
         with contextlib.suppress(OSError):
             name, state = _name_and_state(pid)
@@ -107,7 +108,7 @@ class Commands:
             if state == "Z":
                 return os.waitpid(pid, os.WNOHANG)[0] == pid
             number, _ = resource.prlimit(pid, resource.RLIMIT_MSGQUEUE)
-            if number in self._limits and number not in self._running:
+            if number in self._limits and not self._is_taken(number):
                 os.kill(pid, signal.SIGKILL)
                 return True
         return False

@@ -1,4 +1,4 @@
-"""Which packet goes which way. Pure.
+"""Which packet goes which way. Pure, but for `Plan.draw`, which leaves a choice to chance.
 
 `plan()` turns views, departed servers and configuration into a `Plan`; nothing else decides. Each mechanism
 of `ppu_agent.mechanisms` takes what has its `Way`, and writes that to the kernel.

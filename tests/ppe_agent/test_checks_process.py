@@ -294,3 +294,27 @@ def test_commands_beyond_the_last_number_have_the_own_limit() -> None:
     """The search for a free number never ended."""
     done = subprocess.run([sys.executable, "-c", NUMBERS_RUN_OUT], capture_output=True, text=True, timeout=30)
     assert done.stdout.split() == ["0", "1", "1"], done.stderr
+
+
+NUMBERS_ARE_SHARED = """
+import asyncio, resource, subprocess, time
+resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
+from ppe_agent.leftovers import Commands
+async def main():
+    commands = Commands()
+    failing, other = (subprocess.Popen(["sh", "-c", script]) for script in ("exit 3", "sleep 0.5"))
+    for process in (failing, other):
+        commands.began(commands.next_number(), process)
+    time.sleep(0.3)
+    commands.ended()
+    print(failing.wait(), other.wait())
+asyncio.run(main())
+"""
+
+
+def test_commands_that_share_a_number_keep_their_exit_status() -> None:
+    """Another command's end reaped them, so that a check that failed passed."""
+    done = subprocess.run(
+        [sys.executable, "-c", NUMBERS_ARE_SHARED], capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout.split() == ["3", "0"], done.stderr
