@@ -23,6 +23,7 @@ from registrar_config import check_inventory, render_inventory, render_wireguard
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
 from rspdns.key_command import key
+from rspdns.report_command import report
 from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
@@ -276,6 +277,7 @@ def registrar() -> None:
 main.add_command(zone)
 main.add_command(key)
 main.add_command(import_)
+main.add_command(report)
 main.add_command(pdns_conf)
 registrar.add_command(render_inventory)
 registrar.add_command(render_wireguard)
@@ -284,15 +286,15 @@ registrar.add_command(check_inventory)
 
 def _nagios(config: Path) -> NoReturn:
     """Print what a plugin of Nagios does, and exit with its level."""
-    from rspdns.status import OtherVersionError, read
-    from rspdns.status.nagios import Level, check, report
+    from rspdns.status import OtherVersionError, nagios, read
+    from rspdns.status.nagios import Level, check
 
     try:
         level, text = check(read(request(control_path(config), "status")))
     except ControlError as error:
-        level, text = Level.CRITICAL, report(Level.CRITICAL, f"no backend: {error}")
+        level, text = Level.CRITICAL, nagios.report(Level.CRITICAL, f"no backend: {error}")
     except (ConfigurationErrors, OtherVersionError) as error:
-        level, text = Level.UNKNOWN, report(Level.UNKNOWN, str(error))
+        level, text = Level.UNKNOWN, nagios.report(Level.UNKNOWN, str(error))
     click.echo(text)
     sys.exit(level)
 

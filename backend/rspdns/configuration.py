@@ -62,7 +62,10 @@ class StateConfig(StrictModel):
     """The state that outlives a restart."""
 
     path: PathText = "/var/lib/rspdns"
-    """The directory for the last good members, the serial numbers, keys, and the servers that were in."""
+    """The directory for the last good members, the serial numbers, keys, the servers that were in, and the
+    journal."""
+    history_days: Annotated[float, Field(gt=0, le=3650)] = 90.0
+    """How long the journal keeps changes for `rspdns report`; of more than 500,000 the oldest are dropped."""
 
 
 class BackendConfig(StrictModel):

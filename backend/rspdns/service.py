@@ -45,6 +45,7 @@ from rspdns.answers.serial_number import SerialNumbers
 from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
+from rspdns.journal import Journal
 from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
 from rspdns.pdns.purge import Purger
@@ -82,7 +83,8 @@ class Backend:
         self.started_at_s = time.monotonic()
         self.names = ServerNames(config.zones)
         self.events = EventLog(config.pdns.control, self.names.of)
-        self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self.events.happened)
+        self.journal = Journal(config.state.path, config.state.history_days, self.names.of)
+        self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self._found_out)
         self.belief = Belief(config.registrars, config.pool_rules)
         self.pool_user = PoolUser(
             config.registrar_addresses,
@@ -129,7 +131,6 @@ class Backend:
         )
         self.admin: AdminServer | None = None
         """Live page, API and metrics; None until they are loaded."""
-        self._host = socket.gethostname()
         self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
 
@@ -159,11 +160,14 @@ class Backend:
         cleanup.callback(self.lookups.close)
         change = self.belief.evaluate(time.monotonic())
         self.keeper.changed(change.views)
+        self.journal.take(change)
         self.publisher.start(change)
         cleanup.callback(self.publisher.close)
         cleanup.push_async_callback(self._reloads.close)
         await self._control.claim()  # another backend that runs is not disturbed
         cleanup.push_async_callback(self._control.close)
+        self.journal.start()
+        cleanup.push_async_callback(asyncio.to_thread, self.journal.close)
         await self.paths.start()
         cleanup.push_async_callback(self.paths.close)
         await self._control.start()  # once it says something, PowerDNS is answered, too
@@ -263,10 +267,16 @@ class Backend:
         self.examiner.happened(explained)
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
 
+    def _found_out(self, events: Sequence[BeliefEvent]) -> None:
+        """A probe looked at servers that had left."""
+        self.events.happened(events)
+        self.journal.happened(events)
+
     def _take_change(self, change: BeliefChange) -> None:
         try:
             self.publisher.publish(change)
         finally:  # also when the answers of a pool can't be built
+            self.journal.take(change)
             self.keeper.changed(change.views)
             self.prober.changed()
 
@@ -308,6 +318,7 @@ class Backend:
         self.paths.set_zones(config.zones)
         change = self.belief.evaluate(now)
         self.publisher.set_zones(config.zones, change)
+        self.journal.take(change)
         self.keeper.changed(change.views)
         self.pool_user.set_handles(list(self.config.accept_by_handle))
         self._log.info("zones_read", zones=len(config.zones))
@@ -375,9 +386,9 @@ class Backend:
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
         admin_problem = self.admin.problem if self.admin is not None else None
-        problems = (self.keeper.problem, self.serials.problem, admin_problem)
+        problems = (self.keeper.problem, self.serials.problem, self.journal.problem, admin_problem)
         return Status(
-            host=self._host,
+            host=socket.gethostname(),
             version=VERSION,
             uptime_s=round(now - self.started_at_s, 3),
             registrars=build.registrars(self.belief.registrar_states(now), now),

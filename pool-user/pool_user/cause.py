@@ -54,6 +54,11 @@ class Code(StrEnum):
         return self in (Code.UNREACHED, Code.UNREACHED_STALE, Code.UNREACHED_ORPHAN)
 
     @property
+    def is_planned(self) -> bool:
+        """Whether a person took the server out on purpose: it is not missing. No cause says so yet."""
+        return False
+
+    @property
     def is_refusal(self) -> bool:
         """Whether the configuration of the pool keeps the server out."""
         return self in (Code.NO_PORT, Code.OTHER_PORT, Code.NOT_ACCEPTED)
