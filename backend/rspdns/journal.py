@@ -36,7 +36,7 @@ FORMAT = 1
 QUEUED = 20_000
 """The most rows that wait to be written; with more the run ends, and those are counted as lost."""
 MOST_ROWS = 500_000
-"""The most rows of the file, about 100 MiB; with more the oldest are dropped."""
+"""The most rows of the file, about 40 MiB; with more the oldest are dropped."""
 BATCH_S = 0.2
 """How long rows are gathered for one transaction."""
 HEARTBEAT_S = 2.0
