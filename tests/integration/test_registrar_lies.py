@@ -29,6 +29,8 @@ and again, under its earlier identifiers too, makes it flap."""
 INVENTED_PORT = 6666
 REPORTS = 300
 KINDS = ("disown", "takeover", "steal", "steal-address", "ghosts", "orphans", "leave")
+OFTEN = "/100"
+"""The liar of the guarded lab lies a hundred times a second."""
 HARMFUL = ("disown", "orphans", "leave")
 """The lies that do harm without gate and key, or need a key."""
 BARE = [kind for kind in KINDS if kind not in HARMFUL]
@@ -81,7 +83,7 @@ def test_with_gate_and_keys_no_attack_shows_a_stranger_or_hides_a_live_member(
         guarded.lie("quiet")
         guarded.until_homes(honest=True)
     guarded.until_right()
-    word = f"leave:{guarded.key}" if kind == "leave" else kind
+    word = f"{kind}{OFTEN}:{guarded.key}" if kind == "leave" else f"{kind}{OFTEN}"
     polling = guarded.new_polling_user(f"young-{kind}") if kind in YOUNG else guarded.polling
     seen = guarded.lied(word, LIES_S, polling)
     if polling is not guarded.polling:

@@ -19,7 +19,7 @@ pool HANDLE, at INVENTED and that port, that another registrar is home of. `orph
 nobody knows. `leave:FILE`: each element of the keyed pool HANDLE leaves, as its sidecar said at the end of an
 earlier stay; FILE is the pool's key. `quiet`: nothing. `home`: it is the home of what registers with it, as a
 true registrar. `disown`: it goes on confirming these registrations, and tells that each of them has left.
-`@FILE`: what this file says, which may change at any time.
+`KIND/PER_S`: so many times a second instead. `@FILE`: what this file says, which may change at any time.
 
 Each writes "sent N to FOLLOWERS" once a second.
 """
@@ -288,10 +288,14 @@ async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *ho
     source = Path(kind[1:]) if kind.startswith("@") else None
     ghosts = itertools.count(1)
     addresses = itertools.cycle((invented, _FOREIGN))
-    name = ""
+    every_s = _DENY_EVERY_S
     while True:
-        await asyncio.sleep(_TAKE_OVER_EVERY_S if name == "takeover" else _DENY_EVERY_S)
-        name, _, key = (kind if source is None else source.read_text()).partition(":")
+        await asyncio.sleep(every_s)
+        lie, _, key = (kind if source is None else source.read_text()).partition(":")
+        name, _, per_s = lie.partition("/")
+        every_s = _TAKE_OVER_EVERY_S if name == "takeover" else _DENY_EVERY_S
+        if per_s:
+            every_s = 1 / float(per_s)
         add, pool = UpdateAction.ADD, handle.encode()
         of_pool = [element for (where, _), element in liar.victims.items() if where == pool]
         lies: list[PushedUpdate] = []
