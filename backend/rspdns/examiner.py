@@ -46,7 +46,7 @@ class Examiner:
         """Look at those that left; what the probe or `accept` itself took out has been explained."""
         for event in events:
             code = event.cause.code
-            is_explained = code.is_unreached or code.is_refusal or code is Code.WITHDRAWN
+            is_explained = code.is_unreached or code.is_refusal or code.is_planned or code is Code.WITHDRAWN
             if event.kind != "left" or event.member is None or is_explained or len(self._tasks) >= AT_ONCE:
                 continue
             probing = self.pools.get(event.handle)

@@ -39,25 +39,30 @@ class Missing:
 
 
 def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolView], now: float) -> Missing:
-    """The servers that the pool lacks: its `members` are in, `views` are those of its handles."""
+    """The servers that the pool lacks: its `members` are in, `views` are those of its handles.
+
+    A server that a person took out is not missing (`Code.is_planned`).
+    """
     present = {(address, member.port) for member in members for address in member.addresses}
     departed = [(view.handle, departure) for view in views for departure in view.departures]
     departed.sort(key=lambda item: item[1].left_s)
     latest = {departure.member.server_address: (handle, departure) for handle, departure in departed}
-    absent = [
+    outside = [
         item
         for server, item in latest.items()
         if server not in present and accepted([server[0]], pool.accept)
     ]
+    absent = [item for item in outside if not item[1].cause.code.is_planned]
+    planned = {departure.member.server_address for _, departure in outside if departure.cause.code.is_planned}
     if pool.expect is None:
         kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
         return Missing(len(members) + len(kept), tuple(kept))
     if isinstance(pool.expect, int):
-        lacking = max(0, pool.expect - len(members))
+        lacking = max(0, pool.expect - len(members) - len(planned))
         kept = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
         return Missing(pool.expect, tuple(kept), unknown=lacking - len(kept))
     expected = [(server.address, server.port) for server in pool.expect]
-    lacked = set(expected) - present
+    lacked = set(expected) - present - planned
     known = [item for item in absent if item[1].member.server_address in lacked]
     never = lacked - {departure.member.server_address for _, departure in known}
     return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)))

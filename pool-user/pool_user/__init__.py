@@ -28,6 +28,7 @@ from pool_user.configuration import (
 )
 from pool_user.fairness import LONGEST_REST_S, Fairness
 from pool_user.memory import LastKnownGood
+from pool_user.overrides import MemberOverrides, NamedServers, OverrideAction, PoolOverride
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.prober import Prober
 from pool_user.probe.probing import PoolProbing, ProbePlan
@@ -67,9 +68,13 @@ __all__ = [
     "KeyFile",
     "LastKnownGood",
     "Member",
+    "MemberOverrides",
+    "NamedServers",
     "Network",
     "OutMember",
+    "OverrideAction",
     "PoolChange",
+    "PoolOverride",
     "PoolProbing",
     "PoolRules",
     "PoolUser",

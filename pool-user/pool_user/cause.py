@@ -47,6 +47,7 @@ class Code(StrEnum):
     VANISHED = "vanished"
     STANDING = "standing"
     MISPLACED = "misplaced"
+    OVERRIDDEN = "overridden"
 
     @property
     def is_unreached(self) -> bool:
@@ -55,8 +56,8 @@ class Code(StrEnum):
 
     @property
     def is_planned(self) -> bool:
-        """Whether a person took the server out on purpose: it is not missing. No cause says so yet."""
-        return False
+        """Whether a person took the server out on purpose: it is not missing."""
+        return self is Code.OVERRIDDEN
 
     @property
     def is_refusal(self) -> bool:
@@ -98,6 +99,7 @@ _WORDS: Mapping[Code, str] = {
     "shown for {0.count} s. Look at its sidecar, and for a host that takes its identifier",
     Code.STANDING: "registrar {0.registrar} is {0.detail}",
     Code.MISPLACED: "registrar {0.registrar}: {0.detail}",
+    Code.OVERRIDDEN: "taken out by override {0.count}: {0.detail}",
 }
 
 

@@ -106,6 +106,18 @@ class Departures:
                 self._by_server[departure.member.server_address] = replace(departure, cause=cause)
         self._changed()
 
+    def lift(self, is_overridden: Callable[[Member], bool]) -> None:
+        """Overrides ended: the members that no override holds out any more, and that are not in, are gone."""
+        ended = [
+            departure
+            for departure in self.all
+            if departure.cause.code is Code.OVERRIDDEN and not is_overridden(departure.member)
+        ]
+        for departure in ended:
+            self._by_server[departure.member.server_address] = replace(departure, cause=_GONE)
+        if ended:
+            self._changed()
+
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""
         departure = self._by_server.get(member.server_address)

@@ -31,7 +31,8 @@ class Member:
     `addresses` are those of its user transport, already filtered by the pool's `accept` networks and never
     empty: one for TCP and UDP, several for a multihomed SCTP element. `since_s` (monotonic) is when it came
     in; one that was only out of sight for a moment keeps its old value. `stale` means that it is shown from
-    memory: no registrar vouches for it at present.
+    memory: no registrar vouches for it at present. `share`, above 0 and below 1, is the part of the calls
+    that an administrator gives it; None: its weight decides.
     """
 
     identifier: int
@@ -42,6 +43,7 @@ class Member:
     policy: Policy
     since_s: float
     stale: bool = False
+    share: float | None = None
 
     @property
     def transport_addresses(self) -> TransportAddresses:

@@ -10,6 +10,9 @@
 Wide weights have the same ratios on the whole scale of SRV: the largest possible weight is 65535, not 1000.
 
 A weight is never 0 (RFC 2782 gives such a target next to nothing): a live element always gets work.
+
+A member with a `share` has the weight with which draws by RFC 2782 choose it for that part of the calls,
+among the members of its priority. All weights of this priority are wide then.
 """
 
 from __future__ import annotations
@@ -87,7 +90,8 @@ def weigh(
     in `previous`, None: all may. A member whose policy `is_relative` makes all others due, too. `wide` scales
     all weights alike, so that the largest possible is `MAX_WEIGHT`.
     """
-    due = members.keys() if due is None else due
+    if due is None or has_shares(members):
+        due = members.keys()
     newcomers = _newcomers(members, now, slow_start_s, due)
     ranks: Mapping[int, int] | None = None
     is_scaled = wide or any(_registered_weight(members[key].policy) is not None for key in due)
@@ -109,7 +113,43 @@ def weigh(
             weighted[key] = Weighted(0, weight, standby=registered == 0, base=weight)
         else:
             weighted[key] = Weighted(0, equal)
-    return weighted
+    return _shared(members, weighted) if has_shares(members) else weighted
+
+
+def has_shares(members: Mapping[Key, Member]) -> bool:
+    """Whether an administrator gives one of the members a share."""
+    return any(member.share is not None for member in members.values())
+
+
+def shares(weighted: Mapping[Key, Weighted]) -> dict[Key, float]:
+    """The part of the calls, 0..1, that draws by RFC 2782 give to each of these members."""
+    active = {key: each for key, each in weighted.items() if not each.standby} or weighted
+    first = min((each.priority for each in active.values()), default=0)
+    total = sum(each.weight for each in active.values() if each.priority == first)
+    return {
+        key: each.weight / total if key in active and each.priority == first else 0.0
+        for key, each in weighted.items()
+    }
+
+
+def _shared(members: Mapping[Key, Member], weighted: dict[Key, Weighted]) -> dict[Key, Weighted]:
+    """The weights, those of members with a share made from it. Standby members keep theirs."""
+    result = dict(weighted)
+    for priority in {each.priority for each in weighted.values()}:
+        of_tier = [key for key, each in weighted.items() if each.priority == priority and not each.standby]
+        given = {key: share for key in of_tier if (share := members[key].share) is not None}
+        if not given:
+            continue
+        others = [key for key in of_tier if key not in given]
+        # If there are no others, or nothing is left for them, the shares are weights among themselves.
+        left = max(0.0, 1 - sum(given.values())) if others else 0.0
+        of_others = sum(weighted[key].weight for key in others)
+        parts = given | {key: left * weighted[key].weight / of_others for key in others}
+        largest = max(parts.values())
+        for key, part in parts.items():
+            weight = max(1, round(MAX_WEIGHT * part / largest))
+            result[key] = weighted[key]._replace(weight=weight)
+    return result
 
 
 def effective_load(policy: policies.Policy) -> float | None:

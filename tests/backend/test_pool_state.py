@@ -1,6 +1,7 @@
 """The state of a pool, made by what changed, and made anew."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,6 +32,7 @@ one_pool = st.dictionaries(
         st.sampled_from((Protocol.UDP, Protocol.UDP, Protocol.TCP)),
         st.one_of(loads, policies),
         st.booleans(),
+        st.sampled_from((None, None, 0.05, 0.4)),
     ),
     max_size=5,
 )
@@ -41,18 +43,24 @@ def state(believed: BeliefChange, before: PoolState | None, now: float, pool: Po
     return state_of(pool, believed, before, now, MOST_STALE_S, 1)
 
 
-def seen(members: dict[int, tuple[str, int, Protocol, Policy, bool]], now: float) -> PoolView:
+Told = tuple[str, int, Protocol, Policy, bool, float | None]
+
+
+def seen(members: dict[int, Told], now: float) -> PoolView:
     return view(
         *(
-            member(
-                identifier,
-                address,
-                port=port,
-                protocol=protocol,
-                policy=policy,
-                since_s=now if is_new else NOW - 100,
+            replace(
+                member(
+                    identifier,
+                    address,
+                    port=port,
+                    protocol=protocol,
+                    policy=policy,
+                    since_s=now if is_new else NOW - 100,
+                ),
+                share=share,
             )
-            for identifier, (address, port, protocol, policy, is_new) in sorted(members.items())
+            for identifier, (address, port, protocol, policy, is_new, share) in sorted(members.items())
         )
     )
 
@@ -60,7 +68,7 @@ def seen(members: dict[int, tuple[str, int, Protocol, Policy, bool]], now: float
 @given(st.sampled_from((POOL, WIDE_POOL)), st.lists(st.tuples(one_pool, pauses), min_size=1, max_size=8))
 def test_state_by_what_changed_is_the_state_made_anew(
     pool: Pool,
-    steps: Sequence[tuple[dict[int, tuple[str, int, Protocol, Policy, bool]], float]],
+    steps: Sequence[tuple[dict[int, Told], float]],
 ) -> None:
     believed, now = Believed(), NOW
     by_change: PoolState | None = None

@@ -177,7 +177,7 @@ def _weighed(
     given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
-    elif old_s is not None and now - old_s < WEIGHTS_HOLD_S:
+    elif old_s is not None and now - old_s < WEIGHTS_HOLD_S and not _has_other_shares(state, before):
         if fresh.keys() == old.keys():
             given = dict(old)
         else:
@@ -196,14 +196,30 @@ def _weighed(
     )
 
 
+def _has_other_shares(state: PoolState, before: PoolState | None) -> bool:
+    """Whether the shares that an administrator gives are others than before, or are divided among others."""
+    old: Mapping[str, Member] = before.members if before is not None else {}
+    if not weights.has_shares(state.members) and not weights.has_shares(old):
+        return False
+    before_shares, after_shares = (
+        {label: member.share for label, member in members.items()} for members in (old, state.members)
+    )
+    return before_shares != after_shares
+
+
 def _due(state: PoolState, before: PoolState | None, now: float, first_s: float) -> Collection[str]:
     """The labels whose weights may be others than before: all, where the weight of a member depends on
     others that changed."""
     if state.changed is None or before is None or state.pool.config.weights == "wide":
         return state.members.keys()
     labels = state.changed | before.unsettled
-    concerned = (members.get(label) for members in (before.members, state.members) for label in labels)
-    if any(member is not None and weights.is_relative(member.policy) for member in concerned):
+    concerned = [
+        member
+        for members in (before.members, state.members)
+        for label in labels
+        if (member := members.get(label)) is not None
+    ]
+    if any(member.share is not None or weights.is_relative(member.policy) for member in concerned):
         return state.members.keys()
     if first_s != before.first_s:  # slow start depends on it
         since_s = now - state.pool.config.slow_start_s

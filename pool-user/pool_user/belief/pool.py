@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import replace
+from itertools import filterfalse
 
 from daemon_kit.finding import Finding
 
@@ -19,6 +20,7 @@ from pool_user.belief.reachability import OrphanedMembers, Reachability
 from pool_user.belief.reports import PoolReports
 from pool_user.belief.rules import RENEW_STALE_S, PoolRules
 from pool_user.cause import Cause, Code
+from pool_user.overrides import MemberOverrides, PoolOverride
 from pool_user.registrars.standing import SettledRegistrars
 from pool_user.views import (
     BeliefEvent,
@@ -63,9 +65,9 @@ class PoolBelief:
         self._vanished = VanishedMembers()
         self._causes: dict[int, Cause] = {}
         """Why those held back would be out."""
+        self._overrides = MemberOverrides()
         self._known = False
-        self._stale_since_s: float | None = None
-        self._vouched_s = float("-inf")
+        self._staleness = Staleness()
 
     @property
     def rules(self) -> PoolRules:
@@ -116,7 +118,7 @@ class PoolBelief:
             self._homes.remember(member.identifier, member.home_registrar)
         self._history.recent = remembered.recent  # `_recent` applies the rules
         self._known = True
-        self._stale_since_s = remembered.stale_since_s
+        self._staleness.remember(remembered.stale_since_s)
 
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""
@@ -179,12 +181,17 @@ class PoolBelief:
         self._drop_surplus(members, out)
         if self.rules.keys:
             events += self._keep_vanished(members, out, registrars, now)
-        stale_s = self._stale(registrars, stale_since_s, now)
+        is_settled = bool(registrars.settled)
+        is_vouched = not is_settled and any(
+            decision.vouched for decision in self._decisions.by_identifier.values()
+        )
+        stale_s = self._staleness.since(stale_since_s, now, is_settled=is_settled, is_vouched=is_vouched)
         suspected = self._suspects(members, registrars, judged, stale_s, now)
         before, self._members = self._members, dict(members)
         unreachable = self._reachability.drop(
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
         )
+        members = self._override(members, out, now)
         causes = self._why_out(judged, out)
         events += self._moves.events(self.handle, now)
         departed = self._history.departures.note(
@@ -205,7 +212,7 @@ class PoolBelief:
             known=self._known,
             stale_since_s=stale_s,
             recent=() if members else self._recent(now),
-            unreachable=unreachable,
+            unreachable=tuple(filterfalse(self._overrides.is_down, unreachable)),
             suspected=suspected,
             vanished=tuple(sorted(self._vanished.members)),
             moving=tuple(sorted(self._moves.members)),
@@ -216,6 +223,30 @@ class PoolBelief:
         change = PoolChange.between(self.view, view, departed)
         self.view = view
         return change, events + events_of(change, now)
+
+    def set_overrides(self, overrides: Iterable[PoolOverride]) -> None:
+        """Let these overrides hold from now on."""
+        self.reports.is_dirty |= self._overrides.set(overrides)
+
+    def _override(
+        self, members: dict[int, Member], out: dict[int, OutMember], now: float
+    ) -> dict[int, Member]:
+        """The members after the overrides; those that an override takes out are `out`."""
+        departures = self._history.departures
+
+        def known() -> Iterator[Member]:
+            before = (*self._shown.values(), *self._members.values())
+            for member in (*before, *(departure.member for departure in departures.all)):
+                invited = self._invited(member)
+                if invited is not None:
+                    yield invited
+
+        members, overridden = self._overrides.apply(members, known, now)
+        out |= overridden
+        for identifier in members:
+            out.pop(identifier, None)
+        departures.lift(self._overrides.is_down)
+        return members
 
     def _in_order(self, members: Mapping[int, Member]) -> tuple[Member, ...]:
         """The members by identifier; those of the view when they are the same."""
@@ -447,19 +478,6 @@ class PoolBelief:
             return None
         return replace(member, addresses=accepted(transport.addresses, self.rules.accept))
 
-    def _stale(self, registrars: SettledRegistrars, stale_since_s: float, now: float) -> float | None:
-        """Since when no registrar can vouch for the pool; None while one can."""
-        if registrars.settled:
-            self._stale_since_s = None
-            self._vouched_s = float("-inf")
-            return None
-        if any(decision.vouched for decision in self._decisions.by_identifier.values()):
-            self._vouched_s = now
-        since_s = self._stale_since_s if self._stale_since_s is not None else stale_since_s
-        if math.isfinite(self._vouched_s):
-            since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
-        return since_s
-
     def _is_probed(self, stale_s: float | None) -> bool:
         """Whether the backend's own probe has a say about all members."""
         return stale_s is not None or self.rules.verified
@@ -468,10 +486,35 @@ class PoolBelief:
         """The last good ones but those that left by their own word; the rules may have changed since."""
         invited = (
             self._invited(member)
-            for member in self._history.recent
+            for member in filterfalse(self._overrides.is_down, self._history.recent)
             if not self.reports.identities.has_left(member.identifier, now)
         )
         return tuple(replace(member, stale=True) for member in invited if member is not None)
+
+
+class Staleness:
+    """Since when no registrar can vouch for a pool."""
+
+    def __init__(self) -> None:
+        self._remembered_s: float | None = None
+        self._vouched_s = float("-inf")
+
+    def remember(self, since_s: float) -> None:
+        """Take what was known before a restart."""
+        self._remembered_s = since_s
+
+    def since(self, lost_s: float, now: float, *, is_settled: bool, is_vouched: bool) -> float | None:
+        """Return since when, None while a settled registrar can vouch for the pool. `lost_s` is when the last
+        settled registrar was lost; some other registrar vouches for a member if `is_vouched`."""
+        if is_settled:
+            self._remembered_s, self._vouched_s = None, float("-inf")
+            return None
+        if is_vouched:
+            self._vouched_s = now
+        since_s = self._remembered_s if self._remembered_s is not None else lost_s
+        if math.isfinite(self._vouched_s):
+            since_s = max(since_s, self._vouched_s - self._vouched_s % RENEW_STALE_S)
+        return since_s
 
 
 def _out(element: PoolElement, cause: Cause) -> OutMember:

@@ -14,6 +14,7 @@ from pool_user.belief.rules import (
     pool_name,
 )
 from pool_user.cause import Code
+from pool_user.overrides import PoolOverride
 from pool_user.registrars.session import RegistrarQuestion, RegistrarSessions
 from pool_user.registrars.standing import RegistrarView, SettledRegistrars
 from pool_user.views import (
@@ -224,6 +225,12 @@ class Belief:
         self._waiting.clear()
         self._concerned.clear()
         self._dirty = set(self._pools)
+
+    def set_overrides(self, overrides: Mapping[str, Sequence[PoolOverride]]) -> None:
+        """Let these overrides hold from now on, by pool handle, and no others."""
+        for handle, pool in self._pools.items():
+            pool.set_overrides(overrides.get(handle, ()))
+            self._note_dirty(handle, pool)
 
     def advance(self, now: float) -> None:
         """Bring the registrars' standings up to `now`; a change concerns every pool."""
