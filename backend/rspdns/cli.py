@@ -23,6 +23,7 @@ from registrar_config import check_inventory, render_inventory, render_wireguard
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
 from rspdns.key_command import key
+from rspdns.override_command import override
 from rspdns.report_command import report
 from rspdns.zone_command import zone
 
@@ -276,6 +277,7 @@ def registrar() -> None:
 
 main.add_command(zone)
 main.add_command(key)
+main.add_command(override)
 main.add_command(import_)
 main.add_command(report)
 main.add_command(pdns_conf)

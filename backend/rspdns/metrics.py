@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from daemon_kit.addresses import endpoint
-from pool_user import Standing
+from pool_user import OverrideAction, Standing
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -82,7 +83,7 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     }
     yield _gauge("rspdns_pool_members", "Members of a pool, by state", states, "owner", "state")
     expected = {(pool.owner,): pool.expected for pool in pools}
-    help_text = "Servers that should be in: `expect`, or all of the last day"
+    help_text = "NamedServers that should be in: `expect`, or all of the last day"
     yield _gauge("rspdns_pool_expected_members", help_text, expected, *labels)
     lacking = {(pool.owner,): pool.missing for pool in pools}
     yield _gauge("rspdns_pool_missing_members", "Expected servers that are not in the pool", lacking, *labels)
@@ -204,6 +205,13 @@ def _answers(status: Status) -> Iterator[Metric]:
         )
     serials = {(zone.zone,): zone.serial for zone in status.zones if zone.serial is not None}
     yield _gauge("rspdns_zone_serial", "SOA serial of the zone", serials, "zone")
+    held = Counter((override.action.value,) for override in status.overrides if override.holds)
+    yield _gauge(
+        "rspdns_overrides",
+        "Overrides that hold",
+        {(action,): held[(action,)] for action in OverrideAction},
+        "action",
+    )
     yield _gauge("rspdns_problems", "Problems that `rspdns status` reports", {(): len(status.problems)})
 
 

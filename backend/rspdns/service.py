@@ -23,7 +23,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from daemon_kit import notify
-from daemon_kit.control import ControlCommand, ControlError, ControlServer
+from daemon_kit.control import ControlCommand, ControlError, ControlServer, peer_user
 from daemon_kit.errors import FatalError
 from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
@@ -42,27 +42,32 @@ from pool_user import (
 from rspdns.answer_paths import AnswerPaths
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
+from rspdns.audit import audit
 from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
 from rspdns.journal import Journal
 from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
+from rspdns.overrides.keeper import WISH_KEYS, Overrides, read_wish
 from rspdns.pdns.purge import Purger
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, SnapshotStatus
-from rspdns.zones.zone import Zone, probing_by_handle
+from rspdns.zones.zone import Pool, Zone, probing_by_handle
 
 if TYPE_CHECKING:
     from rspdns.admin.server import AdminServer
 
 VERSION = version("rspdns")
+_log = get_logger("backend")
 LOOK_FOR_CYCLES_AFTER = 10_000
 """New objects between two searches for garbage with cycles. With Python's 700 a start with 10,000 members
 takes a third longer; with 50,000 each search holds up the answers for 5 ms (`bench --only strangers`)."""
 SWITCH_INTERVAL_S = 0.0001
 """How long a thread that computes may hold up the answering one (Python's default is 5 ms)."""
+MOST_AUDITED = 20
+"""The most zones, servers or names that one line of the audit names."""
 LOGGED_AFTER_S = 0.001
 """Delay before events are logged: answers and purges go first."""
 
@@ -119,6 +124,9 @@ class Backend:
             on_published=self.events.published,
             is_seen_at_once=self.paths.is_kernel_answering,
         )
+        self.overrides = Overrides(
+            config.state.path, self.belief, self._pools, self.names.of, self.pool_user.look
+        )
         self._reloads = Reloads(ConfigurationReload(self, read).run)
         self._control = ControlServer(
             config.admin.socket,
@@ -127,11 +135,12 @@ class Backend:
                 "reload": ControlCommand(self._tell_reload, {"force": bool}),
                 "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
                 "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
+                "override": ControlCommand(self._tell_override, WISH_KEYS),
+                "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
             },
         )
         self.admin: AdminServer | None = None
         """Live page, API and metrics; None until they are loaded."""
-        self._log = get_logger("backend")
         self._failure: asyncio.Future[str]
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -143,11 +152,11 @@ class Backend:
             await self._start(cleanup)
             self._follow_hangups(cleanup)
             notify.ready()
-            self._log.info("serving", zones=len(self.config.zones), connector=self.config.pdns.connector)
+            _log.info("serving", zones=len(self.config.zones), connector=self.config.pdns.connector)
             stopping = asyncio.get_running_loop().create_task(stop.wait())
             cleanup.callback(stopping.cancel)
             await asyncio.wait((stopping, self._failure), return_when=asyncio.FIRST_COMPLETED)
-            self._log.info("stopping")
+            _log.info("stopping")
             if self._failure.done():
                 raise FatalError(self._failure.result())
             await self.pool_user.leave()  # answers go on meanwhile
@@ -156,6 +165,8 @@ class Backend:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.paths.store.close)
         self.keeper.load_into(self.belief)
+        self.overrides.load()
+        cleanup.callback(self.overrides.close)
         self.lookups.start()
         cleanup.callback(self.lookups.close)
         change = self.belief.evaluate(time.monotonic())
@@ -238,7 +249,7 @@ class Backend:
         if task.cancelled():
             return
         problem = task.exception()
-        self._log.error("part_ended", part=task.get_name(), problem=repr(problem), exc_info=problem)
+        _log.error("part_ended", part=task.get_name(), problem=repr(problem), exc_info=problem)
         if not self._failure.done():
             self._failure.set_result(f"{task.get_name()} ended unexpectedly: {problem!r}")
 
@@ -281,7 +292,9 @@ class Backend:
             self.prober.changed()
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        return await self._tell_result(self._reloads.begin(force=request.get("force") is True))
+        number = self._reloads.begin(force=request.get("force") is True)
+        self._audit_reload(peer_user())
+        return await self._tell_result(number)
 
     async def _tell_reloaded(self, request: Mapping[str, Any]) -> dict[str, Any]:
         return await self._tell_result(request.get("number") or 0)
@@ -294,13 +307,20 @@ class Backend:
         running = self._reloads.status(time.monotonic())
         return {"running": number, "reload": None if running is None else dumped(running)}
 
-    async def reload(self, *, force: bool = False) -> dict[str, Any]:
+    def _audit_reload(self, by: str) -> None:
+        audit(by, "reload", "the configuration", before=f"zones: {', '.join(self._zone_names()) or 'none'}")
+
+    def _zone_names(self) -> list[str]:
+        return [zone.name for zone in self.config.zones][:MOST_AUDITED]
+
+    async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         """Read zones, tokens and certificate again; with an error in any file nothing changes.
 
         Nor does it when a pool would lose its last member, or when there is no zone any more, unless by
         `force`. All else needs a restart. Raises ControlError."""
-        result = await self._reloads.result(self._reloads.begin(force=force))
-        return result or {}
+        number = self._reloads.begin(force=force)
+        self._audit_reload(by)
+        return await self._reloads.result(number) or {}
 
     def take(self, config: BackendConfig) -> tuple[Zone, ...]:
         """Serve the zones of this configuration from now on; return those that were served."""
@@ -316,12 +336,13 @@ class Backend:
         self.names.set_zones(self.config.zones)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
+        self.overrides.zones_changed()
         change = self.belief.evaluate(now)
         self.publisher.set_zones(config.zones, change)
         self.journal.take(change)
         self.keeper.changed(change.views)
         self.pool_user.set_handles(list(self.config.accept_by_handle))
-        self._log.info("zones_read", zones=len(config.zones))
+        _log.info("zones_read", zones=len(config.zones))
         return before
 
     async def _tell_forget(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,9 +353,9 @@ class Backend:
             )
         if bool(wanted) == everybody:
             raise ControlError("either servers, or all = true")
-        return {"forgotten": self.forget(wanted, request.get("pool"))}
+        return {"forgotten": self.forget(wanted, peer_user(), request.get("pool"))}
 
-    def forget(self, wanted: Sequence[str], pool: object = None) -> list[str]:
+    def forget(self, wanted: Sequence[str], by: str, pool: object = None) -> list[str]:
         """Miss these servers no longer, or, when none is named, any that is missing; return them in words.
 
         `pool` is the name of SRV records, or a pool handle; None means every pool. Raises ControlError.
@@ -369,12 +390,33 @@ class Backend:
         self.pool_user.look()
         if wanted and not gone:
             raise ControlError(f"{', '.join(wanted)}: no missing server has this address or identifier")
-        self._log.info("forgotten", servers=gone)
+        audit(by, "forget", ", ".join(gone[:MOST_AUDITED]) or "nothing", before="missing", after="forgotten")
         return gone
 
-    def purge(self, wanted: Collection[str]) -> None:
+    def _pools(self) -> list[Pool]:
+        return [pool for zone in self.config.zones for site in zone.sites for pool in site.pools]
+
+    async def _tell_override(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        keys = {key: value for key, value in request.items() if key != "command"}
+        return await self.override(keys, peer_user())
+
+    async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
+        """Set an override (`read_wish`), or only tell what it would do. Raises ControlError."""
+        return await self.overrides.set(read_wish(keys), by, is_dry=keys.get("dry_run") is True)
+
+    async def _tell_clear(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        numbers, everything = request.get("numbers") or [], request.get("all") is True
+        if bool(numbers) == everything or not all(type(number) is int for number in numbers):
+            raise ControlError("either the numbers of overrides, or all = true")
+        return {"cleared": await self.clear(numbers, peer_user())}
+
+    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
+        """Clear these overrides, all if none is named; return their numbers. Raises ControlError."""
+        return await self.overrides.clear(numbers, by)
+
+    def purge(self, wanted: Collection[str], by: str) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
-        self._log.info("purge_asked_for", names=len(wanted))
+        audit(by, "purge", ", ".join([*wanted][:MOST_AUDITED]), after=f"{len(wanted)} names purged")
         self.purger.purge(wanted)
 
     async def _tell_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -386,7 +428,10 @@ class Backend:
         now = time.monotonic()
         built_at_s = self.publisher.built_at_s
         admin_problem = self.admin.problem if self.admin is not None else None
-        problems = (self.keeper.problem, self.serials.problem, self.journal.problem, admin_problem)
+        problems = (
+            *(self.keeper.problem, self.serials.problem, self.journal.problem),
+            *(self.overrides.problem, admin_problem),
+        )
         return Status(
             host=socket.gethostname(),
             version=VERSION,
@@ -413,5 +458,6 @@ class Backend:
             reload=self._reloads.status(now),
             problems=[*(problem for problem in problems if problem), *self.prober.problems],
             events=self.events.statuses(),
+            overrides=self.overrides.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )

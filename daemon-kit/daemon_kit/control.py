@@ -9,8 +9,11 @@ A request with a key that its command does not know, or with a value of a wrong 
 import asyncio
 import contextlib
 import json
+import pwd
 import socket
+import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,15 @@ MAX_LINE_BYTES = 64 * 1024
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 MAX_CLIENTS = 16
 IDLE_TIMEOUT_S = 60.0
+
+
+_PEER: ContextVar[str] = ContextVar("peer", default="this service")
+_CREDENTIALS = struct.Struct("=3i")
+
+
+def peer_user() -> str:
+    """The user of the process whose command is handled now; its number where it has no name."""
+    return _PEER.get()
 
 
 class ControlError(Exception):
@@ -92,6 +104,7 @@ class ControlServer:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - start_unix_server makes a task for each client
         self._clients.add(task)
+        _PEER.set(_user_of(writer.get_extra_info("socket")))
         try:
             if len(self._clients) > MAX_CLIENTS:
                 await _send(writer, {"error": f"more than {MAX_CLIENTS} clients at once; try again"})
@@ -128,7 +141,7 @@ class ControlServer:
         if command is None:
             return {"error": f"unknown command {name[:80]!r}; known: {', '.join(sorted(self._commands))}"}
         try:
-            _check_keys(name, command.keys, request)
+            check_keys(name, command.keys, request)
             return {"result": await command.handler(request)}
         except ControlError as error:
             return {"error": str(error)}
@@ -140,7 +153,7 @@ class ControlServer:
 _TYPE_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", list: "a list"}
 
 
-def _check_keys(command: str, keys: Mapping[str, type], request: Mapping[str, Any]) -> None:
+def check_keys(command: str, keys: Mapping[str, type], request: Mapping[str, Any]) -> None:
     """Raise ControlError when the request holds a key that the command does not know, or a wrong type."""
     for key, value in request.items():
         if key == "command":
@@ -189,6 +202,16 @@ def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **argu
     if not isinstance(result, dict):
         raise ControlError(f"what answers at {path} is no control socket of ours")
     return result
+
+
+def _user_of(connection: Any) -> str:
+    """The user at the other side of a unix socket, as the kernel noted it (unix(7), SO_PEERCRED)."""
+    given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, number, _ = _CREDENTIALS.unpack(given)
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import socket
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.purged: list[str] = []
+        self.overridden: list[tuple[object, str]] = []
         self.problem = ""
         self.asked = 0
 
@@ -49,12 +50,25 @@ class Paper:
         self.asked += 1
         return status(POOL)
 
-    async def reload(self, *, force: bool = False) -> dict[str, Any]:
+    async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         if self.problem:
             raise ControlError(self.problem)
         return {"zones": ["ims.example.net"], "going": [], "needs_restart": []}
 
-    def purge(self, wanted: Collection[str]) -> None:
+    async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
+        if self.problem:
+            raise ControlError(self.problem)
+        self.overridden.append((keys, by))
+        return {
+            "override": {"number": 1},
+            "pools": {POOL.owner: [{"server": "a", "before": 1.0, "after": None}]},
+        }
+
+    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
+        self.overridden.append((numbers, by))
+        return list(numbers)
+
+    def purge(self, wanted: Collection[str], by: str) -> None:
         self.purged += wanted
 
 
@@ -89,9 +103,11 @@ class Admin:
             told = await (answer.json() if kind == "application/json" else answer.text())
             return answer.status, told, dict(answer.headers)
 
-    async def write(self, path: str, body: object = None, **headers: str) -> tuple[int, Any]:
+    async def write(
+        self, path: str, body: object = None, method: str = "POST", **headers: str
+    ) -> tuple[int, Any]:
         status, told, _ = await self.ask(
-            path, "POST", body, **{"Authorization": f"Bearer {WRITER}", **headers}
+            path, method, body, **{"Authorization": f"Bearer {WRITER}", **headers}
         )
         return status, told
 

@@ -39,6 +39,7 @@ def member_status(number: int = 1, **other: Any) -> MemberStatus:
         "weight": 1000,
         "since_s": 4030.6,
         "stale": False,
+        "share": None,
     }
     return MemberStatus(**values | other)
 
@@ -136,6 +137,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "reload": None,
         "problems": [],
         "events": [],
+        "overrides": [],
         "fastpath": None,
     }
     return Status(**values | other)

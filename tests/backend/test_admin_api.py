@@ -173,16 +173,34 @@ async def test_every_answer_is_as_described(admin: Admin) -> None:
     paths = {
         "/v1/zones/{zone}": "/v1/zones/ims.example.net",
         "/v1/pools/{owner}": f"/v1/pools/{POOL.owner}",
+        "/v1/overrides/{number}": "/v1/overrides/7",
     }
     for route in ROUTES:
         if route.path in ("/v1/events/stream", "/metrics", "/v1/openapi.json"):
             continue
-        body = {"names": ["ims.example.net"]} if route.body else None
+        bodies: dict[str | None, Any] = {
+            "Purge": {"names": ["ims.example.net"]},
+            "WantedOverride": {"action": "down", "servers": "10.0.0.1", "reason": "a test"},
+        }
+        body = bodies.get(route.body)
         headers = {"Authorization": f"Bearer {WRITER}"}
         status, told, _ = await admin.ask(paths.get(route.path, route.path), route.method, body, **headers)
         operation = described["paths"][route.path][route.method.lower()]
         schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
         assert (status, differences(told, schema, described)) == (200, []), route.path
+
+
+async def test_override_is_set_and_cleared_under_the_name_of_the_token(admin: Admin) -> None:
+    wish = {"action": "share", "servers": "sip-1", "reason": "canary", "share": 0.05}
+    assert (await admin.ask("/v1/overrides", "POST", wish))[0] == 401
+    assert (await admin.write("/v1/overrides", wish))[0] == 200
+    assert (await admin.write("/v1/overrides/3", method="DELETE"))[0] == 200
+    assert admin.service.overridden == [(wish, "alice"), ([3], "alice")]
+    wrongs: tuple[object, ...] = ({**wish, "shar": 1}, {**wish, "share": "5%"}, [], {**wish, "force": 1})
+    for wrong in wrongs:
+        assert (await admin.write("/v1/overrides", wrong))[0] == 400, wrong
+    admin.service.problem = "sip-9: no server has this name"
+    assert await admin.write("/v1/overrides", wish) == (409, {"error": admin.service.problem})
 
 
 async def read_events(admin: Admin, count: int, **headers: str) -> list[dict[str, Any]]:

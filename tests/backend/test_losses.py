@@ -150,7 +150,7 @@ async def test_reload_refuses_to_empty_a_pool_unless_forced(backend: Backend, tm
     assert f"{OWNER}: all 2 members that are in now would leave: 10.0.0.1:5060: " in refused.output
     assert members(backend) == 2
     with pytest.raises(ControlError, match="would lose its last member"):
-        await backend.reload()
+        await backend.reload("alice")
     done = await run("reload", "--force", "-c", tmp_path / "rspdns.toml")
     assert done.exit_code == 0, done.output
     assert f"note: {OWNER}: all 2 members that are in now would leave" in done.output

@@ -221,20 +221,20 @@ async def test_forgetting_takes_names_addresses_and_identifiers(backend_of: Any)
     backend: Backend = backend_of(UDP)
     remember(backend, 1, 2, 3)
     with pytest.raises(ControlError, match=r"10\.0\.0\.9: no missing server"):
-        backend.forget(["10.0.0.9"])
+        backend.forget(["10.0.0.9"], "alice")
     with pytest.raises(ControlError, match="no pool has"):
-        backend.forget([], "nobody")
-    assert backend.forget(["10.0.0.1:5060"]) == [f"10.0.0.1 port 5060 of {HANDLE}"]
-    assert backend.forget(["00000002"], HANDLE) == [f"10.0.0.2 port 5060 of {HANDLE}"]
-    assert backend.forget([]) == [f"10.0.0.3 port 5060 of {HANDLE}"]
+        backend.forget([], "alice", "nobody")
+    assert backend.forget(["10.0.0.1:5060"], "alice") == [f"10.0.0.1 port 5060 of {HANDLE}"]
+    assert backend.forget(["00000002"], "alice", HANDLE) == [f"10.0.0.2 port 5060 of {HANDLE}"]
+    assert backend.forget([], "alice") == [f"10.0.0.3 port 5060 of {HANDLE}"]
     named: Backend = backend_of(NAMED)
     remember(named, 1)
     with pytest.raises(ControlError, match="sip-1: named by `expect`"):
-        named.forget(["sip-1"])
+        named.forget(["sip-1"], "alice")
     for other_word in ("10.0.0.1", "10.0.0.1:5060", "00000001"):
         with pytest.raises(ControlError, match="sip-1: named by `expect`"):
-            named.forget([other_word])
-    assert named.forget([]) == [], "they stay missing, and so does the reason"
+            named.forget([other_word], "alice")
+    assert named.forget([], "alice") == [], "they stay missing, and so does the reason"
     assert named.belief.views[HANDLE].departures
 
 

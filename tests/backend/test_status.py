@@ -122,17 +122,19 @@ zones[]: pools serial zone
 zones[].pools[]: answered_instead expected handles known members missing name out owner refused stale_s
 zones[].pools[]: verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
-zones[].pools[].members[]: protocol since_s stale weight
+zones[].pools[].members[]: protocol share since_s stale weight
 zones[].pools[].out[]: address cause handle identifier look_at missing name port reason since_s
 zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
-TOP = "connector events fastpath host pdns problems registrars reload snapshot uptime_s version zones"
+TOP = (
+    "connector events fastpath host overrides pdns problems registrars reload snapshot uptime_s version zones"
+)
 METRICS = """
 rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_departures_total
 rspdns_event_streams
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight
-rspdns_members_not_shown rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
+rspdns_members_not_shown rspdns_overrides rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
 rspdns_pool_missing_members rspdns_pool_refused_total rspdns_pool_stale_seconds rspdns_problems
 rspdns_purge_commands_total rspdns_purge_failures_total rspdns_purge_repeats_total rspdns_purge_waiting
 rspdns_purge_works rspdns_purged_names_total rspdns_queries_total rspdns_query_failures_total
@@ -161,7 +163,7 @@ async def a_backend(folder: Path) -> Backend:
         [BeliefEvent(now, "joined", "sip-udp", 1, Cause(Code.REGISTERED, registrar="2"), member(1))]
     )
     with contextlib.suppress(ControlError):
-        await backend.reload()
+        await backend.reload("alice")
     return backend
 
 

@@ -6,7 +6,7 @@ import hmac
 import re
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from hashlib import sha256
@@ -18,6 +18,7 @@ from daemon_kit.files import open_regular
 MIN_TOKEN = 20
 """Characters of a token, at least."""
 _MAX_FILE_BYTES = 64 * 1024
+_MOST_NAME = 80
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
 
 
@@ -31,10 +32,10 @@ class Right(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Digests of the tokens, and the files of the certificate and its key."""
+    """The names of the tokens by their digests, and the files of the certificate and its key."""
 
-    read: tuple[bytes, ...] = field(default=(), repr=False)
-    write: tuple[bytes, ...] = field(default=(), repr=False)
+    read: Mapping[bytes, str] = field(default_factory=dict, repr=False)
+    write: Mapping[bytes, str] = field(default_factory=dict, repr=False)
     reading_needs_token: bool = False
     certificate: Path | None = None
     key: Path | None = None
@@ -45,9 +46,8 @@ class Access:
 
     def right_of(self, authorization: str | None) -> Right:
         """The right that the header Authorization (RFC 6750) gives; every token takes the same time."""
-        scheme, _, token = (authorization or "").partition(" ")
-        # Bytes that are no UTF-8 come as surrogates.
-        given = sha256(token.strip().encode(errors="surrogateescape")).digest()
+        scheme = (authorization or "").partition(" ")[0]
+        given = _digest(authorization)
         may_write = sum(hmac.compare_digest(given, digest) for digest in self.write)
         may_read = sum(hmac.compare_digest(given, digest) for digest in self.read)
         if scheme.lower() != "bearer":
@@ -55,6 +55,11 @@ class Access:
         if may_write:
             return Right.WRITE
         return Right.READ if may_read or not self.reading_needs_token else Right.NOTHING
+
+    def name_of(self, authorization: str | None) -> str:
+        """The name of the token in the header Authorization: that behind it in its file, or its line."""
+        digest = _digest(authorization)
+        return {**self.read, **self.write}.get(digest, "no token")
 
     def tls(self) -> ssl.SSLContext | None:
         """A context with the certificate; None without one. Raises OSError (ssl.SSLError is one)."""
@@ -83,8 +88,8 @@ def read_access(
 ) -> tuple[Access, list[ConfigurationError]]:
     """Read what the paths, relative to `folder`, lead to; and every error in there."""
     errors: list[ConfigurationError] = []
-    read = _tokens(folder / read_tokens, errors) if read_tokens else ()
-    write = _tokens(folder / write_tokens, errors) if write_tokens else ()
+    read = _tokens(folder / read_tokens, errors) if read_tokens else {}
+    write = _tokens(folder / write_tokens, errors) if write_tokens else {}
     access = Access(
         read,
         write,
@@ -102,7 +107,13 @@ def read_access(
     return access, errors
 
 
-def _tokens(path: Path, errors: list[ConfigurationError]) -> tuple[bytes, ...]:
+def _digest(authorization: str | None) -> bytes:
+    token = (authorization or "").partition(" ")[2]
+    # Bytes that are no UTF-8 come as surrogates.
+    return sha256(token.strip().encode(errors="surrogateescape")).digest()
+
+
+def _tokens(path: Path, errors: list[ConfigurationError]) -> dict[bytes, str]:
     try:
         with open_regular(path) as file:
             if stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXO:
@@ -112,20 +123,20 @@ def _tokens(path: Path, errors: list[ConfigurationError]) -> tuple[bytes, ...]:
     except OSError as error:
         problem = f"can't be read: {error.strerror or error}"
         errors.append(ConfigurationError(str(path), 0, "", problem))
-        return ()
-    digests = []
-    for line, token in _lines(text):
+        return {}
+    digests = {}
+    for line, token, name in _lines(text):
         if len(token) < MIN_TOKEN or not _TOKEN.fullmatch(token):
             problem = f"a token has {MIN_TOKEN} or more of A-Z a-z 0-9 . _ ~ + / = -, one on a line"
             errors.append(ConfigurationError(str(path), line, "", problem))
-        digests.append(sha256(token.encode()).digest())
+        digests[sha256(token.encode()).digest()] = name or f"token of line {line} of {path.name}"
     if not digests:
         errors.append(ConfigurationError(str(path), 0, "", "holds no token"))
-    return tuple(digests)
+    return digests
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _lines(text: str) -> Iterator[tuple[int, str, str]]:
     for number, line in enumerate(text.splitlines(), start=1):
-        token = line.partition("#")[0].strip()
-        if token:
-            yield number, token
+        token, _, name = line.partition("#")
+        if token.strip():
+            yield number, token.strip(), name.strip()[:_MOST_NAME]

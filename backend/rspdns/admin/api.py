@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, Protocol
 
 import orjson
 from aiohttp import web
-from daemon_kit.control import ControlError
+from daemon_kit.control import ControlError, check_keys
 from daemon_kit.metrics import CONTENT_TYPE, exposition
 from pool_user import OVERLOADED_AT, RELIEVED_AT
 from prometheus_client import CollectorRegistry
@@ -21,6 +21,7 @@ from rspdns.admin.guard import RequestGuard, RequestRefused, set_headers
 from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, PoolOfZone, description
 from rspdns.admin.stream import Streams
 from rspdns.event_log import EventLog
+from rspdns.overrides.keeper import WISH_KEYS
 from rspdns.status.model import Status
 
 BODY_BYTES = 128 * 1024
@@ -43,13 +44,19 @@ class BackendService(Protocol):
     def status(self) -> Status:
         """The values of `rspdns status`."""
 
-    async def reload(self, *, force: bool = False) -> dict[str, Any]:
+    async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         """Read the files again. Raises ControlError with every error; then nothing changed.
 
         Without `force` it is an error, too, that a pool would lose its last member.
         """
 
-    def purge(self, wanted: Collection[str]) -> None:
+    async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
+        """Set an override, as the control command `override` does. Raises ControlError."""
+
+    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
+        """Clear overrides. Raises ControlError."""
+
+    def purge(self, wanted: Collection[str], by: str) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
 
 
@@ -145,11 +152,46 @@ class Api:
 
     async def _reload(self, request: web.Request) -> web.Response:
         try:
-            result = await self._service.reload(force=request.query.get("force") == "true")
+            result = await self._service.reload(
+                self._name(request), force=request.query.get("force") == "true"
+            )
         except ControlError as error:
             raise RequestRefused(409, "reload", str(error)) from None
         self._fresh_until_s = float("-inf")
         return _json(result)
+
+    async def _overrides(self, request: web.Request) -> web.Response:
+        return _json({"overrides": self.fresh().overrides})
+
+    async def _override(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        if not isinstance(body, dict):
+            raise RequestRefused(400, "body", "the body is a JSON object")
+        try:
+            check_keys("an override", WISH_KEYS, body)
+        except ControlError as error:
+            raise RequestRefused(400, "body", str(error)) from None
+        return await self._changed(self._service.override(body, self._name(request)))
+
+    async def _clear(self, request: web.Request) -> web.Response:
+        number = request.match_info["number"]
+        if not number.isdecimal() or len(number) > 9:
+            raise RequestRefused(404, "unknown", "an override is named by its number; see /v1/overrides")
+        return await self._changed(self._cleared(int(number), self._name(request)))
+
+    async def _cleared(self, number: int, by: str) -> dict[str, Any]:
+        return {"cleared": await self._service.clear([number], by)}
+
+    async def _changed(self, work: Awaitable[dict[str, Any]]) -> web.Response:
+        try:
+            result = await work
+        except ControlError as error:
+            raise RequestRefused(409, "override", str(error)) from None
+        self._fresh_until_s = float("-inf")
+        return _json(result)
+
+    def _name(self, request: web.Request) -> str:
+        return self.guard.access.name_of(request.headers.get("Authorization"))
 
     async def _purge(self, request: web.Request) -> web.Response:
         wanted = _wanted(await _body(request))
@@ -158,7 +200,7 @@ class Api:
             plain = name.removesuffix("$")
             if not any(plain == zone or names.is_below(plain, zone) for zone in zones):
                 raise RequestRefused(400, "unknown", f"{plain!r} is in no zone of this backend")
-        self._service.purge(wanted)
+        self._service.purge(wanted, self._name(request))
         return _json({"names": wanted})
 
     async def _openapi(self, request: web.Request) -> web.Response:

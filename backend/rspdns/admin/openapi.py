@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
+from pool_user import OverrideAction
 from pydantic import Field
 
 from rspdns.admin.access import Right
+from rspdns.overrides.book import ServerShare
 from rspdns.status.model import (
     Count,
     EventStatus,
+    OverrideStatus,
     PoolStatus,
     RegistrarStatus,
     Schema,
@@ -94,6 +97,43 @@ class Purged:
 
 
 @dataclass(slots=True)
+class OverrideList:
+    """The overrides that hold or will."""
+
+    overrides: list[OverrideStatus]
+
+
+@dataclass(slots=True)
+class WantedOverride:
+    """An override to set."""
+
+    action: OverrideAction
+    servers: Annotated[str, Field(description="name, address, address:port, PE identifier, network or glob")]
+    reason: str
+    share: Annotated[float | None, Field(gt=0, lt=1, description="for the action share")] = None
+    pool: Annotated[str | None, Field(description="the name of SRV records or a handle")] = None
+    in_s: Annotated[float | None, Field(description="when it begins; null: now")] = None
+    for_s: Annotated[float | None, Field(description="how long it holds; null: until it is cleared")] = None
+    force: Annotated[bool | None, Field(description="also if a pool loses its last member")] = None
+    dry_run: Annotated[bool | None, Field(description="only tell the shares that would result")] = None
+
+
+@dataclass(slots=True)
+class Outlook:
+    """The override, and the shares that result, by the name of SRV records."""
+
+    override: Annotated[dict[str, Any], Field(description="as it is kept")]
+    pools: dict[str, list[ServerShare]]
+
+
+@dataclass(slots=True)
+class Cleared:
+    """The overrides that were cleared."""
+
+    cleared: list[int]
+
+
+@dataclass(slots=True)
 class Error:
     """The problem."""
 
@@ -101,7 +141,22 @@ class Error:
 
 
 SCHEMAS: dict[str, Schema] = schemas(
-    (Status, PoolOfZone, Pools, Zones, Registrars, Events, Reloaded, Purge, Purged, Error)
+    (
+        Status,
+        PoolOfZone,
+        Pools,
+        Zones,
+        Registrars,
+        Events,
+        Reloaded,
+        Purge,
+        Purged,
+        OverrideList,
+        WantedOverride,
+        Outlook,
+        Cleared,
+        Error,
+    )
 ) | {
     "Description": {"type": "object", "description": "An OpenAPI document."},
     "Text": {"type": "string"},
@@ -169,6 +224,25 @@ ROUTES = (
         "Purged",
         right=Right.WRITE,
         body="Purge",
+    ),
+    Route("GET", "/v1/overrides", "overrides", "The overrides that hold or will.", "OverrideList"),
+    Route(
+        "POST",
+        "/v1/overrides",
+        "override",
+        "Take servers out, hold them in, or give each a share.",
+        "Outlook",
+        right=Right.WRITE,
+        body="WantedOverride",
+    ),
+    Route(
+        "DELETE",
+        "/v1/overrides/{number}",
+        "clear",
+        "Clear an override.",
+        "Cleared",
+        right=Right.WRITE,
+        parameters=("number",),
     ),
     Route("GET", "/v1/openapi.json", "openapi", "This description.", "Description", right=Right.NOTHING),
     Route("GET", "/metrics", "metrics", "Prometheus metrics.", "Text", content="text/plain"),

@@ -271,6 +271,7 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
         weight=weighted.weight if weighted else None,
         since_s=round(max(0.0, now - member.since_s), 3),
         stale=member.stale,
+        share=member.share,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from daemon_kit.addresses import endpoint
-from pool_user import Code, Standing
+from pool_user import Code, OverrideAction, Standing
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -43,6 +43,9 @@ class MemberStatus:
     weight: Annotated[Count | None, Field(description="of its SRV record")]
     since_s: Annotated[Number, Field(description="how long it has been in")]
     stale: Annotated[bool, Field(description="in from memory: no registrar vouches for it at present")]
+    share: Annotated[
+        Number | None, Field(description="0..1, the part of the calls that an override gives it; null: none")
+    ]
 
     @property
     def called(self) -> str:
@@ -156,6 +159,24 @@ class EventStatus:
 
 
 @dataclass(slots=True)
+class OverrideStatus:
+    """An administrator's decision about servers."""
+
+    number: Count
+    action: OverrideAction
+    servers: Annotated[str, Field(description="name, address, address:port, PE identifier, network or glob")]
+    pool: Annotated[str | None, Field(description="the name of SRV records or a handle; null: every pool")]
+    share: Annotated[Number | None, Field(description="0..1, for the action share")]
+    reason: str
+    by: Annotated[str, Field(description="who set it: a user of this host, or the name of a token")]
+    set_at_s: Annotated[Number, Field(description="wall clock, seconds since 1970")]
+    starts_at_s: Number
+    ends_at_s: Annotated[Number | None, Field(description="null: when it is cleared")]
+    holds: Annotated[bool, Field(description="false: its time has not come, or it has a problem")]
+    problem: Annotated[str | None, Field(description="why it does not hold although its time has come")]
+
+
+@dataclass(slots=True)
 class PdnsStatus:
     """A control socket of PowerDNS."""
 
@@ -247,6 +268,7 @@ class Status:
     reload: ReloadStatus | None
     problems: list[str]
     events: list[EventStatus]
+    overrides: list[OverrideStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 

@@ -1,0 +1,208 @@
+"""The commands `rspdns override`: take servers out, hold them in, give each a share; list and clear."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from daemon_kit.commands import CommandGroup, config_option, counted
+from daemon_kit.control import request
+from daemon_kit.durations import duration
+
+from rspdns.configuration import DEFAULT_PATH, control_path
+
+CONFIG = config_option(DEFAULT_PATH)
+PATIENCE_S = 15.0
+_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:s|min|m|h|d))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d)")
+
+
+class OverrideGroup(CommandGroup):
+    """`rspdns override SERVERS ACTION` is `rspdns override set SERVERS ACTION`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Take words that are no command for the servers."""
+        if args and args[0] not in self.commands:
+            args = ["set", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let options of `set` come before the servers, too."""
+        if args and args[0].startswith("--") and args[0] != "--help":
+            args = ["set", *args]
+        return super().parse_args(ctx, args)
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of "90s", "10m", "2h", "1d" or "1h30m". Raises ValueError."""
+    words = text.strip().lower().replace(" ", "")
+    if not _DURATION.fullmatch(words):
+        raise ValueError(f"{text!r} is no duration: write 90s, 10m, 2h, 1d or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(words))
+
+
+def seconds_until(text: str, now: datetime) -> float:
+    """Return the seconds from `now`, in local time, until "02:00" or "2026-11-27 02:00". Raises ValueError.
+
+    A time of day that has passed is that of tomorrow.
+    """
+    words = text.strip().replace("T", " ")
+    for form in ("%H:%M", "%H:%M:%S"):
+        try:
+            at = datetime.strptime(words, form).replace(year=now.year, month=now.month, day=now.day)
+        except ValueError:
+            continue
+        at = at if at > now.replace(tzinfo=None) else at + timedelta(days=1)
+        return (at.astimezone() - now.astimezone()).total_seconds()
+    for form in ("%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M:%S"):
+        try:
+            at = datetime.strptime(words, form)
+        except ValueError:
+            continue
+        left_s = (at.astimezone() - now.astimezone()).total_seconds()
+        if left_s <= 0:
+            raise ValueError(f"{text!r} is over")
+        return left_s
+    raise ValueError(f"{text!r} is no time: write 02:00, or 2026-11-27 02:00, in the time of this host")
+
+
+def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds_of(text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    try:
+        return None if text is None else seconds_until(text, datetime.now().astimezone())
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
+
+
+def _action(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, float | None]:
+    name, equals, share = text.partition("=")
+    if text in ("down", "up"):
+        return text, None
+    if name == "share" and equals:
+        try:
+            return name, float(share.removesuffix("%")) / 100
+        except ValueError:
+            pass
+    raise click.BadParameter(f"{text!r}: an action is down, up or share=5%")
+
+
+@click.group(cls=OverrideGroup)
+def override() -> None:
+    """Take servers out of DNS, hold them in, or give each a share.
+
+    `rspdns override SERVERS down --reason "new kernel" --for 2h`. An override holds at once, also over
+    restarts, until its time is over or it is cleared.
+    """
+
+
+@override.command("set")
+@CONFIG
+@click.argument("servers")
+@click.argument("action", callback=_action)
+@click.option("--reason", required=True, help="Why; it is shown in status and log.")
+@click.option(
+    "--for", "for_s", callback=_duration, help="How long: 90s, 10m, 2h, 1d. Default: until cleared."
+)
+@click.option(
+    "--at", "in_s", callback=_time, help="When it begins: 02:00, or 2026-11-27 02:00. Default: now."
+)
+@click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
+@click.option("--force", is_flag=True, help="Also if a pool loses its last member.")
+@click.option("--dry-run", is_flag=True, help="Only print the shares that would result.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: bool, **wish: Any) -> None:
+    """Override SERVERS: a name, address, address:port, PE identifier, network (10.1.0.0/16) or glob (10.1.*).
+
+    ACTION is `down` (out of the answers), `up` (in, whatever registrars and probes say) or `share=5%` (each
+    gets this part of the calls). It prints the shares that result, and refuses to empty a pool.
+    """
+    keys = {"servers": servers, "action": action[0], "share": action[1], **wish}
+    path = control_path(config)
+    if not wish["dry_run"] and not as_json:
+        _print_shares(_ask(path, {**keys, "dry_run": True}))
+    result = _ask(path, keys)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    elif wish["dry_run"]:
+        _print_shares(result)
+        click.echo("nothing was changed (--dry-run)")
+    else:
+        kept = result["override"]
+        click.echo(f"override {kept['number']} {_when(kept)}")
+
+
+@override.command("list")
+@CONFIG
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(config: Path, as_json: bool) -> None:
+    """List the overrides that hold or will."""
+    found = request(control_path(config), "status")["overrides"]
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+        return
+    for each in found:
+        share = "" if each["share"] is None else f"={100 * each['share']:g}%"
+        pool = f" of {each['pool']}" if each["pool"] else ""
+        problem = f" (does not hold: {each['problem']})" if each["problem"] else ""
+        what = f"{each['servers']}{pool} {each['action']}{share}"
+        click.echo(f"{each['number']}: {what}, {_when(each)}, by {each['by']}: {each['reason']}{problem}")
+    if not found:
+        click.echo("no override")
+
+
+@override.command()
+@CONFIG
+@click.argument("numbers", nargs=-1, type=click.IntRange(min=1))
+@click.option("--all", "everything", is_flag=True, help="All of them.")
+def clear(config: Path, numbers: tuple[int, ...], everything: bool) -> None:
+    """Clear the overrides of these NUMBERS (rspdns override list)."""
+    if bool(numbers) == everything:
+        raise click.UsageError("name the overrides by number, or give --all")
+    gone = request(
+        control_path(config), "clear", timeout_s=PATIENCE_S, numbers=list(numbers), all=everything
+    )["cleared"]
+    click.echo(f"cleared: {', '.join(map(str, gone)) or 'there was none'}")
+
+
+def _ask(path: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    given = {key: value for key, value in keys.items() if value is not None}
+    return request(path, "override", timeout_s=PATIENCE_S, **given)
+
+
+def _print_shares(result: Mapping[str, Any]) -> None:
+    pools: Mapping[str, Sequence[Mapping[str, Any]]] = result["pools"]
+    for owner, shares in pools.items():
+        click.echo(f"{owner}: {counted(len(shares), 'server')}")
+        for each in shares:
+            click.echo(
+                f"  {each['server']:<24} {_percent(each['before']):>7} -> {_percent(each['after']):>7}"
+            )
+    if not pools:
+        click.echo("no share changes now")
+
+
+def _percent(share: float | None) -> str:
+    return "out" if share is None else f"{100 * share:.1f} %"
+
+
+def _when(kept: Mapping[str, Any]) -> str:
+    now_s = time.time()
+    begins = "" if kept["starts_at_s"] <= now_s else f"begins in {duration(kept['starts_at_s'] - now_s)}, "
+    if kept["ends_at_s"] is None:
+        return f"{begins}holds until it is cleared"
+    return f"{begins}ends in {duration(kept['ends_at_s'] - now_s)}"

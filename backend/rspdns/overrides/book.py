@@ -1,0 +1,276 @@
+"""The overrides of this name server: whom each names, when each holds, and the shares that result. Pure.
+
+Times are of the wall clock, in seconds since 1970: an override holds over restarts, and ends at an hour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from daemon_kit.addresses import endpoint, read_address, read_network
+from pool_user import (
+    Code,
+    Member,
+    MemberOverrides,
+    NamedServers,
+    OverrideAction,
+    PoolOverride,
+    PoolView,
+    ServerAddress,
+    weights,
+)
+from pydantic import Field, TypeAdapter
+
+from rspdns.missing import is_called
+from rspdns.zones.zone import Pool
+
+MOST_OVERRIDES = 1000
+MOST_CHARACTERS = 500
+"""The longest reason, and the longest name of servers."""
+LONGEST_S = 10 * 365 * 86_400.0
+
+NameOf = Callable[[str, Member], str | None]
+"""The name of a member of a handle; None if it has none."""
+
+
+class OverrideError(ValueError):
+    """The override can't be; the words are for the person who wants it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One decision. `servers` are the words it was given, `places` the endpoints these words meant then.
+
+    `pool` is the name of SRV records or a handle, None for every pool. It holds from `starts_at_s` on, and up
+    to `ends_at_s`; None: until it is cleared. `by` set it at `set_at_s`. `forced`: it may empty a pool.
+    """
+
+    number: int
+    action: OverrideAction
+    servers: Annotated[str, Field(max_length=MOST_CHARACTERS)]
+    reason: Annotated[str, Field(max_length=MOST_CHARACTERS)]
+    by: str
+    set_at_s: float
+    starts_at_s: float
+    ends_at_s: float | None = None
+    share: Annotated[float | None, Field(gt=0, lt=1)] = None
+    pool: str | None = None
+    places: tuple[str, ...] = ()
+    forced: bool = False
+
+    def holds(self, now_s: float) -> bool:
+        """Whether it holds at this time."""
+        return self.starts_at_s <= now_s and not self.is_over(now_s)
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether its time is over."""
+        return self.ends_at_s is not None and self.ends_at_s <= now_s
+
+    def overlaps(self, other: Override) -> bool:
+        """Whether there is a time at which both hold."""
+        ends = (float("inf") if each.ends_at_s is None else each.ends_at_s for each in (self, other))
+        return max(self.starts_at_s, other.starts_at_s) < min(ends)
+
+    def concerns(self, pool: Pool) -> bool:
+        """Whether it is about the servers of this pool."""
+        return self.pool is None or self.pool == pool.owner or self.pool in pool.config.shards
+
+    @property
+    def words(self) -> str:
+        """By whom, why and until when."""
+        until = "" if self.ends_at_s is None else f", until {utc(self.ends_at_s)}"
+        return f"by {self.by}{until}: {self.reason}"
+
+    @property
+    def title(self) -> str:
+        """The action and the servers: "down 10.0.0.1"."""
+        share = "" if self.share is None else f"={100 * self.share:g}%"
+        return f"{self.action}{share} {self.servers}" + (f" of {self.pool}" if self.pool else "")
+
+    @property
+    def meant(self) -> NamedServers:
+        """The servers that it names."""
+        places = frozenset(map(_place, self.places))
+        if places:
+            return NamedServers(places=places)
+        if _is_glob(self.servers):
+            return NamedServers(glob=self.servers)
+        return NamedServers(networks=(read_network(self.servers),))
+
+    @property
+    def in_pool(self) -> PoolOverride:
+        """The form for the belief."""
+        return PoolOverride(self.number, self.action, self.meant, self.words, self.share)
+
+
+OVERRIDES: TypeAdapter[tuple[Override, ...]] = TypeAdapter(tuple[Override, ...])
+"""Reads and writes the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownServer:
+    """A server that is in, or was, or is listed: its place, identifier and name."""
+
+    handle: str
+    place: ServerAddress
+    identifier: int
+    name: str | None
+
+
+def known_servers(
+    views: Mapping[str, PoolView], handles: Collection[str], name_of: NameOf
+) -> Iterator[KnownServer]:
+    """Yield the servers of these pools that have, or had, a place in the answers."""
+    for handle in handles:
+        view = views.get(handle)
+        if view is None:
+            continue
+        departed = (departure.member for departure in view.departures)
+        for member in (*view.members, *departed, *view.unreachable):
+            name = name_of(handle, member)
+            for address in member.addresses:
+                yield KnownServer(handle, (address, member.port), member.identifier, name)
+
+
+def places_of(words: str, known: Iterable[KnownServer]) -> tuple[str, ...]:
+    """Return the endpoints that `words` mean: empty for a network, an address or a glob, which stay as they
+    are.
+
+    A name and an identifier are looked up now: after a restart of its sidecar the server has another
+    identifier, and the override is still about it. Raises OverrideError, if no server is called so.
+    """
+    known = tuple(known)
+    if "/" in words:
+        try:
+            read_network(words)
+        except ValueError as error:
+            raise OverrideError(str(error)) from None
+    if _is_glob(words) or _is_network(words):
+        if not any(_servers_of(words).has(server.place) for server in known):
+            raise OverrideError(f"{words}: no server is known there")
+        return ()
+    found = {
+        server.place for server in known if is_called((words,), server.place, server.identifier, server.name)
+    }
+    if not found:
+        raise OverrideError(
+            f"{words}: no server has this name, address, address:port or PE identifier; "
+            "rspdns status lists them"
+        )
+    return tuple(sorted(endpoint(str(address), port) for address, port in found))
+
+
+def contradicting(
+    wanted: Override, others: Iterable[Override], known: Iterable[KnownServer]
+) -> Override | None:
+    """Return the first of the `others` that names one of the servers at a time of `wanted`, too."""
+    meant = wanted.meant
+    concerned = [server.place for server in known if meant.has(server.place)]
+    return next(
+        (other for other in others if wanted.overlaps(other) and any(map(other.meant.has, concerned))),
+        None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServerShare:
+    """The part of the calls, 0..1, that a server of a pool has before and after. None: it is out."""
+
+    server: str
+    before: float | None
+    after: float | None
+
+
+def outlook(
+    pool: Pool,
+    views: Mapping[str, PoolView],
+    held: Sequence[PoolOverride],
+    wanted: Sequence[PoolOverride],
+    now: float,
+) -> list[ServerShare]:
+    """Return the shares of a pool's servers under the overrides that are `held`, and under those `wanted`.
+
+    Slow start counts for nothing. `now` is monotonic.
+    """
+    before, after = (_members(pool, views, overrides, now) for overrides in (held, wanted))
+    shares = [weights.shares(weights.weigh(members, {}, now, 0.0, wide=True)) for members in (before, after)]
+    members = before | after
+    return [
+        ServerShare(
+            endpoint(str(members[key].addresses[0]), members[key].port),
+            *(of_time.get(key) for of_time in shares),
+        )
+        for key in sorted(members)
+    ]
+
+
+def _members(
+    pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float
+) -> dict[tuple[str, int], Member]:
+    """The members of a pool as they would be."""
+    result = {}
+    for handle in pool.config.shards:
+        view = views.get(handle) or PoolView(handle)
+        listed = {out.identifier for out in view.out if out.cause.code is Code.OVERRIDDEN}
+        departed = [departure.member for departure in view.departures]
+        members = {
+            member.identifier: member
+            for member in (*view.members, *(member for member in departed if member.identifier in listed))
+        }
+        of_handle = MemberOverrides()
+        of_handle.set(overrides)
+        kept, _ = of_handle.apply(members, lambda departed=departed: departed, now)  # type: ignore[misc]
+        for identifier, member in kept.items():
+            if member.protocol == pool.config.protocol:
+                result[handle, identifier] = member
+    return result
+
+
+def by_handle(pools: Iterable[Pool], overrides: Iterable[Override]) -> dict[str, tuple[PoolOverride, ...]]:
+    """Return the overrides of each pool handle, in the form for the belief."""
+    overrides = tuple(overrides)
+    return {
+        handle: tuple(override.in_pool for override in overrides if override.concerns(pool))
+        for pool in pools
+        for handle in pool.config.shards
+    }
+
+
+def next_moment_s(overrides: Iterable[Override], now_s: float) -> float | None:
+    """Return when the next one begins or ends; None: never."""
+    moments = [
+        moment
+        for override in overrides
+        for moment in (override.starts_at_s, override.ends_at_s)
+        if moment is not None and moment > now_s
+    ]
+    return min(moments, default=None)
+
+
+def utc(at_s: float) -> str:
+    """Return a time of the wall clock for people."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _is_glob(words: str) -> bool:
+    return "*" in words or "?" in words
+
+
+def _is_network(words: str) -> bool:
+    try:
+        read_network(words)
+    except ValueError:
+        return False
+    return True
+
+
+def _servers_of(words: str) -> NamedServers:
+    return NamedServers(glob=words) if _is_glob(words) else NamedServers(networks=(read_network(words),))
+
+
+def _place(text: str) -> ServerAddress:
+    address, _, port = text.rpartition(":")
+    return read_address(address.strip("[]")), int(port)

@@ -1,0 +1,211 @@
+"""Overrides of the backend: what is refused, what is kept, what ends by itself."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from daemon_kit.control import ControlError
+from pool_user import OverrideAction, PoolOverride, PoolView
+from rspdns.override_command import seconds_of, seconds_until
+from rspdns.overrides.keeper import FILE, Overrides, Wish
+
+from tests.backend.making import UDP, member, view, zone
+
+OWNER = "_sip._udp.as.ims.example.net"
+HANDLE = "sip-udp"
+POOLS = [pool for site in zone(UDP).sites for pool in site.pools]
+
+
+class PaperBelief:
+    """A belief with three members that notes which overrides hold."""
+
+    def __init__(self) -> None:
+        self.views: Mapping[str, PoolView] = {
+            HANDLE: view(*(member(number, f"10.0.0.{number}") for number in (1, 2, 3)))
+        }
+        self.held: list[tuple[int, OverrideAction]] = []
+
+    def set_overrides(self, overrides: Mapping[str, Sequence[PoolOverride]]) -> None:
+        self.held = [(each.number, each.action) for each in overrides.get(HANDLE, ())]
+
+
+class Kept:
+    """Overrides in a folder, with a clock that a test may step."""
+
+    def __init__(self, folder: Path) -> None:
+        self.belief = PaperBelief()
+        self.step_s = 0.0
+        self.overrides = Overrides(
+            folder,
+            self.belief,
+            lambda: POOLS,
+            lambda handle, member: f"sip-{member.identifier}",
+            lambda: None,
+            clock=lambda: time.time() + self.step_s,
+        )
+        self.overrides.load()
+
+    async def set(self, servers: str, action: OverrideAction = OverrideAction.DOWN, **more: object) -> int:
+        wish = Wish(action, servers, "a test", **more)  # type: ignore[arg-type]
+        result = await self.overrides.set(wish, "alice")
+        return int(result["override"]["number"])
+
+
+async def until_held(kept: Kept, *held: tuple[int, OverrideAction]) -> None:
+    async with asyncio.timeout(10):
+        while kept.belief.held != list(held):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("servers", ["sip-2", "10.0.0.2", "10.0.0.2:5060", "00000002", "10.0.0.2/32", "*.2"])
+async def test_server_is_called_by_each_of_its_names(tmp_path: Path, servers: str) -> None:
+    kept = Kept(tmp_path)
+    assert await kept.set(servers) == 1
+    assert kept.belief.held == [(1, OverrideAction.DOWN)]
+    (override,) = kept.overrides.all
+    assert override.meant.has_member(member(2, "10.0.0.2"))
+    assert not override.meant.has_member(member(3, "10.0.0.3"))
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        (Wish(OverrideAction.DOWN, "10.0.0.9", "why"), "no server is known there"),
+        (Wish(OverrideAction.DOWN, "sip-9", "why"), "no server has this name"),
+        (Wish(OverrideAction.DOWN, "10.0.0.1/8", "why"), "neither a network nor one host"),
+        (Wish(OverrideAction.DOWN, "sip-1", " "), "needs a reason"),
+        (Wish(OverrideAction.DOWN, "", "why"), "names servers"),
+        (Wish(OverrideAction.DOWN, "sip-1", "a\nb"), "one line"),
+        (Wish(OverrideAction.DOWN, "sip-1", "x" * 501), "500 characters"),
+        (Wish(OverrideAction.DOWN, "sip-1", "why", share=0.5), "belongs to the action share"),
+        (Wish(OverrideAction.SHARE, "sip-1", "why"), "belongs to the action share"),
+        (Wish(OverrideAction.SHARE, "sip-1", "why", share=1.0), "above 0 % and below 100 %"),
+        (Wish(OverrideAction.SHARE, "sip-1", "why", share=float("nan")), "above 0 % and below 100 %"),
+        (Wish(OverrideAction.DOWN, "sip-1", "why", for_s=-1), "ten years"),
+        (Wish(OverrideAction.DOWN, "sip-1", "why", for_s=float("inf")), "ten years"),
+        (Wish(OverrideAction.DOWN, "sip-1", "why", pool="other"), "no pool has SRV records or a handle"),
+        (Wish(OverrideAction.DOWN, "10.0.0.*", "why"), "would lose its last member"),
+    ],
+)
+async def test_wrong_wish_is_refused_and_changes_nothing(tmp_path: Path, wish: Wish, words: str) -> None:
+    kept = Kept(tmp_path)
+    with pytest.raises(ControlError, match=words):
+        await kept.overrides.set(wish, "alice")
+    assert kept.overrides.all == ()
+    assert not (tmp_path / FILE).exists()
+
+
+async def test_pool_is_emptied_by_force_only_and_also_by_the_third_step(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1")
+    kept.belief.views = {HANDLE: view(*(member(number, f"10.0.0.{number}") for number in (2, 3)))}
+    await kept.set("sip-2")
+    kept.belief.views = {HANDLE: view(member(3, "10.0.0.3"))}
+    with pytest.raises(ControlError, match=f"{OWNER} would lose its last member"):
+        await kept.set("sip-3")
+    assert await kept.set("sip-3", forced=True) == 3
+
+
+async def test_two_overrides_of_one_server_at_one_time_are_refused(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-2", for_s=60.0)
+    with pytest.raises(ControlError, match=r"override 1 \(down sip-2\) names some of these servers, too"):
+        await kept.set("10.0.0.0/8", OverrideAction.UP)
+    assert await kept.set("sip-2", OverrideAction.UP, in_s=61.0) == 2, "later it is free"
+    assert await kept.set("sip-3", OverrideAction.SHARE, share=0.05) == 3
+
+
+async def test_dry_run_tells_the_shares_and_changes_nothing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    wish = Wish(OverrideAction.SHARE, "sip-2", "canary", share=0.1)
+    told = await kept.overrides.set(wish, "alice", is_dry=True)
+    shares = {each["server"]: (each["before"], each["after"]) for each in told["pools"][OWNER]}
+    assert shares["10.0.0.2:5060"] == (pytest.approx(1 / 3), pytest.approx(0.1, abs=1e-3))
+    assert shares["10.0.0.1:5060"] == (pytest.approx(1 / 3), pytest.approx(0.45, abs=1e-3))
+    assert (kept.overrides.all, kept.belief.held) == ((), [])
+
+
+async def test_override_ends_and_begins_by_itself(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", for_s=0.2)
+    await kept.set("sip-2", in_s=0.1, for_s=0.3)
+    assert kept.belief.held == [(1, OverrideAction.DOWN)]
+    await until_held(kept, (1, OverrideAction.DOWN), (2, OverrideAction.DOWN))
+    await until_held(kept, (2, OverrideAction.DOWN))
+    await until_held(kept)
+    kept.overrides.close()
+
+
+async def test_overrides_hold_over_a_restart_until_their_time(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("00000002", for_s=3600.0)
+    await kept.set("sip-3", for_s=0.05)
+    kept.overrides.close()
+    await asyncio.sleep(0.06)
+    again = Kept(tmp_path)
+    assert again.belief.held == [(1, OverrideAction.DOWN)], "before anything is answered"
+    assert await again.overrides.clear([1], "bob") == [1]
+    assert (again.belief.held, Kept(tmp_path).belief.held) == ([], [])
+    with pytest.raises(ControlError, match="no override has the number 1"):
+        await again.overrides.clear([1], "bob")
+
+
+async def test_override_of_later_that_would_empty_the_pool_is_held_back(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", in_s=0.1)
+    kept.belief.views = {HANDLE: view(member(1, "10.0.0.1"))}
+    async with asyncio.timeout(10):
+        while not kept.overrides.held_back:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert kept.belief.held == []
+    (status,) = kept.overrides.statuses()
+    assert (status.holds, status.problem) == (False, f"{OWNER} would lose its last member")
+    kept.overrides.close()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]{}", '[{"number": 1}]', "\0" * 100, "[1]"])
+async def test_file_that_cannot_be_read_is_put_aside_and_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / FILE).write_text(text)
+    kept = Kept(tmp_path)
+    assert kept.belief.held == []
+    assert "no override of before holds" in kept.overrides.problem
+    (aside,) = tmp_path.glob(f"{FILE}.unreadable-*")  # noqa: ASYNC240
+    assert aside.read_text() == text
+    assert await kept.set("sip-1") == 1
+    assert kept.overrides.problem == ""
+
+
+async def test_disk_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    kept = Kept(folder)
+    folder.rmdir()
+    with pytest.raises(ControlError, match="can't be written, and nothing was changed"):
+        await kept.set("sip-1")
+    assert (kept.overrides.all, kept.belief.held) == ((), [])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), ("1h30m", 5400), ("0.5s", 0.5)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "2", "h", "-2h", "2 weeks", "1e9s", "2h!"])
+def test_wrong_durations_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no duration: write 90s"):
+        seconds_of(text)
+
+
+def test_time_of_day_is_the_next_of_its_kind() -> None:
+    now = datetime(2026, 11, 26, 23, 0).astimezone()
+    assert seconds_until("23:30", now) == 1800
+    assert seconds_until("02:00", now) == 3 * 3600
+    assert seconds_until("2026-11-27 23:00", now) == 24 * 3600
+    for wrong in ("25:00", "tomorrow", "2026-11-25 02:00", ""):
+        with pytest.raises(ValueError, match=r"is no time|is over"):
+            seconds_until(wrong, now)
