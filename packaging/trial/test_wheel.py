@@ -13,6 +13,7 @@ pytestmark = pytest.mark.timeout(900)
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 COMMANDS = {
     "agent": ["ppe-agent"],
+    "grpc": ["ppe-agent"],
     "client": ["ppu-agent"],
     "backend": ["rspdns"],
     "registrar": ["rspdns-registrar"],

@@ -10,6 +10,7 @@ import pwd
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -22,12 +23,14 @@ from daemon_kit.unix_listener import MAX_PATH_BYTES, is_too_long
 from ppe_agent.addresses import Address, NoLocalAddress
 from ppe_agent.checks.configuration import (
     ExecConfig,
+    GrpcConfig,
     HttpConfig,
     IcmpConfig,
     SnmpConfig,
     SystemdConfig,
     TlsConfig,
 )
+from ppe_agent.checks.grpc import missing_library
 from ppe_agent.checks.icmp import GROUP_RANGE, echo_socket
 from ppe_agent.checks.snmp import PROGRAM
 from ppe_agent.client_addresses import problem_of
@@ -72,11 +75,13 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
         yield from _key(("as", i, "key"), server, config)
         for j, check in enumerate(server.check):
             here = ("as", i, "check", j)
+            if isinstance(check, GrpcConfig):
+                yield from _library((*here, "type"))
             if isinstance(check, ExecConfig):
                 yield from _program((*here, "command"), check.command[0])
             elif isinstance(check, SystemdConfig):
                 yield from _program((*here, "type"), "systemctl")
-            elif isinstance(check, HttpConfig | TlsConfig) and check.ca_file is not None:
+            elif isinstance(check, HttpConfig | TlsConfig | GrpcConfig) and check.ca_file is not None:
                 yield from _certificates((*here, "ca_file"), check.ca_file)
             elif isinstance(check, IcmpConfig):
                 yield from _echo((*here, "type"), check.address.version if check.address else 4)
@@ -184,6 +189,11 @@ def _program(location: Location, name: str) -> Iterator[Lack]:
         yield Lack(location, f"{name} is no program, or not executable")
     else:
         yield Lack(location, f"{name} can't be run by {_me()}", is_doubtful=True)
+
+
+def _library(location: Location) -> Iterator[Lack]:
+    if find_spec("h2") is None:
+        yield Lack(location, missing_library())
 
 
 def _snmp(where: Location, credentials: Path) -> Iterator[Lack]:

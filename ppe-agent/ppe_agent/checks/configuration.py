@@ -179,6 +179,36 @@ class TlsConfig(_PortCheckConfig):
     timeout_ms: Milliseconds = 1000
 
 
+class GrpcConfig(_PortCheckConfig):
+    """`type = "grpc"`: a gRPC server whose health service (grpc.health.v1) says SERVING."""
+
+    OTHER_NAMES: ClassVar[Mapping[str, str]] = {
+        "authority": "host",
+        "server_name": "host",
+        "sni": "host",
+        "service_name": "service",
+    }
+
+    type: Literal["grpc"]
+    service: Annotated[
+        str, matching(r"[\x21-\x7e]{0,255}", "the name of a service, without spaces: sip.Proxy, say")
+    ] = ""
+    """The service whose health is asked for. Default: the server as a whole."""
+    tls: bool = False
+    """Whether the server is asked over TLS."""
+    host: HostName | None = None
+    """The name of the server in the request, and in its certificate. Default: the IP address."""
+    ca_file: FilePath | None = None
+    """With `tls`: the file with the authorities to trust. Default: those of this host."""
+
+    @field_validator("ca_file")
+    @classmethod
+    def _is_for_tls(cls, value: ValueT, info: ValidationInfo) -> ValueT:
+        if value is not None and not info.data.get("tls", True):
+            raise ValueError('"ca_file" is for tls = true')
+        return value
+
+
 class IcmpConfig(_CheckConfig):
     """`type = "icmp"`: an echo ("ping") of the remote server's host, or of another address."""
 
@@ -247,6 +277,7 @@ CheckConfig = Annotated[
     | SipOptionsConfig
     | HttpConfig
     | TlsConfig
+    | GrpcConfig
     | IcmpConfig
     | ExecConfig
     | SystemdConfig

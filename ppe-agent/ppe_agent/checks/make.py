@@ -5,6 +5,7 @@ from ppe_agent.checks.base import Check, Timing
 from ppe_agent.checks.configuration import (
     CheckConfig,
     ExecConfig,
+    GrpcConfig,
     HttpConfig,
     IcmpConfig,
     ProcessConfig,
@@ -16,6 +17,7 @@ from ppe_agent.checks.configuration import (
     TlsConfig,
 )
 from ppe_agent.checks.exec_check import ExecCheck
+from ppe_agent.checks.grpc import GrpcCheck
 from ppe_agent.checks.icmp import IcmpCheck
 from ppe_agent.checks.process import ProcessCheck
 from ppe_agent.checks.sip import SipOptionsCheck
@@ -48,6 +50,16 @@ def make_check(config: CheckConfig, address: Address, port: int, transport: str)
             limits = ExpiryLimits(config.warn_days, config.fail_days)
             where = (address, config.port or port)
             return TlsCheck(*where, timing, limits, host=config.host, ca_file=config.ca_file)
+        case GrpcConfig():
+            return GrpcCheck(
+                address,
+                config.port or port,
+                timing,
+                service=config.service,
+                host=config.host,
+                is_tls=config.tls,
+                ca_file=config.ca_file,
+            )
         case IcmpConfig():
             return IcmpCheck(config.address or address, timing)
         case HttpConfig():
