@@ -1,11 +1,16 @@
 """Rules 4 and 7: the last good ones, since when a member is in, who left; views that stay the same."""
 
+from dataclasses import replace
+from ipaddress import ip_address
+
 import pytest
 from daemon_kit.finding import Finding, Life
+from pool_user import Member
+from pool_user.belief.history import History
 from pool_user.belief.rules import LAST_GOOD_REPLACED_AFTER_S, MAX_MEMBERS, MOVED_AFTER_S
 from pool_user.departures import MOST_DEPARTURES
 
-from rserpool import LeastUsed
+from rserpool import LeastUsed, Protocol
 from tests.pool_user.belief_support import POOL, R1, R2, Play, pe
 
 
@@ -14,6 +19,11 @@ def playing(*elements: int) -> Play:
     play.settle(0)
     play.answer(0, *(pe(number, R1) for number in elements))
     return play
+
+
+def member(identifier: int) -> Member:
+    place = (ip_address("10.0.0.1"),)
+    return Member(identifier, R1, place, 5060, Protocol.UDP, LeastUsed(0.0), since_s=0.0)
 
 
 def recent(play: Play) -> list[int]:
@@ -51,6 +61,17 @@ def test_the_last_good_ones_are_of_the_last_time_the_pool_became_empty() -> None
     play.wait(6)
     play.answer(0)
     assert recent(play) == [2]
+
+
+def test_members_that_no_home_confirmed_leave_the_last_good_members_as_they_are() -> None:
+    """A liar that adds and deletes all servers of a pool without a key must not empty its answers."""
+    history = History()
+    good = replace(member(1), since_s=99.98)
+    unconfirmed = replace(good, identifier=2, home_registrar=R2)
+    history.note({1: good}, {}, {}, {1}, 100.0)
+    history.note({}, {2: unconfirmed}, {}, (), 101.0)
+    history.note({2: unconfirmed}, {}, {}, (), 101.1)
+    assert [last.identifier for last in history.recent] == [1]
 
 
 def test_member_of_a_moment_does_not_replace_the_last_good_members() -> None:

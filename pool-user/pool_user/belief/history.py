@@ -84,6 +84,8 @@ class History:
             if now - departure.left_s <= RECENT_S
         }
         lately = [departure for departure in {**known, **leaving}.values() if departure.is_confirmed]
+        if not lately:  # members without the word of a home replace nobody
+            return
         good = [departure for departure in lately if departure.was_in_s >= LAST_GOOD_AFTER_S]
         was_in_s = max((departure.was_in_s for departure in good), default=0.0)
         found = {departure.member.identifier: departure.member for departure in good or lately}
