@@ -9,7 +9,7 @@ from ipaddress import ip_address
 import pytest
 from pool_user import Code
 from pool_user.belief import identities
-from pool_user.belief.rules import VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import ANSWERED_LATELY_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 from pool_user.memory import decode, encode
 from pool_user.views import RememberedPool
 
@@ -306,6 +306,29 @@ def test_a_vanished_server_that_registers_anew_has_one_place(play: KeyedPlay) ->
     play.all_answer(server(ADDRESS, 2), server(OTHER))
     assert play.members() == sorted([identifier(ADDRESS, 2), THEIRS])
     assert play.targets() == set()
+
+
+def test_server_that_is_taken_out_again_and_again_stays_while_it_answers(play: KeyedPlay) -> None:
+    """A liar has its home delete each identifier; each is a new one, which no probe has asked yet."""
+    play.follow(0, 1, 2)
+    play.all_answer(server(OTHER))
+    play.push(server(ADDRESS), gone=True)
+    play.probe(MINE, answers=True)
+    play.wait(VANISHED_AFTER_S)
+    for counter in range(2, 6):
+        latest = identifier(ADDRESS, counter)
+        play.push(server(ADDRESS, counter))
+        play.push(server(ADDRESS, counter), gone=True)
+        assert play.members() == sorted([latest, THEIRS]), counter
+        play.wait(VANISHED_AFTER_S)
+    play.probe(latest, answers=False)
+    play.all_answer(server(OTHER))
+    assert play.members() == [THEIRS]
+    play.wait(ANSWERED_LATELY_S)
+    play.push(server(ADDRESS, 6))
+    play.push(server(ADDRESS, 6), gone=True)
+    play.all_answer(server(OTHER))
+    assert play.members() == [THEIRS], "that was long ago"
 
 
 def test_a_restart_takes_from_its_file_only_what_the_key_and_accept_allow(play: KeyedPlay) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from pool_user.belief.rules import LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import ANSWERED_LATELY_S, LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
 from rserpool import Guesses, PoolElement, PoolKey, Protocol, Proven, Transport, prove
@@ -186,10 +186,15 @@ class VanishedMembers:
     its home hides it while others list it, it stays for as long. A member that does not answer, or can't be
     asked, is out from the start. A crowd is asked while the registrars are questioned about it, and not only
     after that.
+
+    If a server answered, registered anew and is gone again within ANSWERED_LATELY_S, somebody takes it out
+    again and again. It stays at once then, under its latest identifier, until a probe fails.
     """
 
     def __init__(self) -> None:
         self._gone: dict[int, _Gone] = {}
+        self._answered_s: dict[Place, float] = {}
+        """When servers registered anew that had answered; the oldest first."""
         self._now = float("-inf")
 
     def __bool__(self) -> bool:
@@ -207,9 +212,21 @@ class VanishedMembers:
         are `over`: in again, withdrawn by their sidecar, or registered anew."""
         self._now = now
         for member in missing:
-            self._gone.setdefault(member.identifier, _Gone(member, now, now))
+            if member.identifier not in self._gone:
+                is_back = now < self._answered_s.get(place_of(member), float("-inf")) + ANSWERED_LATELY_S
+                since_s = now - VANISHED_AFTER_S if is_back else now
+                self._gone[member.identifier] = _Gone(member, since_s, now, answers=is_back)
         for identifier in over:
-            self._gone.pop(identifier, None)
+            gone = self._gone.pop(identifier, None)
+            if gone is not None and gone.answers:
+                place = place_of(gone.member)
+                self._answered_s.pop(place, None)
+                self._answered_s[place] = now
+        while self._answered_s:
+            place = next(iter(self._answered_s))
+            if now < self._answered_s[place] + ANSWERED_LATELY_S:
+                break
+            del self._answered_s[place]
         for identifier, gone in list(self._gone.items()):
             if identifier in listed:
                 gone.listed_s = now

@@ -58,6 +58,8 @@ that it leaves may be on its way."""
 VANISHED_KEPT_S = 30.0
 """How long such a member is shown at most by its own answers alone; it counts from when a settled registrar
 listed it last."""
+ANSWERED_LATELY_S = 10.0
+"""How long after a vanished server registered anew its answer to the probe counts, should it vanish again."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
 MAX_MEMBERS = 1000
