@@ -216,6 +216,9 @@ class Journal:
                     _Writer(self, file).write()
             except (sqlite3.Error, OSError) as problem:
                 self._failed(problem)
+            except Exception as problem:
+                self._log.exception("journal_failed")
+                self._failed(problem)
             if self._stopping.wait(0 if self.problem is None else RETRY_S):
                 return
 
@@ -289,6 +292,7 @@ class _Writer:
             rows = self._journal._next()
             now = time.monotonic()
             if rows is None:
+                self._journal._log.warning("journal_rows_lost", lost=self._journal.lost)
                 return
             if rows or is_last or now - beat_s >= HEARTBEAT_S:
                 with self._file:

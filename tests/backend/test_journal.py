@@ -85,6 +85,39 @@ def test_downtime_is_the_time_between_leaving_and_joining(tmp_path: Path) -> Non
     assert found["10.0.0.2:5060"].availability == 1.0
 
 
+def test_time_under_an_override_is_planned_and_no_outage(tmp_path: Path) -> None:
+    journal = started(tmp_path)
+    journal.take(joined(member(1)))
+    time.sleep(0.2)
+    journal.take(left(member(1), code=Code.OVERRIDDEN))
+    gone_s = time.monotonic()
+    time.sleep(0.3)
+    journal.take(joined(member(1)))
+    planned_s = time.monotonic() - gone_s
+    journal.close()
+    found = read(tmp_path)["10.0.0.1:5060"]
+    assert found.total_s(Availability.PLANNED) == pytest.approx(planned_s, abs=0.005)
+    assert (found.total_s(Availability.DOWN), found.outages, found.availability) == (0, 0, 1.0)
+
+
+def test_fault_of_the_journal_is_told_and_it_goes_on(tmp_path: Path) -> None:
+    def name_of(handle: str, server: Member) -> str | None:
+        if server.identifier == 13:
+            raise RuntimeError("a fault")
+        return None
+
+    journal = Journal(tmp_path, 1, name_of)
+    journal.start()
+    journal.take(joined(member(13)))
+    until(lambda: journal.problem is not None)
+    assert "the journal is not written: a fault" in str(journal.problem)
+    journal.take(left(member(13)))
+    until(lambda: journal.problem is None)
+    journal.take(joined(member(1)))
+    until(lambda: any(row.identifier == 1 for row in entries(tmp_path)))
+    journal.close()
+
+
 def test_cursor_gives_each_row_once_in_order(tmp_path: Path) -> None:
     journal = started(tmp_path)
     journal.take(joined(*(member(identifier) for identifier in range(1, 8))))
