@@ -217,7 +217,7 @@ class Journal:
             except (sqlite3.Error, OSError) as problem:
                 self._failed(problem)
             except Exception as problem:
-                self._log.exception("journal_failed")
+                self._log.error("journal_failed", exc_info=True)
                 self._failed(problem)
             if self._stopping.wait(0 if self.problem is None else RETRY_S):
                 return
