@@ -193,6 +193,7 @@ async def test_every_answer_is_as_described(admin: Admin) -> None:
 async def test_override_is_set_and_cleared_under_the_name_of_the_token(admin: Admin) -> None:
     wish = {"action": "share", "servers": "sip-1", "reason": "canary", "share": 0.05}
     assert (await admin.ask("/v1/overrides", "POST", wish))[0] == 401
+    assert (await admin.ask("/v1/overrides"))[0] == 200, "reading is open on loopback"
     assert (await admin.write("/v1/overrides", wish))[0] == 200
     assert (await admin.write("/v1/overrides/3", method="DELETE"))[0] == 200
     assert admin.service.overridden == [(wish, "alice"), ([3], "alice")]

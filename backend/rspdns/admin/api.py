@@ -78,7 +78,8 @@ class Api:
         self._told: Status | None = None
         self._fresh_until_s = float("-inf")
         self._page: dict[str, tuple[bytes, str]] = {}
-        self._rights: dict[str, Right] = dict.fromkeys(PAGE, Right.NOTHING)
+        self._rights = {("GET", path): Right.NOTHING for path in PAGE}
+        """The right that each method of a path needs."""
 
     def application(self) -> web.Application:
         """Make it; for one server."""
@@ -91,7 +92,7 @@ class Api:
             self._page[path] = text.encode(), f"{kind}; charset=utf-8"
             app.router.add_get(path, self._static)
         for route in ROUTES:
-            self._rights[route.path] = route.right
+            self._rights[route.method, route.path] = route.right
             handler: Callable[[web.Request], Awaitable[web.StreamResponse]] = getattr(
                 self, f"_{route.handler}"
             )
@@ -100,7 +101,8 @@ class Api:
 
     def _needed(self, request: web.Request) -> Right:
         resource = request.match_info.route.resource
-        return self._rights.get(resource.canonical, Right.READ) if resource else Right.READ
+        method = "GET" if request.method == "HEAD" else request.method
+        return self._rights.get((method, resource.canonical), Right.READ) if resource else Right.READ
 
     def fresh(self) -> Status:
         """The status, not made anew for every request."""
