@@ -10,6 +10,7 @@ import pytest
 from daemon_kit.control import ControlError
 from pool_user import OverrideAction, PoolOverride, PoolView
 from rspdns.override_command import seconds_of, seconds_until
+from rspdns.overrides.book import Override, by_handle
 from rspdns.overrides.keeper import FILE, Overrides, Wish
 
 from tests.backend.making import UDP, member, view, zone
@@ -17,6 +18,18 @@ from tests.backend.making import UDP, member, view, zone
 OWNER = "_sip._udp.as.ims.example.net"
 HANDLE = "sip-udp"
 POOLS = [pool for site in zone(UDP).sites for pool in site.pools]
+
+
+ONE_POOL = Override(
+    number=1,
+    action=OverrideAction.DOWN,
+    servers="10.0.0.1",
+    reason="a test",
+    by="alice",
+    set_at_s=0.0,
+    starts_at_s=0.0,
+    pool=OWNER,
+)
 
 
 class PaperBelief:
@@ -164,6 +177,13 @@ async def test_override_of_later_that_would_empty_the_pool_is_held_back(tmp_path
     (status,) = kept.overrides.statuses()
     assert (status.holds, status.problem) == (False, f"{OWNER} would lose its last member")
     kept.overrides.close()
+
+
+def test_override_of_a_pool_holds_where_another_pool_has_the_same_handle() -> None:
+    other = [pool for site in zone(UDP, name="other.example").sites for pool in site.pools]
+    for pools in ([*POOLS, *other], [*other, *POOLS]):
+        held = by_handle(pools, [ONE_POOL])
+        assert [override.action for override in held[HANDLE]] == [OverrideAction.DOWN]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]{}", '[{"number": 1}]', "\0" * 100, "[1]"])

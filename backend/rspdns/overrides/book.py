@@ -230,12 +230,18 @@ def _members(
 
 
 def by_handle(pools: Iterable[Pool], overrides: Iterable[Override]) -> dict[str, tuple[PoolOverride, ...]]:
-    """Return the overrides of each pool handle, in the form for the belief."""
+    """Return the overrides of each pool handle, in the form for the belief.
+
+    If several pools have a handle, an override of one of them holds in all: a member is in or out.
+    """
+    pools_of: dict[str, list[Pool]] = {}
+    for pool in pools:
+        for handle in pool.config.shards:
+            pools_of.setdefault(handle, []).append(pool)
     overrides = tuple(overrides)
     return {
-        handle: tuple(override.in_pool for override in overrides if override.concerns(pool))
-        for pool in pools
-        for handle in pool.config.shards
+        handle: tuple(override.in_pool for override in overrides if any(map(override.concerns, of_handle)))
+        for handle, of_handle in pools_of.items()
     }
 
 
