@@ -143,11 +143,14 @@ def test_what_can_not_be_is_refused_with_a_clear_word(chain: Chain) -> None:
 
 
 def test_each_change_is_a_line_of_the_log_with_its_author(chain: Chain) -> None:
+    said(chain, f"{chain.address}:{LAST}", "down", "--reason", "audited")
+    said(chain, "clear", "--all")
     lines = map(json.loads, Path(chain.backend.log).read_text().splitlines())
     changes = [line for line in lines if line.get("event") == "changed"]
-    first = next(line for line in changes if line["action"] == "override")
-    assert first["by"] == getpass.getuser()
-    assert first["what"] == f"down {chain.address}:{LAST}"
-    assert first["before"] is None
-    assert first["after"].endswith(": new kernel")
-    assert {line["action"] for line in changes} == {"override", "override cleared"}
+    done, cleared = changes[-2:]
+    assert (done["action"], cleared["action"]) == ("override", "override cleared")
+    assert done["by"] == cleared["by"] == getpass.getuser()
+    assert done["what"] == cleared["what"] == f"down {chain.address}:{LAST}"
+    assert (done["before"], cleared["after"]) == (None, None)
+    assert done["after"] == cleared["before"] == f"by {getpass.getuser()}: audited"
+    until_shown(chain, LIVE)
