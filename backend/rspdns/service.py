@@ -20,6 +20,7 @@ import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from daemon_kit import notify
@@ -42,6 +43,7 @@ from pool_user import (
 from rspdns.answer_paths import AnswerPaths
 from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
+from rspdns.answers.snapshot import Snapshot
 from rspdns.audit import audit
 from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
@@ -50,6 +52,7 @@ from rspdns.journal import Journal
 from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
 from rspdns.overrides.keeper import WISH_KEYS, Overrides, read_wish
+from rspdns.pdns.listening import DnsServer, dns_server
 from rspdns.pdns.purge import Purger
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
@@ -418,6 +421,23 @@ class Backend:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
         audit(by, "purge", ", ".join([*wanted][:MOST_AUDITED]), after=f"{len(wanted)} names purged")
         self.purger.purge(wanted)
+
+    def answering(self) -> Snapshot:
+        """The answers of now."""
+        return self.publisher.snapshot
+
+    def listed_by(self, handle: str, identifier: str) -> list[int]:
+        """The numbers of the registrars that list a PE of a pool now."""
+        return self.belief.listed_by(handle, int(identifier, 16))
+
+    def overriding(self, handle: str, address: str, port: int) -> int | None:
+        """The number of the override that holds for the server of a pool at this address; None: none does."""
+        return self.overrides.deciding(handle, (ip_address(address), port))
+
+    async def dns_server(self) -> DnsServer:
+        """The address at which the first PowerDNS answers, for people on this host."""
+        controls = self.config.pdns.control
+        return (await dns_server(controls[0]) if controls else None) or DnsServer()
 
     async def _tell_status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = dumped(self.status())

@@ -13,7 +13,9 @@ from prometheus_client.registry import Collector
 from rspdns.admin.access import read_access
 from rspdns.admin.configuration import AdminConfig
 from rspdns.admin.server import AdminServer
+from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
+from rspdns.pdns.listening import DnsServer
 from rspdns.status import Status
 
 from tests.backend.statuses import out_status, pool_status, status
@@ -45,10 +47,24 @@ class Paper:
         self.overridden: list[tuple[object, str]] = []
         self.problem = ""
         self.asked = 0
+        self.pools = [POOL]
+        self.snapshot = Snapshot()
 
     def status(self) -> Status:
         self.asked += 1
-        return status(POOL)
+        return status(*self.pools)
+
+    def answering(self) -> Snapshot:
+        return self.snapshot
+
+    def listed_by(self, handle: str, identifier: str) -> list[int]:
+        return [1, 3]
+
+    def overriding(self, handle: str, address: str, port: int) -> int | None:
+        return 7 if port == 5062 else None
+
+    async def dns_server(self) -> DnsServer:
+        return DnsServer("127.0.0.1", 5300)
 
     async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         if self.problem:

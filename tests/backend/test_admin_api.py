@@ -14,7 +14,7 @@ from rspdns.status import dumped
 
 from tests.backend.admin_paper import POOL, READER, WRITER, Admin, tokens
 from tests.backend.making import ZONE, event
-from tests.backend.statuses import SERIAL
+from tests.backend.statuses import SERIAL, member_status, pool_status
 from tests.support.json_schema import differences
 
 
@@ -166,6 +166,7 @@ async def test_the_page_has_the_loads_of_overload_and_relief_from_the_weights(ad
 
 
 async def test_every_answer_is_as_described(admin: Admin) -> None:
+    admin.service.pools.append(pool_status(members=[member_status(7, port=5062)]))
     described = (await admin.ask("/v1/openapi.json"))[1]
     assert described["openapi"].startswith("3.1")
     operations = {(method.upper(), path) for path, found in described["paths"].items() for method in found}
@@ -174,6 +175,7 @@ async def test_every_answer_is_as_described(admin: Admin) -> None:
         "/v1/zones/{zone}": "/v1/zones/ims.example.net",
         "/v1/pools/{owner}": f"/v1/pools/{POOL.owner}",
         "/v1/overrides/{number}": "/v1/overrides/7",
+        "/v1/servers/{server}": "/v1/servers/10.20.0.7:5062",
     }
     for route in ROUTES:
         if route.path in ("/v1/events/stream", "/metrics", "/v1/openapi.json"):
@@ -202,6 +204,36 @@ async def test_override_is_set_and_cleared_under_the_name_of_the_token(admin: Ad
         assert (await admin.write("/v1/overrides", wrong))[0] == 400, wrong
     admin.service.problem = "sip-9: no server has this name"
     assert await admin.write("/v1/overrides", wish) == (409, {"error": admin.service.problem})
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_no_page_of_another_site_may_override(admin: Admin, method: str) -> None:
+    """A cross-site request carries no token of ours: there is no cookie. Origin is checked all the same."""
+    path = "/v1/overrides/7" if method == "DELETE" else "/v1/overrides"
+    wish = {"action": "down", "servers": "sip-1", "reason": "gone for good"} if method == "POST" else None
+    for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "null"}):
+        assert (await admin.write(path, wish, method=method, **headers))[0] == 403
+        asked = {**headers, "Access-Control-Request-Method": method}
+        status, _, answered = await admin.ask(path, "OPTIONS", **asked)
+        assert status == 403
+        assert not [name for name in answered if name.lower().startswith("access-control-")]
+    assert (await admin.ask(path, method, wish, Cookie=f"rspdns-token={WRITER}"))[0] == 401
+    assert not admin.service.overridden
+
+
+async def test_answers_come_in_pages(admin: Admin) -> None:
+    admin.service.pools = [
+        pool_status(owner=f"_sip._udp.as{number:03}.ims.example.net", members=[member_status(1)])
+        for number in range(120)
+    ]
+    status, told, _ = await admin.ask("/v1/answers?offset=100&pools=50")
+    assert (status, told["pools_in_all"], told["matching"], len(told["pools"])) == (200, 120, 120, 20)
+    assert told["pools"][0]["answers"][0]["dig"].startswith("dig +noall +answer @127.0.0.1 -p 5300 _sip._udp")
+    assert (await admin.ask("/v1/answers?filter=as07+udp"))[1]["matching"] == 10
+    assert (await admin.ask("/v1/status?zones=false"))[1]["zones"] == []
+    for wrong in ("pools=0", "pools=101", "servers=x", "offset=-1", "filter=" + "x" * 201, "pools=%C2%B2"):
+        status, told, _ = await admin.ask(f"/v1/answers?{wrong}")
+        assert (status, "error" in told) == (400, True), wrong
 
 
 async def read_events(admin: Admin, count: int, **headers: str) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any, Protocol
 
@@ -17,11 +18,14 @@ from prometheus_client import CollectorRegistry
 
 from rspdns import names
 from rspdns.admin.access import Access, Right
+from rspdns.admin.answers import PoolOfZone, answers_page, page_wish, server_page
 from rspdns.admin.guard import RequestGuard, RequestRefused, set_headers
-from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, PoolOfZone, description
+from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, description
 from rspdns.admin.stream import Streams
+from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.overrides.keeper import WISH_KEYS
+from rspdns.pdns.listening import DnsServer
 from rspdns.status.model import Status
 
 BODY_BYTES = 128 * 1024
@@ -29,6 +33,8 @@ BODY_S = 10.0
 FRESH_S = 0.1
 """How long a status is told again before one is made anew, at least ten times what making it took: asking may
 not cost DNS."""
+DNS_SERVER_S = 30.0
+"""How long the address at which PowerDNS answers is not asked for again."""
 PAGE = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
@@ -43,6 +49,18 @@ class BackendService(Protocol):
 
     def status(self) -> Status:
         """The values of `rspdns status`."""
+
+    def answering(self) -> Snapshot:
+        """The answers of now."""
+
+    def listed_by(self, handle: str, identifier: str) -> list[int]:
+        """The numbers of the registrars that list a PE now."""
+
+    def overriding(self, handle: str, address: str, port: int) -> int | None:
+        """The number of the override that holds for this server."""
+
+    async def dns_server(self) -> DnsServer:
+        """The address at which PowerDNS answers."""
 
     async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         """Read the files again. Raises ControlError with every error; then nothing changed.
@@ -77,6 +95,8 @@ class Api:
         self._registry = registry
         self._told: Status | None = None
         self._fresh_until_s = float("-inf")
+        self._dns = DnsServer()
+        self._dns_until_s = float("-inf")
         self._page: dict[str, tuple[bytes, str]] = {}
         self._rights = {("GET", path): Right.NOTHING for path in PAGE}
         """The right that each method of a path needs."""
@@ -118,7 +138,32 @@ class Api:
         return web.Response(body=content, headers={"Content-Type": kind})
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self.fresh())
+        status = self.fresh()
+        return _json(replace(status, zones=[]) if request.query.get("zones") == "false" else status)
+
+    async def _answers(self, request: web.Request) -> web.Response:
+        try:
+            wish = page_wish(request.query)
+        except ValueError as error:
+            raise RequestRefused(400, "query", str(error)) from None
+        dns = await self._dns_server()
+        page = answers_page(self.fresh(), self._service.answering(), wish, dns, self._service.overriding)
+        return _json(page)
+
+    async def _dns_server(self) -> DnsServer:
+        """The address of PowerDNS, asked for again after a while."""
+        now = time.monotonic()
+        if now >= self._dns_until_s:
+            self._dns_until_s = now + DNS_SERVER_S
+            self._dns = await self._service.dns_server()
+        return self._dns
+
+    async def _server(self, request: web.Request) -> web.Response:
+        service = self._service
+        page = server_page(self.fresh(), request.match_info["server"], service.listed_by, service.overriding)
+        if page is None:
+            raise RequestRefused(404, "unknown", "no pool knows a server at this address and port")
+        return _json(page)
 
     async def _zones(self, request: web.Request) -> web.Response:
         return _json({"zones": self.fresh().zones})

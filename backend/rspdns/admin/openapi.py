@@ -6,19 +6,28 @@ that the status (`rspdns.status.model`) does not have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pool_user import OverrideAction
 from pydantic import Field
 
 from rspdns.admin.access import Right
+from rspdns.admin.answers import (
+    MOST_FILTER,
+    MOST_POOLS,
+    MOST_SERVERS,
+    POOLS,
+    SERVERS,
+    AnswersPage,
+    PoolOfZone,
+    Server,
+)
 from rspdns.overrides.book import ServerShare
 from rspdns.status.model import (
-    Count,
     EventStatus,
     OverrideStatus,
-    PoolStatus,
     RegistrarStatus,
     Schema,
     Status,
@@ -27,20 +36,6 @@ from rspdns.status.model import (
 )
 
 MOST_NAMES = 1000
-
-
-@dataclass(slots=True)
-class PoolOfZone(PoolStatus):
-    """A pool, with the zone it is in."""
-
-    zone: str
-    serial: Count | None
-
-    @classmethod
-    def of(cls, zone: ZoneStatus, pool: PoolStatus) -> PoolOfZone:
-        """A pool of this zone."""
-        own = {field.name: getattr(pool, field.name) for field in fields(PoolStatus)}
-        return cls(**own, zone=zone.zone, serial=zone.serial)
 
 
 @dataclass(slots=True)
@@ -143,6 +138,8 @@ class Error:
 SCHEMAS: dict[str, Schema] = schemas(
     (
         Status,
+        AnswersPage,
+        Server,
         PoolOfZone,
         Pools,
         Zones,
@@ -179,10 +176,42 @@ class Route:
     body: str | None = None
     parameters: tuple[str, ...] = ()
     content: str = JSON
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The parameters behind the question mark, with their meaning."""
 
 
 ROUTES = (
-    Route("GET", "/v1/status", "status", "Everything at once.", "Status"),
+    Route(
+        "GET",
+        "/v1/status",
+        "status",
+        "Everything at once.",
+        "Status",
+        query={"zones": "false leaves the zones out"},
+    ),
+    Route(
+        "GET",
+        "/v1/answers",
+        "answers",
+        "What DNS answers now for each pool, page by page, pools with problems first.",
+        "AnswersPage",
+        query={
+            "filter": "words that name pool, server or state, all of which must be found; "
+            f"{MOST_FILTER} characters at most",
+            "offset": "pools before the page",
+            "pools": f"pools of the page, {POOLS} unless given, {MOST_POOLS} at most",
+            "servers": f"servers of each pool, in and out each, {SERVERS} unless given, {MOST_SERVERS} at "
+            "most",
+        },
+    ),
+    Route(
+        "GET",
+        "/v1/servers/{server}",
+        "server",
+        "One server, by address and port: its pools, the registrars that list it, its events.",
+        "Server",
+        parameters=("server",),
+    ),
     Route("GET", "/v1/zones", "zones", "Every zone with its pools.", "Zones"),
     Route("GET", "/v1/zones/{zone}", "zone", "One zone.", "Zone", parameters=("zone",)),
     Route("GET", "/v1/pools", "pools", "Every pool: who is in and who is out, and why.", "Pools"),
@@ -278,10 +307,14 @@ def _operation(route: Route) -> dict[str, Any]:
             "default": {"description": "The problem.", "content": _content(JSON, "Error")},
         },
     }
-    if route.parameters:
+    if route.parameters or route.query:
+        text = {"schema": {"type": "string"}}
         operation["parameters"] = [
-            {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-            for name in route.parameters
+            *({"name": name, "in": "path", "required": True, **text} for name in route.parameters),
+            *(
+                {"name": name, "in": "query", "description": words, **text}
+                for name, words in route.query.items()
+            ),
         ]
     if route.body:
         operation["requestBody"] = {"required": True, "content": _content(JSON, route.body)}

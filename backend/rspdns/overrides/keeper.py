@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from daemon_kit.control import ControlError
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
-from pool_user import OverrideAction, PoolOverride, PoolView
+from pool_user import OverrideAction, PoolOverride, PoolView, ServerAddress
 from pydantic import ValidationError
 
 from rspdns.audit import audit
@@ -137,6 +137,8 @@ class Overrides:
         self._name_of = name_of
         self._look = look
         self._clock = clock
+        self._holding: Mapping[str, Sequence[PoolOverride]] = {}
+        """Those that hold now, by pool handle."""
         self._timer: asyncio.TimerHandle | None = None
         self._writing = asyncio.Lock()
         self._log = get_logger("overrides")
@@ -316,6 +318,11 @@ class Overrides:
             for each in self._lasting(now_s)
         ]
 
+    def deciding(self, handle: str, place: ServerAddress) -> int | None:
+        """The number of the override that decides about a server of a pool; None if there is none."""
+        holding = self._holding.get(handle, ())
+        return next((override.number for override in holding if override.servers.has(place)), None)
+
     def _apply(self) -> None:
         """Have the belief take those that hold now, and come back when that changes."""
         now_s = self._clock()
@@ -330,7 +337,8 @@ class Overrides:
         for number in self.held_back.keys() - before.keys():
             self._log.error("override_held_back", number=number, problem=self.held_back[number])
         holding = [override for override in holding if override.number not in self.held_back]
-        self._belief.set_overrides(by_handle(pools, holding))
+        self._holding = by_handle(pools, holding)
+        self._belief.set_overrides(self._holding)
         self._set_timer(now_s)
 
     def _emptied(self, override: Override, now_s: float) -> list[str]:

@@ -78,6 +78,14 @@ class PoolReports:
             if not any(identifier in listing.claims for listing in self.listings.values()):
                 self.admission.release(identifier)
 
+    def listed_by(self, identifier: int) -> list[int]:
+        """The numbers, from 1, of the registrars that list a PE now."""
+        return sorted(
+            index + 1
+            for index, listing in self.listings.items()
+            if index != MEMORY and listing.present(identifier) is not None
+        )
+
     def take_notices(self) -> list[BeliefEvent]:
         """Take the events about refusals."""
         notices, self._notices = self._notices, []

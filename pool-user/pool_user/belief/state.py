@@ -321,6 +321,11 @@ class Belief:
         pool = self._pools.get(handle)
         return {} if pool is None else pool.reports.admission.refused
 
+    def listed_by(self, handle: str, identifier: int) -> list[int]:
+        """The numbers, from 1, of the registrars that list a PE of a pool now."""
+        pool = self._pools.get(handle)
+        return [] if pool is None else pool.reports.listed_by(identifier)
+
     # Within
 
     @property
