@@ -3,7 +3,14 @@
 from collections import Counter
 
 import pytest
-from rserpool.machine.registrar_choice import FORGIVE_AFTER_S, RegistrarAddress, backoff_s, choose, preference
+from rserpool.machine.registrar_choice import (
+    FORGIVE_AFTER_S,
+    RegistrarAddress,
+    Rotation,
+    backoff_s,
+    choose,
+    preference,
+)
 
 from tests.rserpool.paper_registrars import HANDLE, REGISTRARS
 
@@ -79,3 +86,17 @@ def test_a_registrar_that_failed_comes_last_for_a_while() -> None:
 def test_pauses_double_up_to_their_ceiling() -> None:
     assert [backoff_s(n, 0.1, 1.0) for n in range(1, 7)] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.0, 1.0])
     assert backoff_s(10**9, 0.1, 1.0) == 1.0
+
+
+def test_distrusted_registrar_is_tried_when_all_others_failed() -> None:
+    """A registrar that lies unsettles its peers, and takes no registrations itself."""
+    first, second, third = three = [RegistrarAddress(f"10.0.0.{number}") for number in (1, 2, 3)]
+    rotation = Rotation(three)
+    rotation.distrust(first, 100.0)
+    rotation.distrust(second, 101.0)
+    assert rotation.next(102.0) == third
+    rotation.failed(third, 102.0)
+    assert rotation.next(102.0) == first
+    rotation.failed(first, 102.0)
+    assert rotation.next(102.0) == second
+    assert rotation.next(102.0 + FORGIVE_AFTER_S + 1) in three

@@ -143,9 +143,9 @@ class Rotation:
         """How often, and until when."""
 
     def next(self, now: float) -> RegistrarAddress:
-        """Return the registrar to try now."""
-        trusted = [registrar for registrar in self._preferred if not self.is_distrusted(registrar, now)]
-        return choose(trusted or self._preferred, self._failed_at_s, now)
+        """Return the registrar to try now: a distrusted one only when all others failed lately."""
+        distrusted = {registrar: self.is_distrusted(registrar, now) for registrar in self._preferred}
+        return choose(sorted(self._preferred, key=distrusted.__getitem__), self._failed_at_s, now)
 
     def distrust(self, registrar: RegistrarAddress, now: float) -> None:
         """Note that a registrar says what no other one does: it is avoided for a while, each time longer."""
