@@ -2,8 +2,14 @@
 
 A registrar that was frozen and wakes can delete a PE that moved meanwhile, everywhere, and nobody tells the
 PE. Looking is the only way to find out; the registration is then renewed.
+
+While a registrar does not list a PE, the looks are at changing moments. Somebody may remove the PE ten times
+a second, and name servers ask twenty times: at the same moments of every half second, an unlucky renewal
+would always be removed before the next question.
 """
 
+import asyncio
+import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -23,6 +29,8 @@ from rserpool import (
 )
 
 INTERVAL_S = 0.5
+MISSING_SPREAD_S = 0.1
+"""The most that a look is put off while a PE is missing somewhere."""
 LOOKS_UNHEARD = 10
 """After so many a registrar that never answered is told of: its address may be wrong."""
 
@@ -50,6 +58,10 @@ class RegistrarWatch:
     def lists(self, registration: ServerRegistration) -> bool | None:
         """Tell whether the registrar listed this PE when last asked; None when that is not known."""
         return self._listed.get(registration) if self._client.is_up else None
+
+    def misses_any(self) -> bool:
+        """Return whether it lacked a PE when last asked."""
+        return self._client.is_up and False in self._listed.values()
 
     def describe(self) -> RegistrarLinkStatus:
         """Return the registrar for people and programs."""
@@ -164,6 +176,8 @@ class RegistrarWatches:
                         raise watch.problem
                     watch.look()
                 await next_moment(INTERVAL_S)
+                if any(watch.misses_any() for watch in self._watches.values()):
+                    await asyncio.sleep(random.uniform(0, MISSING_SPREAD_S))  # noqa: S311 - no secret
         finally:
             self.set_registrars(())
             await self._close_left()

@@ -239,6 +239,25 @@ async def test_every_registrar_is_asked_again_and_again(
         assert second.is_closed
 
 
+async def test_looks_are_put_off_by_chance_while_a_registrar_lacks_the_server(
+    pool: PaperPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the moments of a grid, every renewal could be removed before a name server asks."""
+    monkeypatch.setattr(lookup, "MISSING_SPREAD_S", 0.4)
+    async with running() as server:
+        server.want(True)
+        watched = Watched(monkeypatch, server)
+        first, second = watched.clients.values()
+        first.elements = second.elements = (ELEMENT,)
+        await until_async(lambda: len(watched.watches.listed_by(server)) == 2)
+        first.elements = ()
+        await until_async(lambda: watched.watches.listed_by(server) == [str(OTHER)])
+        renewals = len(pool.stays[0].registered)
+        await asyncio.sleep(1)
+        assert 0 < len(pool.stays[0].registered) - renewals < 50
+        await watched.end()
+
+
 async def test_a_fault_in_the_reading_of_an_answer_ends_the_agent(
     pool: PaperPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
