@@ -138,6 +138,7 @@ def _lying(kind: str) -> Callable[[ChaosScene], Strike]:
     """Have a registrar that lies in the place of a true one; `kind` is a word of `lying_registrar`."""
 
     def strike(scene: ChaosScene) -> Strike:
+        time.sleep(_KNOWN_AFTER_S)
         registrar, lab = scene.registrar, scene.lab
         number = list(lab.registrars.values()).index(registrar) + 1
         honest = [other.host.address for other in lab.registrars.values() if other is not registrar]
@@ -177,6 +178,9 @@ def _step_clock(seconds: int) -> Callable[[ChaosScene], Strike]:
     return strike
 
 
+_KNOWN_AFTER_S: Final = 11.0
+"""A name server that polls is sure of a registrar's identifier when the registrar has been settled for 10 s.
+Until then a liar that takes over its sentinel unsettles it, and hides its servers for some seconds."""
 _LIED: Final = Bounds(missing_ms=1500)
 """One registrar of three lies: nobody is missing for longer than a live server needs to register again."""
 _LIED_POLLED: Final = Bounds(missing_ms=2500)
