@@ -25,6 +25,7 @@ from rspdns.import_command import import_
 from rspdns.key_command import key
 from rspdns.override_command import override
 from rspdns.report_command import report
+from rspdns.watch_command import watch
 from rspdns.zone_command import zone
 
 WATCH_EVERY_S = 0.5
@@ -280,6 +281,7 @@ main.add_command(key)
 main.add_command(override)
 main.add_command(import_)
 main.add_command(report)
+main.add_command(watch)
 main.add_command(pdns_conf)
 registrar.add_command(render_inventory)
 registrar.add_command(render_wireguard)

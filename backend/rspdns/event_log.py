@@ -245,6 +245,11 @@ class EventLog:
         """The last events, the oldest first."""
         return [logged.status() for logged in self._kept]
 
+    @property
+    def first_number(self) -> int:
+        """The number of the oldest event that is kept; of the next one if there is none."""
+        return self._kept[0].number if self._kept else self.last_number + 1
+
     def since(self, number: int) -> list[Logged]:
         """The kept events after this number."""
         return [logged for logged in self._kept if logged.number > number]

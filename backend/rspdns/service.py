@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
@@ -51,12 +51,14 @@ from rspdns.examiner import Examiner
 from rspdns.journal import Journal
 from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
+from rspdns.next_change import KEYS as CHANGE_KEYS
+from rspdns.next_change import NextChange
 from rspdns.overrides.keeper import WISH_KEYS, Overrides, read_wish
 from rspdns.pdns.listening import DnsServer, dns_server
 from rspdns.pdns.purge import Purger
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
-from rspdns.status.model import ConnectorStatus, SnapshotStatus
+from rspdns.status.model import ConnectorStatus, PoolStatus, SnapshotStatus, ZoneStatus
 from rspdns.zones.zone import Pool, Zone, probing_by_handle
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ class Backend:
                 "reload": ControlCommand(self._tell_reload, {"force": bool}),
                 "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
                 "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
+                "changes": ControlCommand(NextChange(self.events, self.pool_statuses).tell, CHANGE_KEYS),
                 "override": ControlCommand(self._tell_override, WISH_KEYS),
                 "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
             },
@@ -457,14 +460,7 @@ class Backend:
             version=VERSION,
             uptime_s=round(now - self.started_at_s, 3),
             registrars=build.registrars(self.belief.registrar_states(now), now),
-            zones=build.zones(
-                self.config.zones,
-                self.publisher.snapshot,
-                self.belief.views,
-                now,
-                build.Known(self.names, self._registrar_names()),
-                refused=self.belief.refused,
-            ),
+            zones=self._zone_statuses(now),
             pdns=build.purging(self.purger),
             connector=ConnectorStatus(
                 connections=self.paths.connector.open_connections,
@@ -481,3 +477,21 @@ class Backend:
             overrides=self.overrides.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
+
+    def _zone_statuses(
+        self, now: float, is_wanted: Callable[[Pool], bool] = lambda pool: True
+    ) -> list[ZoneStatus]:
+        return build.zones(
+            self.config.zones,
+            self.publisher.snapshot,
+            self.belief.views,
+            now,
+            build.Known(self.names, self._registrar_names()),
+            refused=self.belief.refused,
+            is_wanted=is_wanted,
+        )
+
+    def pool_statuses(self, is_wanted: Callable[[Pool], bool]) -> list[PoolStatus]:
+        """The wanted pools, as they are now."""
+        statuses = self._zone_statuses(time.monotonic(), is_wanted)
+        return [pool for zone in statuses for pool in zone.pools]

@@ -119,10 +119,12 @@ def zones(
     known: Known = NOTHING_ELSE,
     *,
     refused: Callable[[str], Mapping[Code, int]] = lambda handle: {},
+    is_wanted: Callable[[Pool], bool] = lambda pool: True,
 ) -> list[ZoneStatus]:
     """Every zone with its pools: the servers that are in, and those that are out or missing, with reasons.
 
     `refused` gives how many registrations of a handle were refused before anything was stored, by reason.
+    Pools that are not wanted are left out.
     """
     statuses = []
     for zone in of_zones:
@@ -144,6 +146,7 @@ def zones(
             )
             for site in zone.sites
             for pool in site.pools
+            if is_wanted(pool)
             for weights in (shown.get(pool.owner, {}),)
         ]
         statuses.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))

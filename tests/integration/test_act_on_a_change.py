@@ -1,0 +1,262 @@
+"""`rspdns watch --exec` on the real chain, with its page's scripts at a real HAProxy and a real Kamailio."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.backend import ADDRESS, HANDLE, OWNER
+from tests.support.chain import Chain
+from tests.support.members import Members
+from tests.support.namespaces import REPOSITORY, end, own_namespace
+from tests.support.waiting import until
+
+PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "act-on-a-change.md").read_text()
+PORTS = {1: 5001, 2: 5002, 3: 5003}
+EXPECT = ", ".join(f'"{ADDRESS}:{port}" = "sip-{number}"' for number, port in PORTS.items())
+
+
+class Watched:
+    """The chain, three servers in its pool, and what they do."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses)
+        self.inside: set[int] = set()
+        for number in PORTS:
+            self.join(number)
+        until(lambda: chain.targets() == set(PORTS), told=chain.backend.log)
+
+    def join(self, number: int) -> None:
+        self.members.add(number, HANDLE, PORTS[number])
+        self.inside.add(number)
+
+    def leave(self, number: int) -> None:
+        self.members.remove(number)
+        self.inside.discard(number)
+
+    def watch(self, log: Path, command: str, *options: str, pool: str = HANDLE) -> subprocess.Popen[str]:
+        return self.chain.namespace.start(
+            *(
+                sys.executable,
+                "-m",
+                "rspdns.cli",
+                "watch",
+                "-c",
+                str(self.chain.backend.config),
+                "--log-json",
+            ),
+            *(pool, "--exec", command, *options),
+            log=log,
+        )
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    with own_namespace() as namespace:
+        chain = Chain(namespace, tmp_path_factory.mktemp("watch"), f"expect = {{{EXPECT}}}\n")
+        chain.start()
+        yield Watched(chain)
+
+
+@pytest.fixture
+def whole(watched: Watched) -> Iterator[Watched]:
+    """All three servers are in again after the test."""
+    yield watched
+    for number in PORTS.keys() - watched.inside:
+        watched.join(number)
+    until(lambda: watched.chain.targets() == set(PORTS), told=watched.chain.backend.log)
+
+
+def script(language: str, folder: Path, marker: str) -> str:
+    """Write the script of the page that holds `marker`; return its path."""
+    texts = [text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if marker in text]
+    (text,) = texts
+    for path in re.findall(r"/run/haproxy/admin\.sock", text):
+        text = text.replace(path, str(folder / "haproxy.sock"))
+    text = text.replace("kamcmd ", f"kamcmd -s unix:{folder}/kamailio_ctl ")
+    file = folder / f"script-{marker}"
+    file.write_text(text)
+    file.chmod(0o755)
+    return str(file)
+
+
+def documents(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def names(document: dict[str, Any]) -> set[str]:
+    return {member["name"] for member in document["pool"]["members"]}
+
+
+def ended(watch: subprocess.Popen[str]) -> None:
+    os.killpg(watch.pid, signal.SIGTERM)
+    assert watch.wait(20) == 0
+
+
+def test_command_reads_each_change_with_its_cause_and_the_members(whole: Watched, tmp_path: Path) -> None:
+    told, log = tmp_path / "told", tmp_path / "log"
+    watch = whole.watch(log, f"cat >> {told}", "--at-most-every", "0.1s", pool=OWNER)
+    until(lambda: len(documents(told)) == 1, told=log)
+    (first,) = documents(told)
+    assert (first["why"], first["changes"], first["missed"]) == ("start", [], False)
+    assert names(first) == {"sip-1", "sip-2", "sip-3"}
+    left_s = time.monotonic()
+    whole.leave(2)
+    until(lambda: len(documents(told)) == 2, told=log, every_s=0.005)
+    assert time.monotonic() - left_s < 5
+    second = documents(told)[1]
+    assert second["why"] == "change"
+    assert names(second) == {"sip-1", "sip-3"}
+    (change,) = second["changes"]
+    assert (change["kind"], change["name"], change["cause"]) == ("left", "sip-2", "removed")
+    assert change["words"]
+    whole.join(2)
+    until(lambda: len(documents(told)) == 3, told=log)
+    assert [change["kind"] for change in documents(told)[2]["changes"]] == ["joined"]
+    ended(watch)
+    ran = [json.loads(line) for line in log.read_text().splitlines() if "watch_ran" in line]
+    assert [line["changes"] for line in ran] == [0, 1, 1]
+
+
+def test_changes_during_a_run_come_together_and_a_failed_run_is_repeated(
+    whole: Watched, tmp_path: Path
+) -> None:
+    """A marker that exists while the command runs would show a second one beside it."""
+    told, log, marker = tmp_path / "told", tmp_path / "log", tmp_path / "marker"
+    slow = f"mkdir {marker} && sleep 2; cat >> {told}; rmdir {marker} && test $(wc -l < {told}) != 2"
+    watch = whole.watch(log, slow, "--at-most-every", "0.1s")
+    until(marker.exists, told=log)
+    whole.leave(1)
+    whole.leave(2)
+    whole.join(1)
+    until(lambda: len(documents(told)) == 3, told=log)
+    _, failed, repeated = documents(told)
+    happened = [(change["kind"], change["name"]) for change in failed["changes"]]
+    assert sorted(happened) == [("joined", "sip-1"), ("left", "sip-1"), ("left", "sip-2")]
+    assert happened.index(("left", "sip-1")) < happened.index(("joined", "sip-1"))
+    assert names(failed) == {"sip-1", "sip-3"}
+    assert repeated["why"] == "repeat"
+    assert repeated["changes"] == failed["changes"]
+    until(lambda: log.read_text().count("watch_ran") == 2, told=log)
+    ended(watch)
+    failed_runs = [json.loads(line) for line in log.read_text().splitlines() if "watch_failed" in line]
+    assert [line["exit"] for line in failed_runs] == [1]
+
+
+def test_it_goes_on_after_a_restart_of_the_backend(whole: Watched, tmp_path: Path) -> None:
+    told, log = tmp_path / "told", tmp_path / "log"
+    watch = whole.watch(log, f"cat >> {told}", "--at-most-every", "0.1s")
+    until(lambda: len(documents(told)) == 1, told=log)
+    backend = whole.chain.backend
+    until(lambda: backend.remembers(set(PORTS)), told=backend.log)
+    end(backend.process, signal.SIGKILL)
+    until(lambda: "watch_interrupted" in log.read_text(), told=log)
+    backend.start()
+    until(lambda: "watch_goes_on" in log.read_text(), told=log)
+    until(backend.is_known, 40, backend.log)
+    assert len(documents(told)) == 1, "the same servers are in: nothing to act on"
+    whole.leave(3)
+    until(lambda: len(documents(told)) == 2, told=log)
+    assert names(documents(told)[1]) == {"sip-1", "sip-2"}
+    ended(watch)
+
+
+def test_command_that_hangs_is_ended_and_so_is_one_at_sigterm(whole: Watched, tmp_path: Path) -> None:
+    log, begun = tmp_path / "log", tmp_path / "begun"
+    watch = whole.watch(log, f"echo $$ >> {begun}; sleep 1000", "--timeout", "1s")
+    until(lambda: '"exit": "timeout"' in log.read_text(), told=log)
+    until(lambda: len(begun.read_text().split()) == 2, told=log)
+    ended(watch)
+    assert not [pid for pid in begun.read_text().split() if Path(f"/proc/{pid}").exists()]
+
+
+def test_bad_input_is_told_at_once(whole: Watched) -> None:
+    command = whole.chain.backend.command
+    unknown = command("watch", "no-such-pool", "--exec", "true")
+    assert unknown.returncode == 1
+    assert unknown.stderr == "error: no pool has SRV records or a handle of the name 'no-such-pool'\n"
+    wrong = command("watch", HANDLE, "--exec", "true", "--at-most-every", "often")
+    assert wrong.returncode == 2
+    assert "'often' is no duration" in wrong.stderr
+
+
+def test_haproxy_uses_the_members_alone(whole: Watched, tmp_path: Path) -> None:
+    socket, log = tmp_path / "haproxy.sock", tmp_path / "haproxy.log"
+    servers = "".join(f"    server sip-{number} {ADDRESS}:{port}\n" for number, port in PORTS.items())
+    (tmp_path / "haproxy.cfg").write_text(
+        f"global\n    stats socket {socket} level admin\n"
+        "defaults\n    mode tcp\n    timeout connect 5s\n    timeout client 50s\n    timeout server 50s\n"
+        f"backend web\n{servers}"
+    )
+    whole.chain.namespace.start("haproxy", "-db", "-f", str(tmp_path / "haproxy.cfg"), log=log)
+    until(socket.exists, told=log)
+
+    def used() -> set[str]:
+        asked = ["socat", "STDIO", f"UNIX-CONNECT:{socket}"]
+        question = "show servers state web\n"
+        said = subprocess.run(asked, input=question, capture_output=True, text=True, check=True)
+        rows = [line.split() for line in said.stdout.splitlines()[2:] if line]
+        return {row[3] for row in rows if row[6] == "0"}
+
+    whole.leave(1)
+    watch_log = tmp_path / "log"
+    watch = whole.watch(watch_log, script("sh", tmp_path, "haproxy"))
+    until(lambda: used() == {"sip-2", "sip-3"}, told=watch_log)
+    whole.leave(2)
+    until(lambda: used() == {"sip-3"}, told=watch_log)
+    whole.join(1)
+    until(lambda: used() == {"sip-1", "sip-3"}, told=watch_log)
+    ended(watch)
+    assert "watch_failed" not in watch_log.read_text()
+
+
+def test_kamailio_dispatches_to_the_members_alone(whole: Watched, tmp_path: Path) -> None:
+    control, log = tmp_path / "kamailio_ctl", tmp_path / "kamailio.log"
+    lines = "".join(f"1 sip:{ADDRESS}:{port}\n" for port in PORTS.values())
+    (tmp_path / "dispatcher.list").write_text(lines)
+    (tmp_path / "kamailio.cfg").write_text(f"""#!KAMAILIO
+log_stderror=yes
+children=1
+disable_tcp=yes
+auto_aliases=no
+listen=udp:{ADDRESS}:5080
+loadmodule "tm.so"
+loadmodule "sl.so"
+loadmodule "ctl.so"
+loadmodule "dispatcher.so"
+modparam("ctl", "binrpc", "unix:{control}")
+modparam("dispatcher", "list_file", "{tmp_path}/dispatcher.list")
+request_route {{ exit; }}
+""")
+    whole.chain.namespace.start(
+        *("kamailio", "-f", str(tmp_path / "kamailio.cfg"), "-DD", "-E", "-Y", str(tmp_path)), log=log
+    )
+
+    def used() -> set[int]:
+        said = subprocess.run(
+            ["kamcmd", "-s", f"unix:{control}", "dispatcher.list"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        found = re.findall(r"URI: sip:[\d.]+:(\d+).*?FLAGS: (\w)", said.stdout, re.DOTALL)
+        return {int(port) for port, flag in found if flag == "A"}
+
+    until(lambda: used() == set(PORTS.values()), told=log)
+    whole.leave(1)
+    watch_log = tmp_path / "log"
+    watch = whole.watch(watch_log, script("bash", tmp_path, "kamcmd"))
+    until(lambda: used() == {5002, 5003}, told=watch_log)
+    whole.join(1)
+    whole.leave(3)
+    until(lambda: used() == {5001, 5002}, told=watch_log)
+    ended(watch)
