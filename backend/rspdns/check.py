@@ -126,7 +126,7 @@ def warnings(
     No registrar could be asked about those that are `unknown`.
     `losses` are what the pools of the running backend would lose.
     """
-    errors = list(_registrars(_CheckedFile(path), config))
+    errors = [*_registrars(_CheckedFile(path), config), *_hooks(_CheckedFile(path), config)]
     if config.fastpath.socket is not None:
         file = _CheckedFile(path)
         errors += [
@@ -192,6 +192,20 @@ def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[Configura
                 "addresses: no server could register there; write the address that the sidecars use"
             )
             yield file.warn(("registrars", position), text)
+
+
+def _hooks(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
+    pools = [pool for zone in config.zones for site in zone.sites for pool in site.pools]
+    known = {name for pool in pools for name in (pool.owner, *pool.config.shards)}
+    for position, hook in enumerate(config.hooks):
+        if hook.is_readable_on_the_way:
+            yield file.warn(
+                ("hook", position, "url"), "http: anybody on the way reads what is told; use https"
+            )
+        for place, name in enumerate(hook.pools):
+            if name not in known:
+                text = f"{name!r} is no pool: neither the name of SRV records nor a handle"
+                yield file.warn(("hook", position, "pools", place), text)
 
 
 def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:

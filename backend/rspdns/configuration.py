@@ -26,6 +26,8 @@ from rspdns.admin import configuration as admin_configuration
 from rspdns.admin.access import Access, read_access
 from rspdns.admin.configuration import OFF, AdminConfig
 from rspdns.fastpath import FastPathConfig
+from rspdns.hooks.configuration import HookConfig, read_key
+from rspdns.hooks.configuration import problems as hook_problems
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.zone import Zone
@@ -80,6 +82,7 @@ class BackendConfig(StrictModel):
     admin: AdminConfig = AdminConfig()
     state: StateConfig = StateConfig()
     fastpath: FastPathConfig = FastPathConfig()
+    hooks: tuple[HookConfig, ...] = Field(default=(), alias="hook")
     zones_dir: PathText = ZONES_DIR
     """Directory of the zones; relative to this file."""
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
@@ -108,6 +111,7 @@ class BackendConfig(StrictModel):
             yield from _same_enrp_port_twice(document)
         yield from duplicates(document, ("pdns", "control", "*"))
         yield from admin_configuration.problems(document)
+        yield from hook_problems(document)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -125,10 +129,14 @@ class BackendConfig(StrictModel):
         return self._page_errors
 
     def with_files(
-        self, zones: tuple[Zone, ...], access: Access, page_errors: Sequence[ConfigurationError] = ()
+        self,
+        zones: tuple[Zone, ...],
+        access: Access,
+        page_errors: Sequence[ConfigurationError] = (),
+        hooks: tuple[HookConfig, ...] | None = None,
     ) -> BackendConfig:
-        """The same configuration with these zones, tokens, certificate, and errors of these."""
-        copy = self.model_copy()
+        """The same configuration with these zones, tokens, certificate, errors of these, and hooks."""
+        copy = self.model_copy(update={} if hooks is None else {"hooks": hooks})
         copy._zones = zones
         copy._access = access
         copy._page_errors = tuple(page_errors)
@@ -219,12 +227,24 @@ def load_configuration(
     access, refused = read_access(path.parent, *(files.get(key) for key in _ACCESS_FILES))
     named = {str(path.parent / file): ("admin", key) for key, file in files.items()}
     page_errors += where_named(document, refused, named)
+    if config is not None and not without_page:
+        page_errors += _secret_errors(document, config)
     if errors or (page_errors and not without_page):
         raise ConfigurationErrors([*errors, *page_errors])
     if page_errors:
         return _without_page(document).with_files(zones, Access(), ConfigurationErrors(page_errors).errors)
     assert config is not None  # noqa: S101 - there was no error
     return config.with_files(zones, access)
+
+
+def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
+    """The errors in the files of hooks' secrets, which never stop DNS."""
+    for position, hook in enumerate(config.hooks):
+        try:
+            if hook.secret is not None:
+                read_key(hook.secret)
+        except ValueError as problem:
+            yield document.error(("hook", position, "secret"), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:
@@ -238,7 +258,7 @@ def _without_page(document: TomlDocument) -> BackendConfig:
 
 def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
     """The keys whose values differ and count only after a restart, dotted."""
-    before, after = old.model_dump(), new.model_dump()
+    before, after = old.model_dump(exclude={"hooks"}), new.model_dump(exclude={"hooks"})
     if new.page_errors:
         after["admin"] = before["admin"]
     at_once = {"read_tokens", "write_tokens"}

@@ -179,7 +179,7 @@ def histories(
             was_known = server.state is not Availability.UNKNOWN
             if was_known and since_s <= entry.at_s <= until_s and entry.kind in ("joined", "left"):
                 server.history.changes += 1
-            server.read(entry, _cause(entry))
+            server.read(entry, cause_of(entry))
         for server in servers.values():
             server.leave(end_s)
     for server in servers.values():
@@ -200,7 +200,7 @@ def _clipped(history: ServerHistory, since_s: float, until_s: float) -> ServerHi
     return history
 
 
-def _cause(entry: JournalRow) -> Cause:
+def cause_of(entry: JournalRow) -> Cause:
     """The cause of a row; that of a newer version is only "left"."""
     try:
         return _CAUSE.validate_python({"code": Code(entry.code), **orjson.loads(entry.facts)})

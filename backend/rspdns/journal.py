@@ -429,6 +429,19 @@ class JournalReader:
             )
         ]
 
+    def last(self) -> int:
+        """The number of the last row; 0 if there is none."""
+        return int(self._rows("SELECT coalesce(max(sequence), 0) FROM change")[0][0])
+
+    def inside(self, sequence: int) -> set[tuple[str, str, int, int]]:
+        """Handle, address, port and identifier of the members that were in at this row."""
+        rows = self._rows(
+            "SELECT handle, address, port, identifier, kind, max(sequence) FROM change"
+            " WHERE sequence <= ? AND kind != 'examined' GROUP BY handle, address, port, identifier",
+            sequence,
+        )
+        return {(row[0], row[1], row[2], row[3]) for row in rows if row[4] != "left"}
+
     def _rows(self, query: str, *values: int) -> list[tuple[Any, ...]]:
         try:
             return self._file.execute(query, values).fetchall()

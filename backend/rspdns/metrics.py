@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 from rspdns.event_log import EventLog
 from rspdns.status.model import (
     FastPathStatus,
+    HookStatus,
     MemberStatus,
     OutStatus,
     PdnsStatus,
@@ -55,6 +56,7 @@ class BackendMetrics(Collector):
         yield from _registrars(status.registrars)
         yield from _answers(status)
         yield from _purges(status.pdns)
+        yield from _hooks(status.hooks)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
@@ -234,6 +236,19 @@ def _purges(sockets: Iterable[PdnsStatus]) -> Iterator[Metric]:
     yield _gauge("rspdns_purge_waiting", "Names that wait for a purge", waiting, "control")
     works = {(socket.control,): int(socket.problem is None) for socket in sockets}
     yield _gauge("rspdns_purge_works", "1 while purge commands reach PowerDNS", works, "control")
+
+
+def _hooks(hooks: Sequence[HookStatus]) -> Iterator[Metric]:
+    works = {(hook.name,): int(hook.problem is None) for hook in hooks}
+    yield _gauge("rspdns_hook_works", "1 while messages reach the hook", works, "hook")
+    pending = {(hook.name,): hook.pending for hook in hooks}
+    yield _gauge("rspdns_hook_pending", "Changes that wait for the hook, at most", pending, "hook")
+    for name, key, help_text in (
+        ("rspdns_hook_delivered_total", "delivered", "Events that the hook took"),
+        ("rspdns_hook_failures_total", "failed", "Tries to reach the hook that failed"),
+        ("rspdns_hook_lost_total", "lost", "Changes that the hook will never be told of, at most"),
+    ):
+        yield _counter(name, help_text, {(hook.name,): getattr(hook, key) for hook in hooks}, "hook")
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

@@ -48,6 +48,7 @@ from rspdns.audit import audit
 from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
+from rspdns.hooks import Hooks
 from rspdns.journal import Journal
 from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
@@ -94,6 +95,7 @@ class Backend:
         self.names = ServerNames(config.zones)
         self.events = EventLog(config.pdns.control, self.names.of)
         self.journal = Journal(config.state.path, config.state.history_days, self.names.of)
+        self.hooks = Hooks(config.state.path, self._pools, self.pool_statuses)
         self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self._found_out)
         self.belief = Belief(config.registrars, config.pool_rules)
         self.pool_user = PoolUser(
@@ -133,18 +135,6 @@ class Backend:
             config.state.path, self.belief, self._pools, self.names.of, self.pool_user.look
         )
         self._reloads = Reloads(ConfigurationReload(self, read).run)
-        self._control = ControlServer(
-            config.admin.socket,
-            {
-                "status": self._tell_status,
-                "reload": ControlCommand(self._tell_reload, {"force": bool}),
-                "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
-                "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
-                "changes": ControlCommand(NextChange(self.events, self.pool_statuses).tell, CHANGE_KEYS),
-                "override": ControlCommand(self._tell_override, WISH_KEYS),
-                "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
-            },
-        )
         self.admin: AdminServer | None = None
         """Live page, API and metrics; None until they are loaded."""
         self._failure: asyncio.Future[str]
@@ -181,13 +171,14 @@ class Backend:
         self.publisher.start(change)
         cleanup.callback(self.publisher.close)
         cleanup.push_async_callback(self._reloads.close)
-        await self._control.claim()  # another backend that runs is not disturbed
-        cleanup.push_async_callback(self._control.close)
+        control = self._control()
+        await control.claim()  # another backend that runs is not disturbed
+        cleanup.push_async_callback(control.close)
         self.journal.start()
         cleanup.push_async_callback(asyncio.to_thread, self.journal.close)
         await self.paths.start()
         cleanup.push_async_callback(self.paths.close)
-        await self._control.start()  # once it says something, PowerDNS is answered, too
+        await control.start()  # once it says something, PowerDNS is answered, too
         self.paths.start_kernel()
         self.paths.write_names()  # when the socket is ours: another backend's table stays
         self.purger.start()
@@ -233,6 +224,23 @@ class Backend:
         admin.set_access(self.config.access, self.config.page_errors)
         await admin.start()
         cleanup.push_async_callback(admin.close)
+        await self.hooks.start(self.config.hooks)
+        cleanup.push_async_callback(self.hooks.close)
+
+    def _control(self) -> ControlServer:
+        """Make the socket for commands, not yet listening."""
+        return ControlServer(
+            self.config.admin.socket,
+            {
+                "status": self._tell_status,
+                "reload": ControlCommand(self._tell_reload, {"force": bool}),
+                "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
+                "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
+                "changes": ControlCommand(NextChange(self.events, self.pool_statuses).tell, CHANGE_KEYS),
+                "override": ControlCommand(self._tell_override, WISH_KEYS),
+                "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
+            },
+        )
 
     def _follow_hangups(self, cleanup: contextlib.AsyncExitStack) -> None:
         """SIGHUP reads the files again, as daemons do."""
@@ -294,6 +302,7 @@ class Backend:
             self.publisher.publish(change)
         finally:  # also when the answers of a pool can't be built
             self.journal.take(change)
+            self.hooks.wake()
             self.keeper.changed(change.views)
             self.prober.changed()
 
@@ -332,7 +341,7 @@ class Backend:
         """Serve the zones of this configuration from now on; return those that were served."""
         before = self.config.zones
         access = self.config.access if config.page_errors else config.access
-        self.config = self.config.with_files(config.zones, access, config.page_errors)
+        self.config = self.config.with_files(config.zones, access, config.page_errors, config.hooks)
         now = time.monotonic()
         if self.admin is not None:
             self.admin.set_access(config.access, config.page_errors)
@@ -340,6 +349,7 @@ class Backend:
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.names.set_zones(self.config.zones)
+        self.hooks.set(config.hooks)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
         self.overrides.zones_changed()
@@ -472,9 +482,10 @@ class Backend:
                 age_s=None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
             ),
             reload=self._reloads.status(now),
-            problems=[*(problem for problem in problems if problem), *self.prober.problems],
+            problems=[*filter(None, problems), *self.hooks.problems, *self.prober.problems],
             events=self.events.statuses(),
             overrides=self.overrides.statuses(),
+            hooks=self.hooks.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
 

@@ -69,6 +69,11 @@ _SECRET_WITHIN: Final = (
     re.compile(
         r"(?P<key>\bhmac-[^\n]{0,200}?[\s:\"'])[A-Za-z0-9+/]{16,}={0,2}(?![\w+/])", re.IGNORECASE
     ),  # TSIG
+    re.compile(
+        r"(?P<key>^[^\S\n]*\[\[hook\]\](?:(?!^[^\S\n]*\[).){0,4000}?\burl[^\S\n]*=[^\S\n]*[\"']https?://[^/\"'\s]{1,255}/)"
+        r"[^\"'\s]+",
+        re.MULTILINE | re.DOTALL,
+    ),  # the path of a hook's URL: many chats know by it who may write
     re.compile(r"(?P<key>\bdef(?:Community|[A-Za-z]*Passphrase)\s+)\S+"),  # snmp.conf
 )
 _STRING: Final = r"(?:\"(?:[^\"\\\n]|\\[^\n])*+\"|'[^'\n]*+')"

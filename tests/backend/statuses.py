@@ -138,6 +138,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "problems": [],
         "events": [],
         "overrides": [],
+        "hooks": [],
         "fastpath": None,
     }
     return Status(**values | other)

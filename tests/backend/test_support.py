@@ -68,6 +68,7 @@ def test_the_archive_holds_what_a_report_needs_and_no_secret(config: Path, tmp_p
         f"gpgsql-password: {SECRET} and more {SECRET}",
         f"Authorization: Bearer {SECRET}",
         f"http://user:{SECRET}@host/path",
+        f'[[hook]]\nname = "chat"\npools = ["a"]\nurl = "https://chat.example.net/hooks/{SECRET}"',
         f"GET /v1?token={SECRET}&x=1",
         f"read_tokens = [\n  '{SECRET}',\n  '{SECRET}',\n]",
         f'token = """\n{SECRET}\n{SECRET}"""',

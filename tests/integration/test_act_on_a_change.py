@@ -1,4 +1,4 @@
-"""`rspdns watch --exec` on the real chain, with its page's scripts at a real HAProxy and a real Kamailio."""
+"""`rspdns watch --exec` and hooks on the real chain: the page's scripts, a real HAProxy, a real Kamailio."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,3 +261,92 @@ request_route {{ exit; }}
     whole.leave(3)
     until(lambda: used() == {5001, 5002}, told=watch_log)
     ended(watch)
+
+
+CHAT = """
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Chat(BaseHTTPRequestHandler):
+    def do_POST(self):
+        message = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_right = self.path == "/hooks/xxx" and message.keys() == {"text"}
+        if is_right:
+            print(message["text"], flush=True)
+        self.send_response(200 if is_right else 404)
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+HTTPServer(("127.0.0.1", 8081), Chat).serve_forever()
+"""
+
+
+def hook(name: str, folder: Path, port: int) -> str:
+    """A hook of the page, for a receiver at this port of loopback."""
+    texts = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = [textwrap.dedent(text) for text in texts if f'"{name}"' in text]
+    text = re.sub(r"https://[a-z.]*", f"http://127.0.0.1:{port}", text)
+    return text.replace("/etc/rspdns", str(folder))
+
+
+def test_hooks_of_the_page_are_told_also_of_the_time_they_and_the_backend_were_down(
+    whole: Watched, tmp_path: Path
+) -> None:
+    chain, backend = whole.chain, whole.chain.backend
+    (make_key,) = re.findall(r"\$ (echo \"whsec.*)", PAGE)
+    subprocess.run(["/bin/sh", "-c", make_key.replace("/etc/rspdns", str(tmp_path))], check=True)
+    (tmp_path / "noc.secret").chmod(0o640)
+    receiver = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0].replace("/etc/rspdns", str(tmp_path))
+    before = backend.config.read_text()
+    chats, told = tmp_path / "chats", tmp_path / "told"
+
+    started: list[subprocess.Popen[str]] = []
+
+    def receive() -> None:
+        started.append(chain.namespace.start(sys.executable, "-c", receiver, log=told))
+
+    def hooks() -> dict[str, Any]:
+        status = backend.status()
+        assert status is not None
+        return {each["name"]: each for each in status["hooks"]}
+
+    def lines() -> list[str]:
+        return [line for line in told.read_text().splitlines() if line.split()[0] in ("joined", "left")]
+
+    started.append(chain.namespace.start(sys.executable, "-c", CHAT, log=chats))
+    receive()
+    try:
+        backend.config.write_text(before + hook("noc", tmp_path, 8080) + hook("chat", tmp_path, 8081))
+        checked = backend.command("check", "--offline")
+        assert checked.returncode == 0, checked.stderr
+        reloaded = backend.command("reload")
+        assert reloaded.returncode == 0, reloaded.stderr
+        assert "restart" not in reloaded.stdout
+        until(lambda: hooks().keys() == {"noc", "chat"})
+        whole.leave(1)
+        until(lambda: len(lines()) == 1, told=backend.log)
+        assert lines()[0].startswith("left sip-1 ")
+        until(lambda: "sip-1 left sip-udp: " in chats.read_text(), told=backend.log)
+        until(lambda: [each["delivered"] for each in hooks().values()] == [1, 1])
+
+        end(started.pop(), signal.SIGKILL)
+        whole.join(1)
+        until(lambda: hooks()["noc"]["problem"], told=backend.log)
+        assert "hook noc: " in backend.command("status").stdout
+        until(lambda: chain.targets() == set(PORTS), told=backend.log)
+        until(lambda: backend.remembers(set(PORTS)), told=backend.log)
+        time.sleep(1)
+        end(backend.process, signal.SIGKILL)
+        backend.start()
+        whole.leave(2)
+        receive()
+        until(lambda: len(lines()) == 3, told=backend.log)
+        assert [line.split()[:2] for line in lines()[1:]] == [["joined", "sip-1"], ["left", "sip-2"]]
+        until(lambda: hooks()["noc"]["problem"] is None, told=backend.log)
+        assert hooks()["noc"]["lost"] == 0
+    finally:
+        backend.config.write_text(before)
+        assert backend.command("reload").returncode == 0
+        for program in started:
+            end(program, signal.SIGKILL)
+    until(lambda: hooks() == {})

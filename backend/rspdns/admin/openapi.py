@@ -24,6 +24,7 @@ from rspdns.admin.answers import (
     PoolOfZone,
     Server,
 )
+from rspdns.hooks.message import HookMessage
 from rspdns.overrides.book import ServerShare
 from rspdns.status.model import (
     EventStatus,
@@ -150,6 +151,7 @@ SCHEMAS: dict[str, Schema] = schemas(
         Purged,
         OverrideList,
         WantedOverride,
+        HookMessage,
         Outlook,
         Cleared,
         Error,
@@ -291,6 +293,15 @@ def description() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {"title": "rspdns admin API", "version": "1", "description": _ABOUT},
         "paths": paths,
+        "webhooks": {
+            "pool.changed": {
+                "post": {
+                    "summary": "Members changed; posted to each [[hook]] (Standard Webhooks).",
+                    "requestBody": {"required": True, "content": _content(JSON, "HookMessage")},
+                    "responses": {"2XX": {"description": "Taken; with any other it is tried again."}},
+                }
+            }
+        },
         "components": {
             "schemas": SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},

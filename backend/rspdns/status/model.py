@@ -177,6 +177,19 @@ class OverrideStatus:
 
 
 @dataclass(slots=True)
+class HookStatus:
+    """A web service that is told of changes."""
+
+    name: str
+    target: Annotated[str, Field(description="scheme and host of its URL")]
+    pending: Annotated[Count, Field(description="changes that wait for it, at most")]
+    delivered: Annotated[Count, Field(description="events that it took, since the start")]
+    failed: Annotated[Count, Field(description="tries that failed, since the start")]
+    lost: Annotated[Count, Field(description="changes that it will never be told of, at most")]
+    problem: Annotated[str | None, Field(description="why the last try failed; null: it did not")]
+
+
+@dataclass(slots=True)
 class PdnsStatus:
     """A control socket of PowerDNS."""
 
@@ -269,6 +282,7 @@ class Status:
     problems: list[str]
     events: list[EventStatus]
     overrides: list[OverrideStatus]
+    hooks: list[HookStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 
