@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
+import socket
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -127,8 +129,8 @@ class Told:
         return status
 
     async def until_listening(self) -> None:
-        hook, _ = self.hooks._hooks["noc"]
-        await until_async(lambda: hook.cursor is not None)
+        hooks = [hook for hook, _ in self.hooks._hooks.values()]
+        await until_async(lambda: all(hook.cursor is not None for hook in hooks))
 
     async def close(self) -> None:
         await self.hooks.close()
@@ -270,6 +272,38 @@ async def test_hostile_answers_hold_nothing_up(tmp_path: Path) -> None:
         await until_async(lambda: told.status().problem == "the receiver answered 307")
         assert not elsewhere.requests
         await told.close()
+
+
+async def test_name_server_that_hangs_holds_up_no_thread_and_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are more look-ups than the event loop has threads for all."""
+    ended, asked = threading.Event(), []
+
+    def hang(host: str, *_: object, **__: object) -> list[Any]:
+        asked.append(host)
+        ended.wait(60)
+        raise OSError("given up")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    monkeypatch.setattr(delivery, "TIMEOUT_S", 0.05)
+    told = Told(tmp_path)
+    secret = config(Receiver(), tmp_path, url="http://127.0.0.1/").secret
+    hooks = [
+        HookConfig(name=f"h{number}", url=f"http://h{number}.example.net/", secret=secret)
+        for number in range(16)
+    ]
+    await told.written(joined(member(1)))
+    await told.hooks.start(hooks)
+    await told.until_listening()
+    await told.written(left(member(1)))
+    await until_async(lambda: all(status.failed >= 2 for status in told.hooks.statuses()))
+    assert set(asked) == {f"h{number}.example.net" for number in range(16)}
+    began_s = time.monotonic()
+    await asyncio.to_thread(time.monotonic)
+    await told.close()
+    assert time.monotonic() - began_s < 5
+    ended.set()
 
 
 async def test_chat_takes_lines_of_the_wanted_pools(tmp_path: Path) -> None:

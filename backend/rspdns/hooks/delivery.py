@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daemon_kit.logs import get_logger
 
 from rspdns.hooks.configuration import HookConfig, read_key
 from rspdns.hooks.message import HookEvent, HookMessage, JournalNews, signature
-from rspdns.journal import JournalError, JournalReader, JournalRow
+from rspdns.journal import FILE_NAME, JournalError, JournalReader, JournalRow
 from rspdns.status.model import HookStatus
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class Hook:
 
     def _read(self) -> list[JournalRow]:
         """The next rows of the journal. Raises JournalError."""
+        if not (Path(self._view.directory) / FILE_NAME).exists():
+            return []  # it begins soon, or the status tells why it does not
         with closing(JournalReader(self._view.directory)) as reader:
             self._last = reader.last()
             if self.cursor is None:

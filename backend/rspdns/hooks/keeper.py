@@ -60,9 +60,15 @@ class Hooks:
     async def start(self, configs: Sequence[HookConfig]) -> None:
         """Begin to deliver."""
         await asyncio.to_thread(self._load)
-        from aiohttp import ClientSession, DummyCookieJar
+        from aiohttp import ClientSession, DummyCookieJar, TCPConnector
 
-        self._session = ClientSession(cookie_jar=DummyCookieJar(), auto_decompress=False)
+        from rspdns.hooks.resolver import DaemonResolver
+
+        self._session = ClientSession(
+            connector=TCPConnector(resolver=DaemonResolver()),
+            cookie_jar=DummyCookieJar(),
+            auto_decompress=False,
+        )
         self.set(configs)
 
     def set(self, configs: Sequence[HookConfig]) -> None:
