@@ -25,12 +25,16 @@ CHANGING = frozenset({"joined", "left"})
 
 
 class NextChange:
-    """Answers the command. `statuses` gives the wanted pools, made anew."""
+    """Answers the command. `pools` are those that are served, `statuses` gives the wanted ones as of now."""
 
     def __init__(
-        self, log: EventLog, statuses: Callable[[Callable[[Pool], bool]], Sequence[PoolStatus]]
+        self,
+        log: EventLog,
+        pools: Callable[[], Sequence[Pool]],
+        statuses: Callable[[Callable[[Pool], bool]], Sequence[PoolStatus]],
     ) -> None:
         self._log = log
+        self._pools = pools
         self._statuses = statuses
         self._waiting = 0
         self._life = secrets.token_hex(8)
@@ -42,7 +46,7 @@ class NextChange:
         `missed` is true when changes are not kept any more. Raises ControlError.
         """
         wanted, after = request.get("pool") or "", request.get("after")
-        handles = self._pool(wanted).handles
+        handles = self._pool(wanted).config.shards
         missed: bool | None = None
         if after is None or request.get("life") != self._life:
             missed, after = after is not None, self._log.last_number
@@ -51,13 +55,15 @@ class NextChange:
         changes = [logged.status() for logged in self._changes(after, handles)]
         if missed is None:
             missed = after < self._log.first_number - 1
+        owner = self._pool(wanted).owner  # the zones may be others now
+        (status,) = self._statuses(lambda pool: pool.owner == owner)
         return {
             "life": self._life,
             "number": self._log.last_number,
             "missed": missed,
             "host": socket.gethostname(),
             "changes": [dumped(change) for change in changes],
-            "pool": dumped(self._pool(wanted)),
+            "pool": dumped(status),
         }
 
     def _changes(self, after: int, handles: Sequence[str]) -> list[Logged]:
@@ -82,8 +88,8 @@ class NextChange:
         finally:
             self._waiting -= 1
 
-    def _pool(self, wanted: str) -> PoolStatus:
-        pools = self._statuses(lambda pool: wanted == pool.owner or wanted in pool.config.shards)
+    def _pool(self, wanted: str) -> Pool:
+        pools = [pool for pool in self._pools() if wanted == pool.owner or wanted in pool.config.shards]
         if not pools:
             raise ControlError(f"no pool has SRV records or a handle of the name {wanted!r}")
         if len(pools) > 1:

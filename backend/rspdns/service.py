@@ -236,7 +236,9 @@ class Backend:
                 "reload": ControlCommand(self._tell_reload, {"force": bool}),
                 "forget": ControlCommand(self._tell_forget, {"servers": list, "pool": str, "all": bool}),
                 "reloaded": ControlCommand(self._tell_reloaded, {"number": int}),
-                "changes": ControlCommand(NextChange(self.events, self.pool_statuses).tell, CHANGE_KEYS),
+                "changes": ControlCommand(
+                    NextChange(self.events, self._pools, self.pool_statuses).tell, CHANGE_KEYS
+                ),
                 "override": ControlCommand(self._tell_override, WISH_KEYS),
                 "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
             },
