@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -142,6 +142,11 @@ class Hook:
                 self._news = JournalNews(reader.inside(self.cursor))
             return reader.after(self.cursor, MOST_EVENTS)
 
+    def _count_waiting(self) -> None:
+        """Look how far the journal is, while a message is tried again."""
+        with suppress(JournalError), closing(JournalReader(self._view.directory)) as reader:
+            self._last = reader.last()
+
     async def _deliver(self, rows: Sequence[JournalRow], session: ClientSession) -> None:
         """Deliver the news among the rows, however long that takes."""
         if not rows or self.cursor is None or self._news is None:
@@ -161,6 +166,7 @@ class Hook:
                     self._count_lost(len(events), f"the receiver refused them {refusals} times")
                     break
                 await asyncio.sleep(pause_s(self._failures))
+                await asyncio.to_thread(self._count_waiting)
             else:
                 self._succeeded(len(events))
                 break
