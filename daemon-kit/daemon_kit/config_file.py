@@ -109,31 +109,31 @@ class TomlDocument:
         return ConfigurationError(self.file, line, key, problem)
 
 
-def load(path: str | Path, model: type[ModelT], *, context: Any = None) -> ModelT:
-    """Read the TOML file `path` into `model`; `context` is handed to its validators.
+def load(path: str | Path, model: type[ModelT]) -> ModelT:
+    """Read the TOML file `path` into `model`.
 
     Raises ConfigurationErrors with every error of the file: unreadable, not TOML, keys unknown or wrong.
     """
-    return parse(read_text(path), str(path), model, context=context)
+    return parse(read_text(path), str(path), model)
 
 
-def parse(text: str, file: str, model: type[ModelT], *, context: Any = None) -> ModelT:
+def parse(text: str, file: str, model: type[ModelT]) -> ModelT:
     """Do what `load()` does, for a text at hand."""
-    return check(TomlDocument(file, text), model, context=context)
+    return check(TomlDocument(file, text), model)
 
 
-def check(document: TomlDocument, model: type[ModelT], *, context: Any = None) -> ModelT:
+def check(document: TomlDocument, model: type[ModelT]) -> ModelT:
     """Do what `load()` does, for a document at hand."""
     errors = []
     if issubclass(model, StrictModel):
         errors += [document.error(*problem) for problem in model.document_problems(document.data)]
     try:
-        result = model.model_validate(document.data, context=context)
+        result = model.model_validate(document.data)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         with_known = _without_unknown_keys(document.data, problems)
         try:  # an unknown key keeps the rules between the keys of its table from being looked at
-            model.model_validate(with_known, context=context)
+            model.model_validate(with_known)
         except ValidationError as more:
             problems += more.errors(include_url=False)
         errors += [

@@ -269,10 +269,10 @@ def admitting_moved(port: int) -> list[Expressions]:
     return [[here, IS_MOVED, {"accept": None}], [here, {"drop": None}]]
 
 
-def leased(destination: Destination, for_s: int = LEASE_S) -> NftCommand:
+def leased(destination: Destination) -> NftCommand:
     """A destination as an element that ends by itself unless the agent renews it."""
     value = {"concat": [str(destination.address), destination.protocol.name.lower(), destination.port]}
-    return {"elem": {"val": value, "timeout": for_s}}
+    return {"elem": {"val": value, "timeout": LEASE_S}}
 
 
 def key(version: int) -> NftCommand:

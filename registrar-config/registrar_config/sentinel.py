@@ -164,21 +164,23 @@ REFUSED_PAUSE_S: Final = 0.25
 ANSWER_TIMEOUT_S: Final = 2.0
 
 
-async def is_settled(number: int, registrar: SctpEndpoint, timeout_s: float = ANSWER_TIMEOUT_S) -> bool:
+async def is_settled(number: int, registrar: SctpEndpoint) -> bool:
     """Ask a registrar once whether it lists its own sentinel.
 
     Raises RSerPoolError when it does not answer in time, SctpUnavailable where there is no SCTP.
     """
     client = RegistrarClient(
-        RegistrarAddress(str(registrar.address), registrar.port), timeout_ms=round(timeout_s * 1000)
+        RegistrarAddress(str(registrar.address), registrar.port), timeout_ms=round(ANSWER_TIMEOUT_S * 1000)
     )
     client.start()
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
             await client.connected()
             resolution = await client.resolve(sentinel_handle(number).encode())
     except TimeoutError:
-        raise RegistrarUnreachable(client.problem or f"no association within {timeout_s:g} s") from None
+        raise RegistrarUnreachable(
+            client.problem or f"no association within {ANSWER_TIMEOUT_S:g} s"
+        ) from None
     finally:
         await client.close()
     return any(

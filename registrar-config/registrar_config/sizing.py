@@ -77,12 +77,10 @@ def size(elements: int, registrars: int, reregistration_ms: int) -> Sizing:
     return Sizing(elements, registrars, interval_ms, registering + asking_ms / interval_ms, asking_ms)
 
 
-def most_elements(
-    registrars: int, reregistration_ms: int, keep_alive_ms: int = SHORTEST_KEEP_ALIVE_MS
-) -> int:
-    """Return how many elements these registrars bear at this interval."""
+def most_elements(registrars: int, reregistration_ms: int) -> int:
+    """Return how many elements these registrars bear at the shortest interval."""
     homes = max(1, registrars - 1)
-    each = REGISTRATION_US / 1000 / reregistration_ms + KEEP_ALIVE_US / 1000 / homes / keep_alive_ms
+    each = REGISTRATION_US / 1000 / reregistration_ms + KEEP_ALIVE_US / 1000 / homes / SHORTEST_KEEP_ALIVE_MS
     return int(MOST_BUSY / each)
 
 
