@@ -32,12 +32,12 @@ def look_up(ask: Callable[[dns.message.Message], dns.message.Message]) -> set[st
     return found
 
 
-def answers_options(host: Host, timeout_s: float = 0.1) -> bool:
+def answers_options(host: Host) -> bool:
     """Tell whether the SIP server of `host` answers on the host itself."""
 
     def ask() -> bool:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
-            client.settimeout(timeout_s)
+            client.settimeout(0.1)
             try:
                 client.connect((host.address, SIP_PORT))
                 request = new_request((host.address, SIP_PORT), client.getsockname(), sender="rspdns-lab")

@@ -97,9 +97,9 @@ class RegistrarHost:
         """Stop rspregistrar (SIGSTOP); return the monotonic time just before it."""
         return self._signal(signal.SIGSTOP)
 
-    def thaw_registrar(self) -> float:
-        """Let it go on; return the monotonic time just before it."""
-        return self._signal(signal.SIGCONT)
+    def thaw_registrar(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> float:
         pids = self.registrar_pids()

@@ -69,6 +69,12 @@ class LabBase:
         """Yield all programs, in the order in which they are best ended."""
         raise NotImplementedError
 
+    def made(self, name: str) -> Path:
+        """Make a folder for a part's files."""
+        folder = self.folder / name
+        folder.mkdir()
+        return folder
+
     def close(self) -> None:
         """End all programs, remove namespaces and files. Safe to repeat; not interrupted by Ctrl-C."""
         with uninterrupted():

@@ -297,17 +297,10 @@ class PpuScene:
             ]
             subprocess.run(command, capture_output=True, check=False)
 
-    def last(self, transport: str, server: str = VICTIM) -> Asked | None:
-        """The last probe whose outcome is known."""
-        asked = self._prober.asked
-        return next(
-            (probe for probe in reversed(asked) if (probe.server, probe.transport) == (server, transport)),
-            None,
-        )
-
     def is_moved(self, transport: str, since_s: float = 0.0) -> bool:
         """Whether another server answers what is sent to the victim."""
-        last = self.last(transport)
+        probes = (probe for probe in reversed(self._prober.asked) if probe.server == VICTIM)
+        last = next((probe for probe in probes if probe.transport == transport), None)
         return last is not None and last.at_s >= since_s and last.answered_by not in ("", VICTIM)
 
 

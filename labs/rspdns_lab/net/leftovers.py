@@ -4,15 +4,14 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import tempfile
-import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from pyroute2 import netns
 
-from rspdns_lab.net.network import NAMESPACE_FOLDER, kill_all_in
+from rspdns_lab.net.network import NAMESPACE_FOLDER, kill_all_in, kill_until_gone
 
 _NAMESPACE: Final = re.compile(r"rspdns-(\d+)-[0-9a-f]{4}-\w+")
 _FOLDER: Final = re.compile(r"rspdns-lab-(\d+)-\w+")
@@ -31,7 +30,8 @@ def remove_leftovers() -> tuple[list[str], list[str]]:
             netns.remove(path.name)
         (kept if path.exists() else removed).append(path.name)
     for path in _orphans(Path(tempfile.gettempdir()), _FOLDER):
-        _end_programs_of(path)
+        # A lab without root has its namespaces in a user namespace of its own: here they have no names.
+        kill_until_gone(partial(_programs_of, path))
         shutil.rmtree(path, ignore_errors=True)
         (kept if path.exists() else removed).append(str(path))
     return removed, kept
@@ -45,19 +45,6 @@ def _orphans(folder: Path, pattern: re.Pattern[str]) -> list[Path]:
             if match and not Path(f"/proc/{match[1]}").exists():
                 found.append(path)
     return found
-
-
-def _end_programs_of(folder: Path, timeout_s: float = 5.0) -> None:
-    """Kill what runs with files of this lab, and wait until it is gone.
-
-    A lab without root has its namespaces in a user namespace of its own: here they have no names.
-    """
-    end_s = time.monotonic() + timeout_s
-    while (found := _programs_of(folder)) and time.monotonic() < end_s:
-        for pid in found:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.02)
 
 
 def _programs_of(folder: Path) -> list[int]:

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ RELAYED_CLIENTS: Final = "198.18.0.0/15"
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
 _CLONE_NEWNET: Final = 0x40000000
+_KILL_TIMEOUT_S: Final = 5.0
 pyroute2_config.default_communicate_timeout = 60  # s; its 2 s are too short for a busy or emulated machine
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
@@ -190,10 +191,15 @@ def processes_in(path: Path) -> list[int]:
     return found
 
 
-def kill_all_in(path: Path, timeout_s: float = 5.0) -> None:
-    """Kill every process in a network namespace, and wait until they are gone."""
-    end_s = time.monotonic() + timeout_s
-    while (found := processes_in(path)) and time.monotonic() < end_s:
+def kill_all_in(path: Path) -> None:
+    """Kill every process in a network namespace, and wait until they are gone, for 5 s at most."""
+    kill_until_gone(lambda: processes_in(path))
+
+
+def kill_until_gone(find: Callable[[], Collection[int]]) -> None:
+    """Kill the processes that `find` finds, this one excepted, until it finds none, for 5 s at most."""
+    end_s = time.monotonic() + _KILL_TIMEOUT_S
+    while (found := find()) and time.monotonic() < end_s:
         for pid in found:
             if pid != os.getpid():
                 with contextlib.suppress(OSError):

@@ -258,15 +258,15 @@ class ProxyLab(LabBase):
         for number, (name, address) in enumerate(REGISTRARS.items(), start=1):
             host = self.network.add_host(name, address)
             self.registrars.append(
-                RegistrarHost(host, number, list(REGISTRARS.values()), self._made(name), self._sctp)
+                RegistrarHost(host, number, list(REGISTRARS.values()), self.made(name), self._sctp)
             )
         for name, address in APPLICATION_SERVERS.items():
             host = self.network.add_host(name, address)
-            self.servers[name] = WebServer(name, host, self._made(name), self._sctp)
+            self.servers[name] = WebServer(name, host, self.made(name), self._sctp)
         ways = [(kind, has_agent) for kind in self._kinds for has_agent in (False, True)]
         for number, (kind, has_agent) in enumerate(ways):
             host = self.network.add_host(f"proxy{number}", f"10.53.0.{100 + number}")
-            folder = self._made(f"proxy{number}")
+            folder = self.made(f"proxy{number}")
             self.proxies.append(Proxy(kind, host, folder, self._sctp, has_agent=has_agent))
 
     def start(self) -> None:
@@ -298,11 +298,6 @@ class ProxyLab(LabBase):
             yield from (server.sidecar, server.server)
         for registrar in self.registrars:
             yield from registrar.programs
-
-    def _made(self, name: str) -> Path:
-        folder = self.folder / name
-        folder.mkdir()
-        return folder
 
 
 def run_fault(lab: ProxyLab, fault: ProxyFault, trial: int, seconds: float) -> list[ProxyTrial]:

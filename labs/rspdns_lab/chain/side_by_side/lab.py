@@ -6,7 +6,6 @@ The same servers and the same faults at the same moments for every approach; onl
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -102,12 +101,6 @@ class SideBySideLab(LabBase):
                 self.servers[name] = ApplicationServer(host, registrars, folder, self._sctp, tcp=self._tcp)
         for key in self.approach_keys:
             self.approaches[key] = self._make_approach(key)
-
-    def made(self, name: str) -> Path:
-        """Make a folder for a part's files."""
-        folder = self.folder / name
-        folder.mkdir()
-        return folder
 
     def _make_approach(self, key: str) -> Approach:
         if key not in TITLES:
