@@ -17,31 +17,11 @@ import sys
 import threading
 import time
 
+from raw_sctp import with_checksum
+
 REQUEST = struct.Struct("=HH4iHHIIIIHHII")
 OPERATIONS = range(16)
 INTERESTING = (0, 1, 2, 3, 4, 5, 8, 16, 100, 132, 255, 256, 4096, 65535, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-
-
-def crc32c_table() -> list[int]:
-    """Return the table of the checksum SCTP uses (RFC 9260, appendix A)."""
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-TABLE = crc32c_table()
-
-
-def with_checksum(packet: bytes) -> bytes:
-    """Return the packet with the right checksum, so that it gets beyond that check."""
-    packet = packet[:8] + bytes(4) + packet[12:]
-    crc = 0xFFFFFFFF
-    for byte in packet:
-        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 255]
-    return packet[:8] + struct.pack("<I", crc ^ 0xFFFFFFFF) + packet[12:]
 
 
 def number(chance: random.Random) -> int:

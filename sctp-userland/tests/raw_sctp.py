@@ -34,11 +34,16 @@ _TABLE = _crc32c_table()
 
 def packet(source: int, destination: int, tag: int, chunks: bytes) -> bytes:
     """An SCTP packet with a right checksum (RFC 9260, appendix A)."""
-    header = struct.pack(">HHII", source, destination, tag, 0)
+    return with_checksum(struct.pack(">HHII", source, destination, tag, 0) + chunks)
+
+
+def with_checksum(packet: bytes) -> bytes:
+    """The packet with the right checksum in place of its own."""
+    packet = packet[:8] + bytes(4) + packet[12:]
     crc = 0xFFFFFFFF
-    for byte in header + chunks:
+    for byte in packet:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return header[:8] + struct.pack("<I", crc ^ 0xFFFFFFFF) + chunks
+    return packet[:8] + struct.pack("<I", crc ^ 0xFFFFFFFF) + packet[12:]
 
 
 def chunk(kind: int, flags: int, value: bytes, length: int | None = None) -> bytes:

@@ -12,9 +12,7 @@ from tests.support.labs import as_ordinary_user
 
 HEAD = "import time\nfrom rspdns_lab.ending import end_on_signals, uninterrupted\n"
 # Python only reports an exception that is raised while an object is finalized.
-LOST = (
-    HEAD
-    + """
+LOST = """
 class Thing:
     def __del__(self):
         print("ready", flush=True)
@@ -27,11 +25,8 @@ try:
 except KeyboardInterrupt:
     print("ended")
 """
-)
 # So it is with what is raised in a fork, while the standard library looks after its locks.
-FORKING = (
-    HEAD
-    + """
+FORKING = """
 import os
 end_on_signals()
 def ready():
@@ -45,10 +40,7 @@ try:
 except KeyboardInterrupt:
     print("ended")
 """
-)
-CLEANING_UP = (
-    HEAD
-    + """
+CLEANING_UP = """
 end_on_signals()
 try:
     try:
@@ -61,11 +53,8 @@ try:
 except KeyboardInterrupt:
     print("ended" if cleaned_up else "torn")
 """
-)
 # A lab ends programs in the middle of its work, too: what comes meanwhile, or was lost before, comes then.
-WHILE_A_PROGRAM_ENDS = (
-    HEAD
-    + """
+WHILE_A_PROGRAM_ENDS = """
 end_on_signals()
 try:
     with uninterrupted():
@@ -76,10 +65,7 @@ try:
 except KeyboardInterrupt:
     print("ended" if ended_in_order else "torn")
 """
-)
-LOST_BEFORE_A_PROGRAM_ENDS = (
-    HEAD
-    + """
+LOST_BEFORE_A_PROGRAM_ENDS = """
 class Thing:
     def __del__(self):
         print("ready", flush=True)
@@ -94,7 +80,6 @@ try:
 except KeyboardInterrupt:
     print("ended")
 """
-)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +96,7 @@ except KeyboardInterrupt:
 def test_an_interrupted_process_ends_and_tells_no_traceback(code: str, number: signal.Signals) -> None:
     with subprocess.Popen(
         # From Python 3.12 on a program that forks beside its threads is warned, if it is `-c` itself.
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", HEAD + code],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
