@@ -95,7 +95,7 @@ class Backend:
         self.names = ServerNames(config.zones)
         self.events = EventLog(config.pdns.control, self.names.of)
         self.journal = Journal(config.state.path, config.state.history_days, self.names.of)
-        self.hooks = Hooks(config.state.path, self._pools, self.pool_statuses)
+        self.hooks = Hooks(config.state.path, lambda: self.journal.lost, self._pools, self.pool_statuses)
         self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self._found_out)
         self.belief = Belief(config.registrars, config.pool_rules)
         self.pool_user = PoolUser(

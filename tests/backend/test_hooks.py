@@ -111,7 +111,7 @@ class Told:
         self.folder = folder
         self.journal = Journal(folder, 1)
         self.journal.start()
-        self.hooks = Hooks(folder, list, self._statuses)
+        self.hooks = Hooks(folder, lambda: self.journal.lost, list, self._statuses)
 
     def _statuses(self, is_wanted: Callable[[Pool], bool]) -> Sequence[PoolStatus]:
         pools = [pool for site in zone().sites for pool in site.pools if is_wanted(pool)]
@@ -240,6 +240,10 @@ async def test_changes_beyond_the_bound_are_counted_and_told(tmp_path: Path) -> 
         await told.written(left(member(1)))
         await until_async(lambda: len(receiver.taken) == 3)
         assert receiver.taken[2]["data"]["lost"] == 0
+        told.journal.lost += 5  # as when the disk is full
+        await told.written(joined(member(1)))
+        await until_async(lambda: len(receiver.taken) == 4)
+        assert receiver.taken[3]["data"]["lost"] == 5
         await told.close()
 
 

@@ -64,6 +64,8 @@ class HookView:
     tag: Callable[[], str]
     message_of: Callable[[Sequence[HookEvent], int], HookMessage]
     handles_of: Callable[[Sequence[str]], Collection[str]]
+    unwritten: Callable[[], int]
+    """The changes since the start that the journal could not write."""
     kept: Callable[[], None]
     """Called when `Hook.cursor` moved."""
     begun_anew: Callable[[], None]
@@ -80,6 +82,7 @@ class Hook:
         self._view = view
         self._woken = asyncio.Event()
         self._news: JournalNews | None = None
+        self._unwritten = view.unwritten()
         self._is_unread = False
         """Whether the journal could not be read."""
         self._last = 0
@@ -153,6 +156,9 @@ class Hook:
             return
         dropped = rows[-1].sequence - self.cursor - len(rows)
         self._count_lost(dropped, "the journal dropped them before they could be delivered")
+        unwritten = self._view.unwritten()
+        self._count_lost(unwritten - self._unwritten, "the journal could not write them")
+        self._unwritten = unwritten
         handles = self._view.handles_of(self.config.pools) if self.config.pools else None
         events = self._news.news(rows, handles, self._view.tag())
         refusals = 0

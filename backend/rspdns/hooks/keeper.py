@@ -37,15 +37,18 @@ class KeptCursors(BaseModel):
 
 
 class Hooks:
-    """All hooks. `pools` gives the pools that are served, `statuses` how the wanted ones are now."""
+    """All hooks. `pools` gives the pools that are served, `statuses` how the wanted ones are now, `unwritten`
+    how many changes the journal could not write."""
 
     def __init__(
         self,
         directory: str | Path,
+        unwritten: Callable[[], int],
         pools: Callable[[], Sequence[Pool]],
         statuses: Callable[[Callable[[Pool], bool]], Sequence[PoolStatus]],
     ) -> None:
         self._directory = Path(directory)
+        self._unwritten = unwritten
         self._pools = pools
         self._statuses = statuses
         self._hooks: dict[str, tuple[Hook, asyncio.Task[None]]] = {}
@@ -116,7 +119,13 @@ class Hooks:
 
     def _view(self) -> HookView:
         return HookView(
-            str(self._directory), lambda: self._tag, self._message, self._handles, self._kept, self._anew
+            str(self._directory),
+            lambda: self._tag,
+            self._message,
+            self._handles,
+            self._unwritten,
+            self._kept,
+            self._anew,
         )
 
     def _message(self, events: Sequence[HookEvent], lost: int) -> HookMessage:
