@@ -1,7 +1,6 @@
 """While members come and go, every answer of a signed zone is of one moment: denials prove what they say."""
 
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ import pytest
 from pool_user import Member
 
 from tests.backend.making import ZONE, member, view, views
+from tests.support.meanwhile import meanwhile
 from tests.support.proofs import what_is_wrong
 from tests.support.served import Served
 from tests.support.signed_zone import OWNER
@@ -41,27 +41,19 @@ def test_a_change_is_served_at_once(signed: Served) -> None:
 @contextmanager
 def churn(signed: Served) -> Iterator[list[int]]:
     """Members 3 to 5 come and go, with IPv6 addresses and without; gives the changes so far."""
-    ended = threading.Event()
     changes: list[int] = []
 
     def change() -> None:
-        while not ended.wait(0.02):
-            changes.append(len(changes))
-            extra = [
-                member(identifier, *([f"2001:db8::{identifier}"] if len(changes) % 3 == 0 else []))
-                for identifier in range(3, 3 + len(changes) % 4)
-            ]
-            signed.backend.publish(
-                views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
-            )
+        changes.append(len(changes))
+        extra = [
+            member(identifier, *([f"2001:db8::{identifier}"] if len(changes) % 3 == 0 else []))
+            for identifier in range(3, 3 + len(changes) % 4)
+        ]
+        now = views(view(member(1), member(2, "2001:db8::2"), *extra), view(handle="sip-tcp"))
+        signed.backend.publish(now)
 
-    changing = threading.Thread(target=change)
-    changing.start()
-    try:
+    with meanwhile(change, lambda: 0.02):
         yield changes
-    finally:
-        ended.set()
-        changing.join()
 
 
 @pytest.mark.parametrize("denial", ["nsec", "nsec3"])
@@ -149,25 +141,18 @@ while time.monotonic() < end_s:
 @contextmanager
 def newcomers(signed: Served) -> Iterator[None]:
     """Every `JOIN_EVERY_S` one comes that was never there, named by the time; some have an IPv6 address."""
-    ended = threading.Event()
 
     def newcomer(number: int) -> Member:
         dual = [f"2001:db8::{1 + number % 99}"] if number % 7 < 2 else []
         return member(number, f"10.1.{number // 100 % 100}.{number % 100}", *dual)
 
     def change() -> None:
-        while not ended.wait(JOIN_EVERY_S - time.monotonic() % JOIN_EVERY_S):
-            number = int(time.monotonic() / JOIN_EVERY_S) % 2**28
-            newest, other = newcomer(number), newcomer(number - 1)
-            signed.backend.publish(views(view(member(1), newest, other), view(handle="sip-tcp")))
+        number = int(time.monotonic() / JOIN_EVERY_S) % 2**28
+        newest, other = newcomer(number), newcomer(number - 1)
+        signed.backend.publish(views(view(member(1), newest, other), view(handle="sip-tcp")))
 
-    changing = threading.Thread(target=change)
-    changing.start()
-    try:
+    with meanwhile(change, lambda: JOIN_EVERY_S - time.monotonic() % JOIN_EVERY_S):
         yield
-    finally:
-        ended.set()
-        changing.join()
 
 
 @pytest.mark.exact

@@ -1,8 +1,8 @@
 """Every SRV answer of an unsigned zone holds the addresses of all its targets, while members come and go."""
 
+import itertools
 import random
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +12,7 @@ import dns.rdatatype
 import pytest
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.support.meanwhile import meanwhile
 from tests.support.namespaces import own_namespace
 from tests.support.pdns import Pdns
 from tests.support.served import ScriptedBackend, Served, SlowConnector
@@ -59,26 +60,18 @@ def served(tmp_path: Path) -> Iterator[Served]:
 @contextmanager
 def churn(backend: ScriptedBackend) -> Iterator[None]:
     """Member 1 stays; up to four others, new ones each time, come and leave."""
-    ended = threading.Event()
-    chance = random.Random(1)
+    chance, turns = random.Random(1), itertools.count(1)
 
     def change() -> None:
-        turn = 0
-        while not ended.wait(chance.uniform(0.005, 0.04)):
-            turn += 1
-            others = [
-                member(10 * (turn // 4) + identifier, f"10.0.0.{identifier + 20}")
-                for identifier in range(2, 6 - turn % 4)
-            ]
-            backend.publish(views(view(member(1), *others)))
+        turn = next(turns)
+        others = [
+            member(10 * (turn // 4) + identifier, f"10.0.0.{identifier + 20}")
+            for identifier in range(2, 6 - turn % 4)
+        ]
+        backend.publish(views(view(member(1), *others)))
 
-    changing = threading.Thread(target=change)
-    changing.start()
-    try:
+    with meanwhile(change, lambda: chance.uniform(0.005, 0.04)):
         yield
-    finally:
-        ended.set()
-        changing.join()
 
 
 def without_address(answer: dns.message.Message) -> set[str]:

@@ -3,7 +3,6 @@
 import json
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import pytest
 from pool_user import PoolView
 
 from tests.backend.making import UDP, ZONE, member, view, views, zone
+from tests.support.meanwhile import meanwhile
 from tests.support.namespaces import Namespace, own_namespace
 from tests.support.pdns import Pdns
 from tests.support.served import ScriptedBackend, SlowConnector, served, status
@@ -190,15 +190,9 @@ def test_powerdns_restarts_in_a_storm_of_changes(pair: Pair) -> None:
     second.stop()
     now = pair.change()
     until(lambda: pair.asking.is_right(now, indexes=[0]), SOON_S)
-    ended = threading.Event()
-    changing = threading.Thread(target=lambda: [pair.change() for _ in iter(lambda: ended.wait(0.1), True)])
-    changing.start()
-    try:
+    with meanwhile(pair.change, lambda: 0.1):
         second.start(ZONE)
         time.sleep(0.5)
-    finally:
-        ended.set()
-        changing.join()
     everyone_changes(pair, "after a restart in a storm")
 
 

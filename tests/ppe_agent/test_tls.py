@@ -22,6 +22,7 @@ from ppe_agent.checks.tls import ExpiryLimits, judge
 from structlog.testing import capture_logs
 
 from tests.ppe_agent.servers import ended, free_port, tcp_server
+from tests.ppe_agent.servers import running as running_quietly
 from tests.ppe_agent.watching import watching
 from tests.ppe_agent.whole_agent import running
 from tests.support.certificates import NAME, authority, certificate_of
@@ -85,15 +86,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
     servers.append(f"server {{ listen 127.0.0.1:{ports['plain']}; }}")
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, servers="    ".join(servers)))
     program = shutil.which("nginx") or "/usr/sbin/nginx"
-    process = subprocess.Popen(
-        [program, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    with ended(process):
+    files_of_nginx = ("-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log"))
+    with running_quietly(program, *files_of_nginx) as process:
         yield Web(folder, ports, process)
 
 
