@@ -137,8 +137,8 @@ def rates(key: str, *measured: tuple[float, float]) -> list[Rate]:
     return [Rate(number, key, *figures, 80, 90, 100) for number, figures in enumerate(measured, 1)]
 
 
-def sized(pools: int, members: int, rss_mib: float, gone_p50_ms: float = 5.0) -> Size:
-    return Size(pools, members, 1.5, rss_mib, 2.5, 90, gone_p50_ms, 9, 6, 10, 20)
+def sized(pools: int, members: int, rss_mib: float) -> Size:
+    return Size(pools, members, 1.5, rss_mib, 2.5, 90, 5.0, 9, 6, 10, 20)
 
 
 ALL: list[object] = [

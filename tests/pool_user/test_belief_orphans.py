@@ -127,12 +127,12 @@ def test_long_registration_life_without_a_home_counts_from_the_last_answer(is_me
     assert who not in play.members()
 
 
-def moved_to_unknown_home(life_ms: int = 2**31) -> Play:
+def moved_to_unknown_home() -> Play:
     """A registrar that lies told PE 1 at a home that was never settled; then the true home deleted PE 1."""
     play = settled()
     play.follow(0, 1, 2)
     play.wait(30)
-    lie = replace(pe(1, 0xDEAD), life_ms=life_ms)
+    lie = replace(pe(1, 0xDEAD), life_ms=2**31)
     push(play, 2, lie)
     push(play, 0, pe(1, R1), gone=True)
     still_told(play, lie)

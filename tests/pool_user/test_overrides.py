@@ -18,10 +18,8 @@ DRAWS = 20_000
 SECOND = NamedServers(places=frozenset({(ip_address("10.0.0.2"), 5060)}))
 
 
-def override(
-    action: OverrideAction, servers: NamedServers = SECOND, share: float | None = None
-) -> PoolOverride:
-    return PoolOverride(7, action, servers, "by alice: new kernel", share)
+def override(action: OverrideAction, servers: NamedServers = SECOND) -> PoolOverride:
+    return PoolOverride(7, action, servers, "by alice: new kernel", None)
 
 
 def overridden(play: Play, *overrides: PoolOverride) -> None:

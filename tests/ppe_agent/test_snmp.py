@@ -75,9 +75,9 @@ class SnmpAgent:
         file.chmod(0o600)
         return file
 
-    def config(self, text: str = V3, oid: str = NUMBER, low: float = 0, high: float = 100) -> AgentConfig:
+    def config(self, text: str = V3, oid: str = NUMBER, low: float = 0) -> AgentConfig:
         file = self.credentials(text)
-        text = CONFIG.format(oid=oid, low=low, high=high, file=file, port=self.port)
+        text = CONFIG.format(oid=oid, low=low, high=100, file=file, port=self.port)
         return parse(text, "agent.toml", AgentConfig)
 
 

@@ -51,16 +51,9 @@ def show(shown: DepartedServers | PpuAgent, views: Mapping[str, PoolView], now: 
     return True
 
 
-def departed(number: int, protocol: Protocol = Protocol.UDP, handle: str = POOL) -> Departed:
-    """A member that left this pool."""
-    return Departed(
-        destination(number, protocol),
-        member(number, protocol),
-        {handle: None},
-        0.0,
-        was_heard=True,
-        is_certain=True,
-    )
+def departed(number: int) -> Departed:
+    """A member that left the pool."""
+    return Departed(destination(number), member(number), {POOL: None}, 0.0, was_heard=True, is_certain=True)
 
 
 def policy(handle: str = POOL, udp: OnDead = "redirect", also: tuple[Protocol, ...] = ()) -> PoolPolicy:

@@ -54,10 +54,10 @@ from tests.ppu_agent.making import (
 PATIENCE_S = 30.0
 
 
-def deaths_after_departure(*left: int, of: int = 3) -> DepartedServers:
-    """From members 1 to `of`, those that are not in `left` are out since the second 1."""
+def deaths_after_departure(*left: int) -> DepartedServers:
+    """From members 1 to 3, those that are not in `left` are out since the second 1."""
     deaths = DepartedServers(all_heard)
-    show(deaths, {POOL: view(*range(1, of + 1))}, 0.0)
+    show(deaths, {POOL: view(*range(1, 4))}, 0.0)
     show(deaths, {POOL: view(*left)}, 1.0)
     return deaths
 
@@ -126,10 +126,10 @@ def test_member_that_the_agents_own_probes_do_not_reach_is_dead_and_not_certainl
     assert server.is_certain
 
 
-def never_heard(*left: int, of: int = 3) -> DepartedServers:
+def never_heard(*left: int) -> DepartedServers:
     """The same, and no member ever answered the agent's question."""
     deaths = DepartedServers(lambda departed: False)
-    show(deaths, {POOL: view(*range(1, of + 1))}, 0.0)
+    show(deaths, {POOL: view(*range(1, 4))}, 0.0)
     show(deaths, {POOL: view(*left)}, 1.0)
     return deaths
 

@@ -89,14 +89,13 @@ class Stage:
         self,
         action: OnDead,
         protocol: Protocol = Protocol.UDP,
-        responder: int | None = None,
         *,
         is_certain: bool = True,
     ) -> None:
         """Packets to DEAD are treated so; redirected ones go to ALIVE."""
         targets = (Target(self.destination(ALIVE, protocol), 1),) if action == "redirect" else ()
         treatment = Treatment(self.destination(DEAD, protocol), action, "p", "test", targets, is_certain)
-        self.inside(lambda: self.kernel.write(Plan((treatment,)), responder))
+        self.inside(lambda: self.kernel.write(Plan((treatment,)), None))
         assert self.kernel.writer.problem is None
 
     def ruleset(self) -> str:

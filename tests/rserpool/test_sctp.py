@@ -31,8 +31,8 @@ KERNEL_SIZES = {
 }
 
 
-def association_change(state: int, association: int = 7) -> bytes:
-    return struct.pack("=HHIHHHHi", 0x8001, 0, 20, state, 0, 10, 10, association)
+def association_change(state: int) -> bytes:
+    return struct.pack("=HHIHHHHi", 0x8001, 0, 20, state, 0, 10, 10, 7)
 
 
 @pytest.mark.parametrize(("name", "size"), KERNEL_SIZES.items())

@@ -119,7 +119,7 @@ path = "{folder}/state"
         settled = [registrar["standing"] for registrar in real] == ["settled"] * len(self.registrars)
         return settled and all(pool["known"] for zone in status["zones"] for pool in zone["pools"])
 
-    def remembers(self, identifiers: set[int], handle: str = HANDLE) -> bool:
+    def remembers(self, identifiers: set[int]) -> bool:
         """Whether the last-known-good file, written once a second, has just these members."""
         try:
             pools = json.loads((self._folder / "state" / "last-known-good.json").read_bytes())["content"][
@@ -128,7 +128,7 @@ path = "{folder}/state"
         except FileNotFoundError:
             return False
         return (
-            handle in pools and {member["identifier"] for member in pools[handle]["members"]} == identifiers
+            HANDLE in pools and {member["identifier"] for member in pools[HANDLE]["members"]} == identifiers
         )
 
     def command(self, *arguments: str, sctp: bool = False) -> subprocess.CompletedProcess[str]:

@@ -133,10 +133,10 @@ class Chain:
         """Start a server that accepts TCP connections and holds them."""
         return self.namespace.start(sys.executable, "-c", TCP_SERVER, str(port), "-1", self.address)
 
-    def start_rspserver(self, name: str, handle: str = "sip-sctp") -> subprocess.Popen[str]:
+    def start_rspserver(self, name: str) -> subprocess.Popen[str]:
         """Start rsplib's echo server, which registers itself."""
         return self.namespace.start(
-            *("rspserver", "-echo", "-policy=LeastUsed", f"-poolhandle={handle}", f"-local={self.address}:0"),
+            *("rspserver", "-echo", "-policy=LeastUsed", "-poolhandle=sip-sctp", f"-local={self.address}:0"),
             *(f"-registrar={registrar}" for registrar in self.registrars.addresses),
             *("-asapannounce=off", "-rereginterval=1000"),
             sctp=True,
