@@ -69,6 +69,16 @@ def zone() -> None:
 @click.option("--service", help=f"Protocol of the SRV records; default: {DEFAULT_SERVICE}.")
 @click.option("--pool-name", help=f'Name of the pool; "@": the zone itself; default: {DEFAULT_POOL_NAME}.')
 @click.option("--label", help="Label of the pool in target names; default: the handle.")
+@click.option(
+    "--answers",
+    type=click.Choice(["some", "all"]),
+    help="Answers with some members, or with all of the pool, e.g. for HAProxy; default: some.",
+)
+@click.option(
+    "--weights",
+    type=click.Choice(["narrow", "wide"]),
+    help="Scale of the SRV weights; HAProxy needs wide; default: narrow.",
+)
 @_CONFIG
 @_ZONES_DIR
 def add(
@@ -79,6 +89,8 @@ def add(
     service: str | None,
     pool_name: str | None,
     label: str | None,
+    answers: str | None,
+    weights: str | None,
     config: Path,
     zones_dir: Path | None,
 ) -> None:
@@ -86,7 +98,7 @@ def add(
     try:
         servers = tuple(parse_name_server(text, name) for text in name_servers)
         where = (service or DEFAULT_SERVICE, pool_name or DEFAULT_POOL_NAME)
-        new = NewZone(name, servers, handle, accept, *where, label)
+        new = NewZone(name, servers, handle, accept, *where, label, answers, weights)
         files = add_zone(new, _directory(config, zones_dir))
     except (ValueError, OSError) as error:
         end_with(error)

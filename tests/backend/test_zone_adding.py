@@ -58,6 +58,12 @@ def test_defaults_are_told_only_where_no_option_was_given(tmp_path: Path) -> Non
     assert pool.owner == f"_http._tcp.{ZONE}"
 
 
+def test_answers_and_weights_of_the_pool_are_options(tmp_path: Path) -> None:
+    assert add(tmp_path, "--answers=all", "--weights=wide").exit_code == 0
+    (pool,) = load_zones(tmp_path)[0].sites[0].pools
+    assert (pool.config.answers, pool.config.weights) == ("all", "wide")
+
+
 def test_adding_a_zone_never_overwrites_files(tmp_path: Path) -> None:
     add(tmp_path)
     before = {path: path.read_text() for path in tmp_path.iterdir()}

@@ -22,6 +22,8 @@ _OPTIONS = {
     "service": "--service",
     "name": "--pool-name",
     "accept": "--accept",
+    "answers": "--answers",
+    "weights": "--weights",
 }
 """The options that the keys of a pool come from."""
 
@@ -49,6 +51,8 @@ class NewZone:
     service: str = DEFAULT_SERVICE
     pool_name: str = DEFAULT_POOL_NAME
     label: str | None = None
+    answers: str | None = None
+    weights: str | None = None
 
     @property
     def owner(self) -> str:
@@ -82,6 +86,8 @@ def toml_text(new: NewZone) -> str:
         f"service = {_text(new.service)}",
         f"name = {_text(new.pool_name)}",
         f"accept = [{', '.join(map(_text, new.accept))}] # members elsewhere are refused",
+        *([f"answers = {_text(new.answers)}"] if new.answers else []),
+        *([f"weights = {_text(new.weights)}"] if new.weights else []),
     ]
     return "\n".join(lines) + "\n"
 
