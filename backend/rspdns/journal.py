@@ -253,6 +253,11 @@ class Journal:
             self._queue.clear()
             return None if self._is_broken else rows
 
+    def _lose(self, rows: int) -> None:
+        """Count rows that were taken from the queue and could not be written."""
+        with self._lock:
+            self.lost += rows
+
     def _wrote(self) -> None:
         if self.problem is not None:
             self._log.info("journal_written_again")
@@ -283,8 +288,10 @@ class _Writer:
                 ).lastrowid
                 or 0
             )
-            self._insert([(began_s, "left", key[0], member, _GONE) for key, member in gone])
-            self._insert([(began_s, "joined", key[0], member, _HERE) for key, member in members.items()])
+            first = [(began_s, "left", key[0], member, _GONE) for key, member in gone]
+            first += [(began_s, "joined", key[0], member, _HERE) for key, member in members.items()]
+            numbers = self._insert(first)
+        self._stand(first, numbers)
         self._prune()
         self._journal._wrote()
         while True:
@@ -295,9 +302,14 @@ class _Writer:
                 self._journal._log.warning("journal_rows_lost", lost=self._journal.lost)
                 return
             if rows or is_last or now - beat_s >= HEARTBEAT_S:
-                with self._file:
-                    self._insert(rows)
-                    self._beat(now, is_last=is_last)
+                try:
+                    with self._file:
+                        numbers = self._insert(rows)
+                        self._beat(now, is_last=is_last)
+                except Exception:
+                    self._journal._lose(len(rows))
+                    raise
+                self._stand(rows, numbers)
                 beat_s = now
             if is_last:
                 return
@@ -305,7 +317,9 @@ class _Writer:
                 self._prune()
                 pruned_s = now
 
-    def _insert(self, rows: Iterable[_Row]) -> None:
+    def _insert(self, rows: Iterable[_Row]) -> list[int]:
+        """Write rows; return their numbers."""
+        numbers = []
         for mono_s, kind, handle, member, cause in rows:
             address, port = member.server_address
             facts = {name: value for name, value in asdict(cause).items() if value and name != "code"}
@@ -325,8 +339,14 @@ class _Writer:
                     orjson.dumps(facts, default=str).decode(),
                 ),
             ).lastrowid
+            numbers.append(row or 0)
+        return numbers
+
+    def _stand(self, rows: Iterable[_Row], numbers: Iterable[int]) -> None:
+        """Note the members of committed rows: a row that was rolled back is not written as in or out."""
+        for (_, kind, handle, member, _), number in zip(rows, numbers, strict=True):
             if kind == "joined":
-                self._standing[handle, member.identifier] = row or 0, member
+                self._standing[handle, member.identifier] = number, member
             elif kind == "left":
                 self._standing.pop((handle, member.identifier), None)
 

@@ -163,6 +163,28 @@ def test_full_disk_is_told_and_its_time_is_unknown(small_disk: Path) -> None:
     assert [span.state for span in found["10.0.0.2:5060"].spans][:3] == ["up", "unknown", "down"]
 
 
+def test_batch_that_fails_is_counted_and_its_outage_is_known_later(tmp_path: Path) -> None:
+    journal = started(tmp_path)
+    journal.take(joined(member(1), member(2)))
+    until(lambda: len(entries(tmp_path)) == 2)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, timeout=5.0)) as file, file:
+        file.execute(
+            "CREATE TRIGGER refuse BEFORE INSERT ON change WHEN NEW.kind = 'left'"
+            " BEGIN SELECT RAISE(ABORT, 'refused'); END"
+        )
+    journal.take(left(member(1)))
+    until(lambda: journal.problem is not None)
+    with closing(sqlite3.connect(tmp_path / FILE_NAME, timeout=5.0)) as file, file:
+        file.execute("DROP TRIGGER refuse")
+    until(lambda: journal.problem is None)
+    time.sleep(0.1)
+    journal.close()
+    assert journal.lost == 1
+    found = read(tmp_path)
+    assert "down" in [span.state for span in found["10.0.0.1:5060"].spans]
+    assert found["10.0.0.2:5060"].total_s(Availability.DOWN) == 0
+
+
 def test_flood_is_bounded_counted_and_ends_in_the_right_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
