@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from daemon_kit.durations import duration
 from daemon_kit.finding import Finding, Life
 
 
@@ -48,6 +49,7 @@ class Code(StrEnum):
     STANDING = "standing"
     MISPLACED = "misplaced"
     OVERRIDDEN = "overridden"
+    DRAINED = "drained"
 
     @property
     def is_unreached(self) -> bool:
@@ -57,7 +59,12 @@ class Code(StrEnum):
     @property
     def is_planned(self) -> bool:
         """Whether a person took the server out on purpose: it is not missing."""
-        return self is Code.OVERRIDDEN
+        return self in (Code.OVERRIDDEN, Code.DRAINED)
+
+    @property
+    def is_leave(self) -> bool:
+        """Whether the registrars do not list the server any more, or its sidecar said that it leaves."""
+        return self in (Code.REMOVED, Code.UNLISTED, Code.WITHDRAWN, Code.GONE)
 
     @property
     def is_refusal(self) -> bool:
@@ -100,6 +107,7 @@ _WORDS: Mapping[Code, str] = {
     Code.STANDING: "registrar {0.registrar} is {0.detail}",
     Code.MISPLACED: "registrar {0.registrar}: {0.detail}",
     Code.OVERRIDDEN: "taken out by override {0.count}: {0.detail}",
+    Code.DRAINED: "drained by an operator of its host, {0.planned}",
 }
 
 
@@ -108,7 +116,8 @@ class Cause:
     """A code with the facts that its words in `_WORDS` use.
 
     `registrar` is the registrar that acted: its identifier, 8 hexadecimal digits, or its number and address.
-    `former` is the registrar, or the place, of before. `finding` is of a probe of the server.
+    `former` is the registrar, or the place, of before. `finding` is of a probe of the server. `planned_s` is
+    for how long a person takes the server out, in seconds from when it left; None: without an end.
     """
 
     code: Code
@@ -120,6 +129,12 @@ class Cause:
     count: int = 0
     most: int = 0
     finding: Finding | None = None
+    planned_s: float | None = None
+
+    @property
+    def planned(self) -> str:
+        """For how long a person takes the server out, in words."""
+        return "until it is undrained" if self.planned_s is None else f"for {duration(self.planned_s)}"
 
     @property
     def words(self) -> str:

@@ -43,6 +43,11 @@ class Departures:
         """The latest departure of a member with this identifier."""
         return self._latest.get(identifier)
 
+    def is_drained(self, identifier: int) -> bool:
+        """Whether the member is out since its server was drained."""
+        departure = self._latest.get(identifier)
+        return departure is not None and departure.cause.code is Code.DRAINED
+
     def remember(self, departures: Iterable[Departure]) -> None:
         """Take the departures of before a restart."""
         self._by_server.update((departure.member.server_address, departure) for departure in departures)

@@ -6,6 +6,7 @@ no rules of their own, so that every reader sees the same thing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
@@ -75,6 +76,20 @@ class Departure:
     def was_in_s(self) -> float:
         """How long it was in, in seconds."""
         return self.left_s - self.member.since_s
+
+    def planned_s(self, now: float) -> float | None:
+        """For how long from now on a person takes it out, in seconds; infinite: without an end. None: nobody
+        does, or that time is over."""
+        if not self.cause.code.is_planned:
+            return None
+        if self.cause.planned_s is None:
+            return math.inf
+        left_s = self.left_s + self.cause.planned_s - now
+        return left_s if left_s > 0 else None
+
+    def is_planned(self, now: float) -> bool:
+        """Whether a person takes it out now: it is not missing."""
+        return self.planned_s(now) is not None
 
 
 @dataclass(frozen=True, slots=True)

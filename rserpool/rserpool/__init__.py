@@ -36,6 +36,7 @@ from rserpool.asap import (
     RegistrationResponse,
 )
 from rserpool.data_channel import DATA_CHANNEL_PORT, MAX_DATAGRAM_BYTES, DataMessage, DataMessageType
+from rserpool.drain import LONGEST_DRAIN_S, drained_for_s, drained_life_ms, is_drained_life
 from rserpool.element import (
     DEAF,
     HAS_LEFT,
@@ -128,6 +129,7 @@ __all__ = [
     "HAS_LEFT",
     "IPPROTO_SCTP",
     "IS_LEAVING",
+    "LONGEST_DRAIN_S",
     "MAX_DATAGRAM_BYTES",
     "MAX_HANDLE",
     "MAX_POOL_ELEMENTS",
@@ -209,10 +211,13 @@ __all__ = [
     "check_handle",
     "check_safe",
     "decode_policy",
+    "drained_for_s",
+    "drained_life_ms",
     "encode_policy",
     "enrp",
     "fresh_identifier",
     "group_problem",
+    "is_drained_life",
     "least_wanted",
     "new_pool_key",
     "policies",

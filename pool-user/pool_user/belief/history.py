@@ -25,8 +25,8 @@ class History:
     The last good members (`when_empty = "last-good"`) should be those that crashed, not those that left on
     purpose. The wire does not tell them apart: a registrar drops a PE that deregistered, one whose
     association ended, and one that did not answer its keep-alive in the same way. So every member that was in
-    during the 10 s before the pool became empty counts as crashed. After a drain one by one the early ones
-    stay out.
+    during the 10 s before the pool became empty counts as crashed, unless its sidecar told that it is
+    drained.
 
     Only members count that their home registrar confirmed. Those that were in for LAST_GOOD_AFTER_S come
     before all others. Servers that register for a moment in a pool that is empty replace nobody: the last
@@ -71,7 +71,7 @@ class History:
             self._in_since_s = now
         if before and not after:
             leaving = {
-                identifier: Departure(member, now, _GONE, identifier in confirmed)
+                identifier: Departure(member, now, causes.get(identifier, _GONE), identifier in confirmed)
                 for identifier, member in before.items()
             }
             self._note_last_good(leaving, now)
@@ -83,7 +83,11 @@ class History:
             for departure in self.departures.all
             if now - departure.left_s <= RECENT_S
         }
-        lately = [departure for departure in {**known, **leaving}.values() if departure.is_confirmed]
+        lately = [
+            departure
+            for departure in {**known, **leaving}.values()
+            if departure.is_confirmed and departure.cause.code is not Code.DRAINED
+        ]
         if not lately:  # members without the word of a home replace nobody
             return
         good = [departure for departure in lately if departure.was_in_s >= LAST_GOOD_AFTER_S]

@@ -12,12 +12,19 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
 
-from pool_user.belief.rules import ANSWERED_LATELY_S, LEFT_KEPT_S, VANISHED_AFTER_S, VANISHED_KEPT_S
+from pool_user.belief.rules import (
+    ANSWERED_LATELY_S,
+    FAREWELL_HEEDED_S,
+    LEFT_KEPT_S,
+    VANISHED_AFTER_S,
+    VANISHED_KEPT_S,
+)
 from pool_user.cause import Cause, Code
 from pool_user.views import BeliefEvent, Member
-from rserpool import Guesses, PoolElement, PoolKey, Protocol, Proven, Transport, prove
+from rserpool import Guesses, PoolElement, PoolKey, Protocol, Proven, Transport, drained_for_s, prove
 
 _MOST_PROVEN = 20_000
+_MOST_FAREWELLS = 1_000
 _MOST_TRIED = 8
 """Addresses of one element that are tried: an SCTP one may name thousands."""
 
@@ -176,6 +183,37 @@ class _Gone:
     """When a settled registrar listed it last."""
     answers: bool = False
     is_told: bool = False
+
+
+class Farewells:
+    """The servers that were drained lately: the place, home registrar and time of their farewells
+    (`rserpool.drain`)."""
+
+    def __init__(self) -> None:
+        self._latest: dict[_Server, tuple[float, int, float | None]] = {}
+        """When it was heard, its home registrar, and for how long the server is drained; the oldest first."""
+
+    def note(self, element: PoolElement, now: float) -> None:
+        """Take a farewell that its home registrar tells."""
+        transport = element.user_transport
+        for address in transport.addresses[:_MOST_TRIED]:
+            server = transport.protocol, address, transport.port
+            self._latest.pop(server, None)
+            self._latest[server] = now, element.home_registrar, drained_for_s(element.life_ms)
+        while self._latest:
+            first = next(iter(self._latest))
+            if len(self._latest) <= _MOST_FAREWELLS and now - self._latest[first][0] < FAREWELL_HEEDED_S:
+                break
+            del self._latest[first]
+
+    def cause_of(self, member: Member, now: float) -> Cause | None:
+        """The cause of a member that leaves now; None if it was not drained at its own home registrar."""
+        for address in member.addresses:
+            server = member.protocol, address, member.port
+            at_s, home, planned_s = self._latest.get(server, (float("-inf"), 0, None))
+            if now - at_s < FAREWELL_HEEDED_S and home == member.home_registrar:
+                return Cause(Code.DRAINED, planned_s=planned_s)
+        return None
 
 
 class VanishedMembers:

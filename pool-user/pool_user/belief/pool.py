@@ -192,7 +192,7 @@ class PoolBelief:
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
         )
         members = self._override(members, out, now)
-        causes = self._why_out(judged, out)
+        causes = self._why_out(judged, members, out, now)
         events += self._moves.events(self.handle, now)
         departed = self._history.departures.note(
             self._shown, members, causes, self._homes, now, home_of=self._orphans.home_of
@@ -375,8 +375,11 @@ class PoolBelief:
             self._reachability.forget()
         return suspected
 
-    def _why_out(self, judged: Iterable[int], out: Mapping[int, OutMember]) -> dict[int, Cause]:
-        """Why each of the `judged` is out, or would be if it were not held back, and each that is `out`."""
+    def _why_out(
+        self, judged: Iterable[int], members: Mapping[int, Member], out: Mapping[int, OutMember], now: float
+    ) -> dict[int, Cause]:
+        """Why each of the `judged` is out, or would be if it were not held back, each that is `out`, and each
+        that leaves now."""
         decisions = self._decisions.by_identifier
         causes = {
             identifier: cause
@@ -387,7 +390,13 @@ class PoolBelief:
             decision = decisions.get(identifier)
             if decision is not None and decision.cause is not None:
                 causes[identifier] = decision.cause
-        return causes | {identifier: member.cause for identifier, member in out.items()}
+        causes |= {identifier: member.cause for identifier, member in out.items()}
+        for identifier in self._shown.keys() - members.keys():
+            drained = self.reports.farewells.cause_of(self._shown[identifier], now)
+            cause = causes.get(identifier)
+            if drained is not None and (cause is None or cause.code.is_leave):
+                causes[identifier] = drained
+        return causes
 
     def _member(self, element: PoolElement, stale: bool, now: float) -> Member:
         transport = element.user_transport
@@ -488,6 +497,7 @@ class PoolBelief:
             self._invited(member)
             for member in filterfalse(self._overrides.is_down, self._history.recent)
             if not self.reports.identities.has_left(member.identifier, now)
+            and not self._history.departures.is_drained(member.identifier)
         )
         return tuple(replace(member, stale=True) for member in invited if member is not None)
 

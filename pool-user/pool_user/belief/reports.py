@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from pool_user.belief.admission import PoolAdmission, spoken_for, why_refused
 from pool_user.belief.decisions import PoolDecisions
 from pool_user.belief.homes import Homes
-from pool_user.belief.identities import Identities
+from pool_user.belief.identities import Farewells, Identities
 from pool_user.belief.listing import MEMORY, Claim, RegistrarListing
 from pool_user.belief.rules import PoolRules
 from pool_user.cause import Code
 from pool_user.views import BeliefEvent, Member
-from rserpool import PoolElement, Transport, Update
+from rserpool import PoolElement, Transport, Update, is_drained_life
 
 
 class PoolReports:
@@ -37,6 +37,7 @@ class PoolReports:
         self.rules = rules
         self.admission = PoolAdmission(handle)
         self.identities = Identities(handle)
+        self.farewells = Farewells()
         self.listings: dict[int, RegistrarListing] = {}
         """By the registrar's index."""
         self.is_dirty = False
@@ -226,16 +227,23 @@ class PoolReports:
         """The PEs that registrar `index` tells, with the addresses of their servers; of a keyed pool those
         that prove who they are.
 
-        A PE that says that it leaves is none: it takes out the PE that it was.
+        A PE that says that it leaves is none: it takes out the PE that it was. Nor is the farewell of a
+        drained server.
         """
         agents = self.rules.remote_agents
-        if agents:
-            return [spoken_for(element, agents) for element in elements]
-        return (
-            [genuine for element in elements if (genuine := self._proven(element, index, at_s))]
-            if self.rules.keys
-            else elements
-        )
+        if self.rules.keys and not agents:
+            return [genuine for element in elements if (genuine := self._proven(element, index, at_s))]
+        servers = [element for element in elements if not self._is_farewell(element, index, at_s)]
+        return [spoken_for(element, agents) for element in servers] if agents else servers
+
+    def _is_farewell(self, element: PoolElement, index: int, at_s: float) -> bool:
+        """Whether the PE only says that its server is drained; the word of its home registrar is noted."""
+        if not is_drained_life(element.life_ms):
+            return False
+        registrars = self._decisions.registrars
+        if registrars is not None and registrars.homes.get(element.home_registrar) == index:
+            self.farewells.note(element, at_s)
+        return True
 
     def _proven(self, element: PoolElement, index: int, at_s: float) -> PoolElement | None:
         proven, element = self.identities.genuine(element, self.rules.keys, index, at_s)
@@ -248,6 +256,7 @@ class PoolReports:
         by_home = (
             registrars is not None and home == element.home_registrar and registrars.homes.get(home) == index
         )
+        self._is_farewell(element, index, at_s)
         if self.identities.left(proven.member, at_s, by_home=by_home):
             self.touch(proven.member)
         return None

@@ -60,6 +60,8 @@ VANISHED_KEPT_S = 30.0
 listed it last."""
 ANSWERED_LATELY_S = 10.0
 """How long after a vanished server registered anew its answer to the probe counts, should it vanish again."""
+FAREWELL_HEEDED_S = 5.0
+"""How long after a farewell a member that leaves counts as drained; a crowd is held back for 1 s."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
 MAX_MEMBERS = 1000
