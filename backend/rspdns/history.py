@@ -1,8 +1,8 @@
 """The history of each server: spans of time in which it was up, down, planned or unknown. Pure.
 
 A server is *up* while it is in the answers of this name server, under any PE identifier. It is *planned*
-while it is out because a person wanted it so (`Code.is_planned`), otherwise *down*. It is *unknown* while no
-backend looked, or its journal could not be written.
+while it is out because a person wanted it so (`Code.is_planned`), until a drain's end, otherwise *down*.
+It is *unknown* while no backend looked, or its journal could not be written.
 """
 
 from __future__ import annotations
@@ -115,11 +115,15 @@ class _Server:
         """The last state that was known."""
         self.cause: Cause | None = None
         self.last_cause: Cause | None = None
+        self.planned_until_s = float("inf")
         self.at_s = entry.at_s
         self.continues = False
 
     def turn(self, at_s: float, state: Availability, cause: Cause | None, *, continues: bool = False) -> None:
         """The server has another state from now on."""
+        if self.state is Availability.PLANNED and self.planned_until_s < at_s:
+            until_s, self.planned_until_s = self.planned_until_s, float("inf")
+            self.turn(until_s, Availability.DOWN, self.cause)
         at_s = max(at_s, self.at_s)
         if at_s > self.at_s:
             span = Span(self.state, self.at_s, at_s, self.cause, self.continues)
@@ -149,6 +153,8 @@ class _Server:
                 self.turn(entry.at_s, Availability.UP, None)
         elif entry.kind == "left" and self.state in (Availability.UP, Availability.UNKNOWN):
             self.turn(entry.at_s, Availability.PLANNED if cause.code.is_planned else Availability.DOWN, cause)
+            planned_s = float("inf") if cause.planned_s is None else cause.planned_s
+            self.planned_until_s = entry.at_s + planned_s
 
 
 def histories(

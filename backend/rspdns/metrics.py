@@ -85,10 +85,13 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     }
     yield _gauge("rspdns_pool_members", "Members of a pool, by state", states, "owner", "state")
     expected = {(pool.owner,): pool.expected for pool in pools}
-    help_text = "NamedServers that should be in: `expect`, or all of the last day"
+    help_text = "Servers that should be in: `expect`, or all of the last day"
     yield _gauge("rspdns_pool_expected_members", help_text, expected, *labels)
     lacking = {(pool.owner,): pool.missing for pool in pools}
     yield _gauge("rspdns_pool_missing_members", "Expected servers that are not in the pool", lacking, *labels)
+    planned = {(pool.owner,): pool.planned for pool in pools}
+    help_text = "Servers that a person took out, by an override or a drain; they are not missing"
+    yield _gauge("rspdns_pool_planned_members", help_text, planned, *labels)
     known = {(pool.owner,): int(pool.known) for pool in pools}
     yield _gauge(
         "rspdns_pool_known",

@@ -24,13 +24,14 @@ class Missing:
 
     `expected` is how many servers should be in. `departed` are the missing ones that were in once, with their
     handles; `never` are those that `expect` names and that were never seen; `unknown` is how many more are
-    missing of which nothing is known.
+    missing of which nothing is known. `planned` are those that a person took out: they are not missing.
     """
 
     expected: int
     departed: tuple[tuple[str, Departure], ...] = ()
     never: tuple[ServerAddress, ...] = ()
     unknown: int = 0
+    planned: tuple[tuple[str, Departure], ...] = ()
 
     @property
     def count(self) -> int:
@@ -39,10 +40,7 @@ class Missing:
 
 
 def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolView], now: float) -> Missing:
-    """The servers that the pool lacks: its `members` are in, `views` are those of its handles.
-
-    A server that a person took out is not missing (`Code.is_planned`).
-    """
+    """The servers that the pool lacks: its `members` are in, `views` are those of its handles."""
     present = {(address, member.port) for member in members for address in member.addresses}
     departed = [(view.handle, departure) for view in views for departure in view.departures]
     departed.sort(key=lambda item: item[1].left_s)
@@ -52,20 +50,21 @@ def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolVie
         for server, item in latest.items()
         if server not in present and accepted([server[0]], pool.accept)
     ]
-    absent = [item for item in outside if not item[1].cause.code.is_planned]
-    planned = {departure.member.server_address for _, departure in outside if departure.cause.code.is_planned}
+    absent = [item for item in outside if not item[1].is_planned(now)]
+    planned = tuple(item for item in outside if item[1].is_planned(now))
+    planned_at = {departure.member.server_address for _, departure in planned}
     if pool.expect is None:
         kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
-        return Missing(len(members) + len(kept), tuple(kept))
+        return Missing(len(members) + len(kept), tuple(kept), planned=planned)
     if isinstance(pool.expect, int):
-        lacking = max(0, pool.expect - len(members) - len(planned))
+        lacking = max(0, pool.expect - len(members) - len(planned_at))
         kept = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
-        return Missing(pool.expect, tuple(kept), unknown=lacking - len(kept))
+        return Missing(pool.expect, tuple(kept), unknown=lacking - len(kept), planned=planned)
     expected = [(server.address, server.port) for server in pool.expect]
-    lacked = set(expected) - present - planned
+    lacked = set(expected) - present - planned_at
     known = [item for item in absent if item[1].member.server_address in lacked]
     never = lacked - {departure.member.server_address for _, departure in known}
-    return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)))
+    return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)), planned=planned)
 
 
 def is_called(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from daemon_kit.commands import CommandGroup, config_option, counted
+from daemon_kit.commands import CommandGroup, config_option, counted, duration_option
 from daemon_kit.control import request
 from daemon_kit.durations import duration
 
@@ -19,9 +18,6 @@ from rspdns.configuration import DEFAULT_PATH, control_path
 
 CONFIG = config_option(DEFAULT_PATH)
 PATIENCE_S = 15.0
-_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:s|min|m|h|d))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d)")
 
 
 class OverrideGroup(CommandGroup):
@@ -40,14 +36,6 @@ class OverrideGroup(CommandGroup):
         if args and args[0].startswith("--") and args[0] != "--help":
             args = ["set", *args]
         return super().parse_args(ctx, args)
-
-
-def seconds_of(text: str) -> float:
-    """Return the seconds of "90s", "10m", "2h", "1d" or "1h30m". Raises ValueError."""
-    words = text.strip().lower().replace(" ", "")
-    if not _DURATION.fullmatch(words):
-        raise ValueError(f"{text!r} is no duration: write 90s, 10m, 2h, 1d or 1h30m")
-    return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(words))
 
 
 def seconds_until(text: str, now: datetime) -> float:
@@ -73,13 +61,6 @@ def seconds_until(text: str, now: datetime) -> float:
             raise ValueError(f"{text!r} is over")
         return left_s
     raise ValueError(f"{text!r} is no time: write 02:00, or 2026-11-27 02:00, in the time of this host")
-
-
-def _duration(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    try:
-        return None if text is None else seconds_of(text)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem)) from None
 
 
 def _time(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
@@ -116,7 +97,7 @@ def override() -> None:
 @click.argument("action", callback=_action)
 @click.option("--reason", required=True, help="Why; it is shown in status and log.")
 @click.option(
-    "--for", "for_s", callback=_duration, help="How long: 90s, 10m, 2h, 1d. Default: until cleared."
+    "--for", "for_s", callback=duration_option, help="How long: 90s, 10m, 2h, 1d. Default: until cleared."
 )
 @click.option(
     "--at", "in_s", callback=_time, help="When it begins: 02:00, or 2026-11-27 02:00. Default: now."

@@ -16,13 +16,12 @@ from typing import Any
 import click
 from daemon_kit import logs
 from daemon_kit.child import die_with_parent
-from daemon_kit.commands import config_option, log_options, until_ctrl_c
+from daemon_kit.commands import config_option, duration_option, log_options, until_ctrl_c
 from daemon_kit.control import ControlError, request
 from daemon_kit.logs import get_logger
 
 from rspdns.configuration import DEFAULT_PATH, control_path
 from rspdns.next_change import WAIT_S
-from rspdns.override_command import seconds_of
 
 ASK_AGAIN_S = 0.5
 """Time between two trials to reach a backend that is not there."""
@@ -102,10 +101,7 @@ def members_of(pool: Mapping[str, Any]) -> set[tuple[Any, ...]]:
 
 
 def _span(context: click.Context, parameter: click.Parameter, text: str) -> float:
-    try:
-        span_s = seconds_of(text)
-    except ValueError as problem:
-        raise click.BadParameter(str(problem)) from None
+    span_s = duration_option(context, parameter, text) or 0.0
     if span_s < LEAST_PAUSE_S:
         raise click.BadParameter(f"at least {LEAST_PAUSE_S:g}s")
     return span_s

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from daemon_kit import logs
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError
+from daemon_kit.durations import seconds_of
 from daemon_kit.errors import FatalError
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
@@ -50,6 +51,14 @@ def log_options(level: str | None = "info") -> Callable[[CommandT], CommandT]:
     )
     of_form = click.option("--log-json", is_flag=True, help="Log JSON lines instead of text for people.")
     return lambda command: of_level(of_form(command))
+
+
+def duration_option(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """The callback of an option that takes a duration; it gives the command seconds."""
+    try:
+        return None if text is None else seconds_of(text)
+    except ValueError as problem:
+        raise click.BadParameter(str(problem)) from None
 
 
 def end_with(error: Exception | str) -> NoReturn:

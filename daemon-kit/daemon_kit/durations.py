@@ -1,6 +1,12 @@
-"""Durations as people read them, the same in every command and on every page."""
+"""Durations as people read and write them, the same in every command and on every page."""
 
 from __future__ import annotations
+
+import re
+
+_UNITS_S = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:s|min|m|h|d))+")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d)")
 
 
 def duration(seconds: float | None) -> str:
@@ -22,3 +28,11 @@ def duration(seconds: float | None) -> str:
         return f"{hours} h {minutes} min"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h"
+
+
+def seconds_of(text: str) -> float:
+    """Return the seconds of "90s", "10m", "2h", "1d" or "1h30m". Raises ValueError."""
+    words = text.strip().lower().replace(" ", "")
+    if not _DURATION.fullmatch(words):
+        raise ValueError(f"{text!r} is no duration: write 90s, 10m, 2h, 1d or 1h30m")
+    return sum(float(number) * _UNITS_S[unit] for number, unit in _PART.findall(words))

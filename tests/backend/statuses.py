@@ -55,6 +55,8 @@ def out_status(**other: Any) -> OutStatus:
         "cause": Code.GONE,
         "look_at": "",
         "missing": False,
+        "planned": False,
+        "planned_s": None,
         "since_s": 12.0,
     }
     return OutStatus(**values | other)
@@ -73,6 +75,7 @@ def pool_status(**other: Any) -> PoolStatus:
         "members": [],
         "out": [],
         "missing": 0,
+        "planned": 0,
         "refused": RefusedStatus(0, 0, 0),
     }
     values |= other

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from pool_user import Code
 from rspdns.admin.answers import AnswersPage, PageWish, answers_page, page_wish, server_page
 from rspdns.pdns.listening import DnsServer, read_settings
 from rspdns.status.model import PoolStatus
@@ -41,7 +40,7 @@ def test_an_answer_without_records_says_why() -> None:
 
 def test_pools_with_problems_come_first() -> None:
     fine, stale = (pool_status(owner=name, members=[member_status(1)]) for name in ("a", "b"))
-    overridden = pool_status(owner="c", members=[member_status(1)], out=[out_status(cause=Code.OVERRIDDEN)])
+    overridden = pool_status(owner="c", members=[member_status(1)], planned=1)
     missing = pool_status(owner="d", members=[member_status(1)], missing=1)
     empty, unknown = pool_status(owner="e"), pool_status(owner="f", known=False)
     found = page(fine, replace(stale, stale_s=4.0), overridden, missing, empty, unknown)

@@ -42,8 +42,9 @@ def joined(*members: Member) -> BeliefChange:
     return BeliefChange({HANDLE: PoolChange(POOL, POOL, joined=members)}, {})
 
 
-def left(*members: Member, code: Code = Code.REMOVED) -> BeliefChange:
-    departures = tuple(Departure(server, time.monotonic(), Cause(code)) for server in members)
+def left(*members: Member, code: Code = Code.REMOVED, planned_s: float | None = None) -> BeliefChange:
+    cause = Cause(code, planned_s=planned_s)
+    departures = tuple(Departure(server, time.monotonic(), cause) for server in members)
     return BeliefChange({HANDLE: PoolChange(POOL, POOL, left=departures)}, {})
 
 
@@ -98,6 +99,22 @@ def test_time_under_an_override_is_planned_and_no_outage(tmp_path: Path) -> None
     found = read(tmp_path)["10.0.0.1:5060"]
     assert found.total_s(Availability.PLANNED) == pytest.approx(planned_s, abs=0.005)
     assert (found.total_s(Availability.DOWN), found.outages, found.availability) == (0, 0, 1.0)
+
+
+def test_drain_is_planned_until_its_end_and_an_outage_after_it(tmp_path: Path) -> None:
+    journal = started(tmp_path)
+    journal.take(joined(member(1)))
+    time.sleep(0.1)
+    journal.take(left(member(1), code=Code.DRAINED, planned_s=0.2))
+    gone_s = time.monotonic()
+    time.sleep(0.5)
+    journal.take(joined(member(1)))
+    out_s = time.monotonic() - gone_s
+    journal.close()
+    found = read(tmp_path)["10.0.0.1:5060"]
+    assert found.total_s(Availability.PLANNED) == pytest.approx(0.2, abs=0.005)
+    assert found.total_s(Availability.DOWN) == pytest.approx(out_s - 0.2, abs=0.005)
+    assert found.outages == 1
 
 
 def test_fault_of_the_journal_is_told_and_it_goes_on(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from rspdns.service import Backend
 from rspdns.status import build
 from rspdns.status.build import Known
 from rspdns.status.model import PoolStatus
+from rspdns.status.nagios import Level, check
 from rspdns.status.view import view as view_of
 from structlog.testing import capture_logs
 
@@ -262,3 +263,31 @@ def backend_of(tmp_path: Path) -> Any:
         return Backend(config.with_files((zone(pools),), Access()))
 
     return made
+
+
+def drained(number: int, for_s: float | None, left_s: float = NOW - 60) -> Departure:
+    return Departure(member(number), left_s, Cause(Code.DRAINED, planned_s=for_s))
+
+
+def test_a_drained_server_is_planned_until_its_time_is_over() -> None:
+    departed = (drained(2, 3600.0), *departures(3))
+    pool = status_of(UDP, departed, member(1))
+    assert (pool.expected, pool.missing, pool.planned) == (2, 1, 1)
+    (of_drained,) = [server for server in pool.out if server.cause is Code.DRAINED]
+    assert (of_drained.planned, of_drained.missing) == (True, False)
+    assert of_drained.planned_s == pytest.approx(3540.0)
+    shown = str(view_of(status(pool), 200))
+    assert "drained, 59 min 0 s left" in shown
+    assert "drained by an operator of its host, for 1 h 0 min" in shown
+    later = status_of(UDP, departed, member(1), now=NOW + 3600)
+    assert (later.expected, later.missing, later.planned) == (3, 2, 0)
+
+
+@pytest.mark.parametrize("pools", [UDP, UDP + "expect = 2\n", NAMED])
+def test_a_drain_without_an_end_is_planned_for_ever(pools: str) -> None:
+    pool = status_of(pools, (drained(2, None),), member(1), member(3), now=NOW + 10 * DAY_S)
+    assert (pool.missing, pool.planned) == (0, 1)
+    (server,) = pool.out
+    assert (server.planned, server.planned_s) == (True, None)
+    level, _ = check(status(pool))
+    assert level is Level.OK

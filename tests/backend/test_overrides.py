@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.control import ControlError
+from daemon_kit.durations import seconds_of
 from pool_user import OverrideAction, PoolOverride, PoolView
-from rspdns.override_command import seconds_of, seconds_until
+from rspdns.override_command import seconds_until
 from rspdns.overrides.book import Override, by_handle
 from rspdns.overrides.keeper import FILE, Overrides, Wish
 

@@ -119,11 +119,12 @@ registrars[]: address follow follow_problem identifier number round_trip_ms sinc
 reload: files of_files problem records since_s state
 snapshot: age_s builds
 zones[]: pools serial zone
-zones[].pools[]: answered_instead expected handles known members missing name out owner refused stale_s
-zones[].pools[]: verify when_empty
+zones[].pools[]: answered_instead expected handles known members missing name out owner planned refused
+zones[].pools[]: stale_s verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
 zones[].pools[].members[]: protocol share since_s stale weight
-zones[].pools[].out[]: address cause handle identifier look_at missing name port reason since_s
+zones[].pools[].out[]: address cause handle identifier look_at missing name planned planned_s port reason
+zones[].pools[].out[]: since_s
 zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
@@ -137,7 +138,8 @@ rspdns_event_streams rspdns_hook_delivered_total rspdns_hook_failures_total rspd
 rspdns_hook_pending rspdns_hook_works
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight
 rspdns_members_not_shown rspdns_overrides rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
-rspdns_pool_missing_members rspdns_pool_refused_total rspdns_pool_stale_seconds rspdns_problems
+rspdns_pool_missing_members rspdns_pool_planned_members rspdns_pool_refused_total
+rspdns_pool_stale_seconds rspdns_problems
 rspdns_purge_commands_total rspdns_purge_failures_total rspdns_purge_repeats_total rspdns_purge_waiting
 rspdns_purge_works rspdns_purged_names_total rspdns_queries_total rspdns_query_failures_total
 rspdns_refusals_total rspdns_registrar_link_up rspdns_registrar_pushes rspdns_registrar_round_trip_seconds

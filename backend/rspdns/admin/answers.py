@@ -139,7 +139,7 @@ def answers_page(
         offset=offset,
         members_in=sum(len(pool.members) for _, pool in pools),
         missing=sum(pool.missing for _, pool in pools),
-        planned=sum(out.cause.is_planned for _, pool in pools for out in pool.out),
+        planned=sum(pool.planned for _, pool in pools),
         pools=[
             _answered(zone, pool, snapshot, wish, dns, number_of)
             for zone, pool in found[offset : offset + wish.pools]
@@ -186,8 +186,7 @@ def _urgency(pool: PoolStatus) -> int:
         return 0
     if pool.missing or pool.stale_s is not None:
         return 1
-    is_touched = any(out.cause.is_planned for out in pool.out)
-    return 2 if is_touched or any(member.share is not None for member in pool.members) else 3
+    return 2 if pool.planned or any(member.share is not None for member in pool.members) else 3
 
 
 def _answered(

@@ -5,6 +5,7 @@ Values made here are right by their types; nothing is validated, since each scra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
@@ -191,6 +192,7 @@ def _pool(
         answered_instead=_answered_instead(pool, of_pool),
         expected=lacked.expected,
         missing=lacked.count,
+        planned=len(lacked.planned),
         members=[
             _member(view.handle, member, weights.get(labels.get(id(member), "")), now, known)
             for view in of_pool
@@ -213,10 +215,12 @@ def _pool(
 def _outside(
     pool: Pool, of_pool: Sequence[PoolView], lacked: Missing, now: float, known: Known
 ) -> Iterator[OutStatus]:
-    """Those that registrars list although they are out, that left lately, and that are missing."""
+    """Those that registrars list although they are out, that left lately, that are missing, and that a person
+    took out."""
     absent: dict[tuple[str, _ServerAddress], Departure] = {
         (handle, departure.member.server_address): departure for handle, departure in lacked.departed
     }
+    planned = {(handle, departure.member.server_address) for handle, departure in lacked.planned}
     for view in of_pool:
         departed: dict[_ServerAddress, Departure] = {
             departure.member.server_address: departure for departure in view.departures
@@ -226,7 +230,8 @@ def _outside(
             departed_there = departed.pop((out.address, out.port), None)
             yield _out(view.handle, out, departed_there, now, known, is_missing=is_missing)
         for endpoint, departure in departed.items():
-            if (view.handle, endpoint) not in absent and now - departure.left_s < SHOWN_S:
+            is_shown = now - departure.left_s < SHOWN_S or (view.handle, endpoint) in planned
+            if (view.handle, endpoint) not in absent and is_shown:
                 yield _departed(view.handle, departure, now, known, is_missing=False)
     yield from (
         _departed(handle, departure, now, known, is_missing=True) for (handle, _), departure in absent.items()
@@ -284,18 +289,41 @@ def _out(
     """A server that a registrar lists, or that was in, and that is out."""
     cause = out.cause
     if departure is not None:
-        cause = departure.cause if departure.cause.code is cause.code else cause
+        is_told_better = departure.cause.code in (cause.code, Code.DRAINED)
+        cause = departure.cause if is_told_better else cause
         cause = cause.explained(departure.member.home_registrar, known.registrars)
+    planned_s = departure.planned_s(now) if departure else None
+    if departure is None and cause.code.is_planned:
+        planned_s = math.inf
     server = out.address, out.port
-    return _out_status(handle, out.identifier, server, cause, out.since_s, now, known, is_missing=is_missing)
+    return _out_status(
+        handle,
+        out.identifier,
+        server,
+        cause,
+        out.since_s,
+        now,
+        known,
+        is_missing=is_missing,
+        planned_s=planned_s,
+    )
 
 
 def _departed(handle: str, departure: Departure, now: float, known: Known, *, is_missing: bool) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
     member = departure.member
     cause = departure.cause.explained(member.home_registrar, known.registrars)
-    server, left_s = member.server_address, departure.left_s
-    return _out_status(handle, member.identifier, server, cause, left_s, now, known, is_missing=is_missing)
+    return _out_status(
+        handle,
+        member.identifier,
+        member.server_address,
+        cause,
+        departure.left_s,
+        now,
+        known,
+        is_missing=is_missing,
+        planned_s=departure.planned_s(now),
+    )
 
 
 def _out_status(
@@ -308,6 +336,7 @@ def _out_status(
     known: Known,
     *,
     is_missing: bool = False,
+    planned_s: float | None = None,
 ) -> OutStatus:
     address, port = server
     return OutStatus(
@@ -320,6 +349,8 @@ def _out_status(
         cause=cause.code,
         look_at=cause.look_at(str(address)),
         missing=is_missing,
+        planned=planned_s is not None,
+        planned_s=None if planned_s is None or math.isinf(planned_s) else round(planned_s, 3),
         since_s=_age(since_s, now),
     )
 

@@ -66,6 +66,8 @@ class OutStatus:
     cause: Annotated[Code, Field(description="the same as a code")]
     look_at: Annotated[str, Field(description="what to look at next; empty: nothing helps but waiting")]
     missing: Annotated[bool, Field(description="it should be in")]
+    planned: Annotated[bool, Field(description="a person took it out, by an override or a drain")]
+    planned_s: Annotated[Number | None, Field(description="for how long from now on; null: without an end")]
     since_s: Annotated[Number | None, Field(description="how long it has been out; null: never seen")]
 
     @property
@@ -102,6 +104,7 @@ class PoolStatus:
     answered_instead: Annotated[str | None, Field(description="what is answered since no member lives")]
     expected: Annotated[Count, Field(description="servers that should be in")]
     missing: Annotated[Count, Field(description="of these, those that are not")]
+    planned: Annotated[Count, Field(description="servers that a person took out: they are not missing")]
     members: list[MemberStatus]
     out: list[OutStatus]
     refused: RefusedStatus

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 
 from daemon_kit.addresses import endpoint
 from daemon_kit.durations import duration
-from pool_user import Standing
+from pool_user import Code, Standing
 from rich.text import Text
 
 from rspdns.status.model import (
     EventStatus,
     FastPathStatus,
     MemberStatus,
+    OutStatus,
     PdnsStatus,
     PoolStatus,
     RegistrarStatus,
@@ -190,11 +191,11 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
         styles.append("yellow" if member.stale else "green")
     for out in pool.out:
         address = endpoint(out.address, out.port) if out.address else ""
-        age, word = duration(out.since_s), "missing" if out.missing else "out"
+        age, word = duration(out.since_s), _out_word(out)
         rows.append((out.name or "", address, "", "", age, "", out.identifier or "", word))
         look_at = f"; look at: {out.look_at}" if out.look_at else ""
         notes.append(f"{out.reason}{look_at}")
-        styles.append("yellow" if out.missing else "red")
+        styles.append("yellow" if out.missing or out.planned else "red")
     table = _table(SERVERS, rows, width, styles)
     lines += table[:1]
     for line, note in zip(table[1:], notes, strict=True):
@@ -213,6 +214,13 @@ def _member(member: MemberStatus, ranks: Sequence[int], homes: Mapping[str | Non
     age, name = duration(member.since_s), member.name or ""
     home = homes.get(member.home_registrar, member.home_registrar)
     return (name, addresses, weight, load, age, home, member.identifier, word)
+
+
+def _out_word(out: OutStatus) -> str:
+    """The state of a server that is not in, in a word or two."""
+    if out.cause is Code.DRAINED and out.planned:
+        return "drained" if out.planned_s is None else f"drained, {duration(out.planned_s)} left"
+    return "missing" if out.missing else "out"
 
 
 def _share(pool: PoolStatus) -> tuple[str, str]:
