@@ -5,13 +5,14 @@ With `registrars = "multicast"` it finds the registrars by their announcements.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from daemon_kit import notify
 from daemon_kit.addresses import ListenAddress
-from daemon_kit.control import ControlCommand, ControlError, ControlServer
+from daemon_kit.control import ControlCommand, ControlError, ControlServer, peer_user
 from daemon_kit.errors import FatalError
 from daemon_kit.http_server import PageServer
 from daemon_kit.logs import get_logger
@@ -23,8 +24,9 @@ from ppe_agent.loop import LoopWatch
 from ppe_agent.relay import RelayEnd
 from ppe_agent.server import in_by_another
 from ppe_agent.servers import Servers
+from ppe_agent.state import Drain
 from ppe_agent.status_model import AgentStatus, MulticastStatus
-from rserpool import AnnounceListener, RegistrarAddress, RegistrarTable
+from rserpool import LONGEST_DRAIN_S, AnnounceListener, RegistrarAddress, RegistrarTable
 
 
 class Discovery:
@@ -68,6 +70,8 @@ class Discovery:
         self._on_registrars(self._table.registrars)
 
 
+MOST_REASON: Final = 200
+"""The most characters of a drain's reason."""
 # The tables that can't change while the agent runs.
 _FIXED: Final = ("state", "control", "metrics", "relay", "multicast", "reregistration_ms")
 
@@ -100,7 +104,9 @@ class Agent:
             config.control.path,
             {
                 "status": self._status,
-                "drain": ControlCommand(self._drain, {"name": str, "wait": bool}),
+                "drain": ControlCommand(
+                    self._drain, {"name": str, "wait": bool, "for_s": float, "reason": str}
+                ),
                 "undrain": ControlCommand(self._undrain, {"name": str}),
             },
         )
@@ -205,7 +211,7 @@ class Agent:
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        await self._set_drained(chosen, True)
+        await self._set_drain(chosen, _drain_of(request, time.time()))
         if request.get("wait") and (doubtful := await self._servers.until_left(chosen)):
             raise ControlError(
                 f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
@@ -219,7 +225,7 @@ class Agent:
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        await self._set_drained(chosen, False)
+        await self._set_drain(chosen, None)
         return {"as": self._servers.describe_these(chosen)}
 
     def _chosen(self, request: dict[str, Any]) -> Sequence[str]:
@@ -230,9 +236,19 @@ class Agent:
             raise ControlError(f"no AS named {name!r} here; there is {', '.join(self._servers.kept)}")
         return chosen
 
-    async def _set_drained(self, names: Sequence[str], drained: bool) -> None:
+    async def _set_drain(self, names: Sequence[str], drain: Drain | None) -> None:
         try:
-            await self._servers.drain(names, drained)
+            await self._servers.drain(names, drain)
         except FatalError as error:
             words = f"done, but lost should the agent restart now: {error}; it is tried again"
             raise ControlError(words) from None
+
+
+def _drain_of(request: Mapping[str, Any], wall_s: float) -> Drain:
+    """Return the drain that a request asks for. Raises ControlError."""
+    for_s, reason = request.get("for_s"), request.get("reason") or ""
+    if for_s is not None and not 0 < for_s <= LONGEST_DRAIN_S:
+        raise ControlError(f"a drain lasts for up to {LONGEST_DRAIN_S / 86_400:g} days, or has no end")
+    if len(reason) > MOST_REASON or not reason.isprintable():
+        raise ControlError(f"a reason is a line of up to {MOST_REASON} characters")
+    return Drain(peer_user(), reason, wall_s, None if for_s is None else wall_s + for_s)

@@ -3,14 +3,24 @@
 import asyncio
 import json
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, counted, log_options
+from daemon_kit.commands import (
+    CommandGroup,
+    config_option,
+    counted,
+    duration_option,
+    log_options,
+    until_ctrl_c,
+)
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
+from daemon_kit.durations import duration
 from daemon_kit.run import run_service
 from daemon_kit.users import become
 
@@ -24,6 +34,7 @@ from ppe_agent.configuration import (
     registered_addresses,
 )
 from ppe_agent.daemon_threads import DaemonThreads
+from ppe_agent.idle import busy, check_load_sources, progress
 from ppe_agent.leftovers import adopt_orphans
 from ppe_agent.status_model import AgentStatus
 
@@ -31,6 +42,8 @@ _CONFIG = config_option(DEFAULT_PATH)
 _SERVER = click.argument("name", metavar="[AS]", required=False)
 _UNIT_USER = "ppe-agent"
 _NAME_THREADS = 8
+_IDLE_LOOK_S = 0.5
+_EXIT_INTERRUPTED = 130
 _DISK_S = 60.0
 """The time that the agent's disk may take to keep a drain; the server has left its pool long before."""
 
@@ -133,9 +146,55 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     is_flag=True,
     help="Return when a registrar confirmed that it left; fail when none did.",
 )
-def drain(config: Path, name: str | None, wait: bool) -> None:
-    """Take the server AS (default: every server) out of its pool; it goes on serving. Kept over restarts."""
-    _show_states(_ask(config, "drain", timeout_s=_DISK_S, name=name, wait=wait))
+@click.option("--for", "for_s", callback=duration_option, help="Undrain it after this time (10m, 2h, 1d).")
+@click.option("--reason", default="", help="Shown by ppe-agent status.")
+@click.option("--until-idle", is_flag=True, help="Wait until its load source says 0.")
+@click.option(
+    "--at-most", "at_most_s", callback=duration_option, help="With --until-idle: wait no longer than this."
+)
+def drain(
+    config: Path,
+    name: str | None,
+    wait: bool,
+    for_s: float | None,
+    reason: str,
+    until_idle: bool,
+    at_most_s: float | None,
+) -> None:
+    """Take the server AS (default: every server) out of its pool; it goes on serving. Kept over restarts.
+
+    Name servers show it as drained, not as missing. Example: ppe-agent drain --until-idle --at-most 10m &&
+    systemctl restart kamailio && ppe-agent undrain
+    """
+    if at_most_s is not None and not until_idle:
+        raise click.UsageError("--at-most goes with --until-idle")
+    words = {"name": name, "wait": wait or until_idle, "for_s": for_s, "reason": reason}
+    result = _ask(config, "drain", timeout_s=_DISK_S, **words)
+    _show_states(result)
+    if until_idle:
+        _wait_until_idle(config, [server["name"] for server in result["as"]], at_most_s)
+
+
+def _wait_until_idle(config: Path, names: Sequence[str], at_most_s: float | None) -> None:
+    """Return when these are idle, or at the latest after `at_most_s`; show what is left."""
+    ends_s = None if at_most_s is None else time.monotonic() + at_most_s
+    with until_ctrl_c() as goes_on:
+        shown = ""
+        while goes_on():
+            servers = [server for server in _status(config)["as"] if server["name"] in names]
+            check_load_sources(servers)
+            left_s = None if ends_s is None else ends_s - time.monotonic()
+            if not (left := busy(servers)):
+                click.echo("idle")
+                return
+            if left_s is not None and left_s <= 0:
+                click.echo(f"not idle after {duration(at_most_s)}: {progress(left, None)}")
+                return
+            if (what_is_left := progress(left, None)) != shown:
+                shown = what_is_left
+                click.echo(progress(left, left_s))
+            time.sleep(_IDLE_LOOK_S)
+    sys.exit(_EXIT_INTERRUPTED)
 
 
 @main.command()

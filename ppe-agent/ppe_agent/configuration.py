@@ -48,6 +48,7 @@ from rserpool import (
     RegistrarAddress,
     ServerKey,
     group_problem,
+    is_drained_life,
     read_server_keys,
 )
 
@@ -322,6 +323,17 @@ class PpeRelayConfig(StrictModel):
         return tuple(ip_network(text) for text in self.clients)
 
 
+LIVES = 3
+"""A registration lives for three intervals, so that two lost renewals don't end it."""
+
+
+def _no_drained_life(reregistration_ms: int) -> int:
+    """Refuse what makes a registration life that says that the server is drained."""
+    if is_drained_life(LIVES * reregistration_ms):
+        raise ValueError("15,671 to 16,390 make a registration life that says: drained; take another value")
+    return reregistration_ms
+
+
 class AgentConfig(StrictModel):
     """The whole file. No `registrars`: those that announce themselves, as `multicast` says."""
 
@@ -336,7 +348,7 @@ class AgentConfig(StrictModel):
     themselves. The agent uses one and moves at once when it fails."""
     multicast: MulticastConfig | None = None
     """Only with `registrars = "multicast"`."""
-    reregistration_ms: Annotated[int, Field(ge=200, le=600_000)] = 2000
+    reregistration_ms: Annotated[int, Field(ge=200, le=600_000), AfterValidator(_no_drained_life)] = 2000
     """How often the registration is renewed. It lives for three times that."""
     reports: bool = False
     """Whether registrars take reports from this host: `reports_per_s` of the registrars' inventory. A server

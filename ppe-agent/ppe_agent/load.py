@@ -47,6 +47,11 @@ class LoadReporter:
         """False while `when_unknown` is reported instead of a reading."""
         return self._is_known
 
+    @property
+    def read(self) -> float | None:
+        """The last reading, not smoothed; None if there is none, or if the source failed since."""
+        return None if self.problem is not None or math.isnan(self._reading) else round(self._reading, 4)
+
     def sample(self, load: float, now: float) -> None:
         """Take in a reading."""
         is_first = math.isnan(self._reading)

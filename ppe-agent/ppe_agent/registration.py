@@ -9,7 +9,8 @@ Below stand, in this order: what a registrar's answer says of a pool element, wh
 upkeep, and the asyncio part.
 
 In a keyed pool each stay has an identifier of its own (`rserpool.identity`). Leaving is then said by a second
-pool element, the *farewell*, which has the identifier of the leaving state and stays for FAREWELL_S.
+pool element, the *farewell*, which has the identifier of the leaving state and stays for FAREWELL_S. A server
+that is drained says so by a farewell in every pool (`rserpool.drain`), before it leaves.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ from rserpool import (
     ServerKey,
     Transport,
     backoff_s,
+    drained_life_ms,
+    fresh_identifier,
     least_wanted,
 )
 
@@ -458,7 +461,8 @@ class ServerRegistration(PoolElementClient):
             None if server_key is None else self._is_own,
         )
         self._farewells: set[PoolElementClient] = set()
-        self._farewell: asyncio.Task[None] | None = None
+        self._farewell: asyncio.Task[bool] | None = None
+        self._draining: asyncio.Task[None] | None = None
         self._farewell_at_s = float("-inf")
         self._is_gone = asyncio.Event()
         self._note_doubt()
@@ -470,11 +474,27 @@ class ServerRegistration(PoolElementClient):
 
     def want(self, wanted: bool) -> None:
         """Join or leave; in a keyed pool, a second pool element says that it leaves."""
+        if self._draining is not None:
+            self._draining.cancel()
+            self._draining = None
         is_farewell = self._key is not None and not wanted and self.state not in DEAF
         super().want(wanted)
         if is_farewell and self._key is not None:
-            identifier = self._key.leaving(self.handle, self.element.identifier)
-            self._farewell = asyncio.ensure_future(self._say_farewell(identifier))
+            farewell = self._farewell_of(round(FAREWELL_S * 1000))
+            self._farewell = asyncio.ensure_future(self._say_farewell(farewell, self._machine.registrars))
+
+    def drain(self, drained_s: float | None) -> None:
+        """Leave, and say before for how long an operator takes the server out; None: without an end.
+
+        That is said to the home registrar, and leaving waits until it is taken, but not for long.
+        """
+        if self._draining is not None and not self._draining.done():
+            return
+        home = self.registrar
+        if home is None:
+            self.want(False)
+            return
+        self._draining = asyncio.ensure_future(self._leave_drained(home, drained_life_ms(drained_s)))
 
     def doubt(self) -> None:
         """Take in that it may be registered still, by an earlier run of the agent for instance."""
@@ -487,6 +507,12 @@ class ServerRegistration(PoolElementClient):
         self._note_doubt()
         self._driver.run()
         return listed
+
+    async def until_begun(self) -> None:
+        """Return when it leaves, if it is drained: that takes FAREWELL_SAID_S at most."""
+        await asyncio.sleep(0)
+        if self._draining is not None:
+            await asyncio.wait([self._draining])
 
     async def until_out(self) -> None:
         """Return when it has left the pool, and its farewell is said."""
@@ -505,9 +531,10 @@ class ServerRegistration(PoolElementClient):
 
     async def close(self) -> None:
         """End everything without a word."""
+        for task in (self._draining, self._farewell):
+            if task is not None:
+                task.cancel()
         await super().close()
-        if self._farewell is not None:
-            self._farewell.cancel()
         for client in tuple(self._farewells):
             await self._end_farewell(client)
 
@@ -531,11 +558,32 @@ class ServerRegistration(PoolElementClient):
         else:
             self._is_gone.clear()
 
-    async def _say_farewell(self, identifier: int) -> None:
-        """Register what says that this stay is over; wait for a registrar, but not for long.
+    async def _leave_drained(self, home: RegistrarAddress, life_ms: int) -> None:
+        """Say at `home` that the server is drained, and leave; without that word if it is not taken."""
+        farewell = self._farewell_of(life_ms)
+        is_taken = await self._say_farewell(farewell, (home,))
+        self._draining = None
+        if is_taken:
+            super().want(False)
+            return
+        for client in tuple(self._farewells):
+            await self._end_farewell(client)
+        self.want(False)
 
-        It goes another way than the deregistration, and to another registrar where the home is silent. A
-        reader without the key takes it for a server: it is the last that such a reader should choose.
+    def _farewell_of(self, life_ms: int) -> PoolElement:
+        """The pool element that says that this stay is over. A reader that does not know of it takes it for a
+        server: it is the last that such a reader should choose."""
+        identifier = fresh_identifier()
+        if self._key is not None:
+            identifier = self._key.leaving(self.handle, self.element.identifier)
+        policy = least_wanted(self.element.policy)
+        return replace(self.element, identifier=identifier, life_ms=life_ms, policy=policy)
+
+    async def _say_farewell(self, farewell: PoolElement, registrars: Sequence[RegistrarAddress]) -> bool:
+        """Register the farewell; wait for a registrar, but not for long. Return whether one took it.
+
+        It goes another way than the deregistration, and to another of the `registrars` where the first is
+        silent.
         """
         is_in = asyncio.Event()
 
@@ -543,14 +591,8 @@ class ServerRegistration(PoolElementClient):
             if event.kind is ElementEventKind.REGISTERED:
                 is_in.set()
 
-        farewell = replace(
-            self.element,
-            identifier=identifier,
-            life_ms=round(FAREWELL_S * 1000),
-            policy=least_wanted(self.element.policy),
-        )
         client = PoolElementClient(
-            self._machine.registrars,
+            registrars,
             self.handle,
             farewell,
             local_addresses=[str(address) for address in self.element.user_transport.addresses],
@@ -560,7 +602,7 @@ class ServerRegistration(PoolElementClient):
         try:
             client.start()
         except (RSerPoolError, OSError):
-            return  # no SCTP, or the address is gone: the deregistration says as much
+            return False  # no SCTP, or the address is gone: the deregistration says as much
         self._farewells.add(client)
         loop = asyncio.get_running_loop()
         loop.call_later(FAREWELL_S, lambda: loop.create_task(self._end_farewell(client)))
@@ -568,6 +610,7 @@ class ServerRegistration(PoolElementClient):
             async with asyncio.timeout(FAREWELL_SAID_S):
                 await is_in.wait()
         self._farewell_at_s = time.monotonic()
+        return is_in.is_set()
 
     async def _end_farewell(self, client: PoolElementClient) -> None:
         if client in self._farewells:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from daemon_kit.durations import duration
 from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
 
@@ -15,7 +16,7 @@ from ppe_agent.addresses import Address
 from ppe_agent.checks.base import CheckState
 from ppe_agent.checks.make import make_check
 from ppe_agent.config_types import has_load
-from ppe_agent.configuration import ServerConfig
+from ppe_agent.configuration import LIVES, ServerConfig
 from ppe_agent.health import Damping, Health
 from ppe_agent.load import LoadReporter
 from ppe_agent.load_config import LoadConfig
@@ -23,15 +24,27 @@ from ppe_agent.load_sources import LoadSource, LoadUnknown, make_source, read_wi
 from ppe_agent.loop import next_moment
 from ppe_agent.registration import ServerRegistration
 from ppe_agent.state import KeptState
-from ppe_agent.status_model import ServerState, ServerStatus
+from ppe_agent.status_model import DrainStatus, ServerState, ServerStatus
 from rserpool import IS_LEAVING, PoolElement, Protocol, RegistrarAddress, ServerKey, Transport
 
 _INTERVAL_S: Final = 0.5
+_CLOCK_STEPS_S: Final = 60.0
+"""How often the end of a drain is compared with the wall clock, which may be set."""
 
 
 def in_by_another(twin: int) -> str:
     """Say that the server stays in its pool by the element `twin`."""
     return f"another sidecar has this server in as {twin:08x}"
+
+
+def drain_words(drain: DrainStatus | None) -> str:
+    """Say by whom, since when, for how long and why a server is drained."""
+    if drain is None:
+        return "drained"
+    since = "" if drain["since_s"] is None else f" {duration(drain['since_s'])} ago"
+    left = "" if drain["left_s"] is None else f", for another {duration(drain['left_s'])}"
+    reason = f": {drain['reason']}" if drain["reason"] else ""
+    return f"drained by {drain['by'] or 'the operator'}{since}{left}{reason}"
 
 
 class DrainFile:
@@ -73,8 +86,6 @@ Spawn = Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
 """Starts a part of the agent; should it fail, the agent ends."""
 
 _PROTOCOLS = {"udp": Protocol.UDP, "tcp": Protocol.TCP, "sctp": Protocol.SCTP}
-# A registration lives for three intervals, so that two lost renewals don't end it.
-LIVES = 3
 # The keys that a reload may change while the AS stays in its pool.
 _CHANGEABLE = frozenset({"check", "damping", "load", "drain_file"})
 
@@ -104,7 +115,8 @@ class ServerKeeper:
         self._watching: list[asyncio.Task[None]] = []
         self._log = get_logger("as").bind(name=config.name)
         self._is_stopping = False
-        self._hold_timer: asyncio.TimerHandle | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        """When time alone may let it in: the end of a hold, and of a drain."""
         self._load_was_read = False
         self._set_up(CheckState.UNKNOWN)
         handle, protocol = config.handle.encode(), _PROTOCOLS[config.transport]
@@ -191,8 +203,8 @@ class ServerKeeper:
 
     async def close(self) -> None:
         """End everything, without a word to the registrar unless `leave()` was called before."""
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
+        for timer in self._timers:
+            timer.cancel()
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
@@ -218,6 +230,7 @@ class ServerKeeper:
             "state": state,
             "reason": reason,
             "drained": self.is_drained,
+            "drain": self._drain_status(),
             "registrar": str(registrar) if registrar else None,
             "home_registrar": f"{home:08x}" if home is not None else None,
             "missing_count": counts.missing,
@@ -228,10 +241,25 @@ class ServerKeeper:
             "taken_by": upkeep.taken_by,
             "fall_count": self._health.fall_count,
             "load": round(self._load.reported, 4) if has_load(self.config.policy) else None,
+            "load_source": None if self._source is None else self._load_config.source,
+            "load_read": self._load.read,
             "load_problem": self._load.problem,
             "state_problem": self._kept.problem,
             "check": self._health.describe(time.monotonic()),
             "listed_by": listed_by,
+        }
+
+    def _drain_status(self) -> DrainStatus | None:
+        drain, wall_s = self._kept.state.drain, time.time()
+        if drain is None:
+            return None
+        since_s = None if drain.since_s is None else round(max(0.0, wall_s - drain.since_s), 3)
+        left_s = drain.left_s(wall_s)
+        return {
+            "by": drain.by,
+            "reason": drain.reason,
+            "since_s": since_s,
+            "left_s": None if left_s is None else round(left_s, 3),
         }
 
     def _state_and_reason(self) -> tuple[ServerState, str]:
@@ -243,7 +271,7 @@ class ServerKeeper:
         if self.is_drained and twin is not None:
             return "drained", f"drained, but {in_by_another(twin)}: drain it there, too"
         if self._kept.state.drained:
-            return "drained", "drained by the operator; undrain lets it in again"
+            return "drained", f"{drain_words(self._drain_status())}; undrain lets it in again"
         if self._drain_file.is_there:
             return "drained", f"drained by the file {self._drain_file.path}; remove it to let it in again"
         if not self._health.is_up(now):
@@ -282,13 +310,30 @@ class ServerKeeper:
     def _decide(self) -> None:
         """Join or leave, as everything known now says."""
         now = time.monotonic()
+        left_s = self._drain_left_s()
         is_up = self._health.is_up(now) and self._load_was_read
-        self.registration.want(is_up and not self.is_drained and not self._is_stopping)
-        if self._hold_timer is not None:
-            self._hold_timer.cancel()
-            self._hold_timer = None
-        if held_s := self._health.held_for_s(now):
-            self._hold_timer = asyncio.get_running_loop().call_later(held_s + 0.001, self._decide)
+        # A remote server's identifier is its address: a second element, to say that, is none of its own.
+        if self.is_drained and not self._is_stopping and not self.config.remote:
+            self.registration.drain(left_s)
+        else:
+            self.registration.want(is_up and not self.is_drained and not self._is_stopping)
+        for timer in self._timers:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        times_s = (self._health.held_for_s(now), min(left_s or 0.0, _CLOCK_STEPS_S))
+        self._timers = [loop.call_later(time_s + 0.001, self._decide) for time_s in times_s if time_s]
+
+    def _drain_left_s(self) -> float | None:
+        """How long the operator's drain lasts from now on; None: there is none, or it has no end. A drain
+        whose time is over ends here."""
+        drain = self._kept.state.drain
+        left_s = None if drain is None else drain.left_s(time.time())
+        if left_s == 0:
+            self._kept.set_drain(None)
+            self._kept.write_soon()
+            self._log.info("drain_over")
+            return None
+        return left_s
 
     def _on_outcome(self, position: int, finding: Finding) -> bool:
         was_well = self._health.is_well

@@ -9,11 +9,17 @@ from typing import Final
 from daemon_kit.errors import FatalError
 
 from ppe_agent.addresses import Address, NoLocalAddress
-from ppe_agent.configuration import AgentConfig, ServerConfig, addresses_of, registered_addresses
+from ppe_agent.configuration import (
+    LIVES,
+    AgentConfig,
+    ServerConfig,
+    addresses_of,
+    registered_addresses,
+)
 from ppe_agent.lookup import RegistrarWatches
 from ppe_agent.registration import DOUBTFUL_LIVES
-from ppe_agent.server import LIVES, ServerKeeper, Spawn
-from ppe_agent.state import KeptState, StateDirectory
+from ppe_agent.server import ServerKeeper, Spawn
+from ppe_agent.state import Drain, KeptState, StateDirectory
 from ppe_agent.status_model import ServerState, ServerStatus, WaitingStatus
 from rserpool import Protocol, RegistrarAddress
 
@@ -155,16 +161,17 @@ class Servers:
                 continue
             server.start()
 
-    async def drain(self, names: Sequence[str], drained: bool) -> None:
-        """Drain these or not; returns when the disk has it. Raises FatalError when it can't be written."""
+    async def drain(self, names: Sequence[str], drain: Drain | None) -> None:
+        """Drain these, or (None) no longer; returns when the disk has it. Raises FatalError when it can't be
+        written."""
         for name in names:
-            self.kept[name].drain(drained)
-        for server in self.running:
-            if server.config.name in names:
-                server.heed_drain()
+            self.kept[name].set_drain(drain)
+        concerned = [server for server in self.running if server.config.name in names]
+        for server in concerned:
+            server.heed_drain()
         kept = [self.kept[name] for name in names]
         try:
-            await asyncio.sleep(0)  # the registrar is told first
+            await asyncio.gather(*(server.registration.until_begun() for server in concerned))
         finally:
             writing = [state.write() for state in kept]
         await asyncio.gather(*writing)

@@ -1,5 +1,4 @@
-"""The state that survives a restart: the PE identifier of each AS, and whether it is drained. One file for
-each.
+"""The state that survives a restart: the PE identifier of each AS, and how it is drained. One file for each.
 
 A disk may take seconds. So while the agent runs, one thread reads and writes these files, in the order in
 which it was asked; the event loop goes on.
@@ -13,13 +12,14 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from daemon_kit.errors import FatalError
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
+from pydantic import TypeAdapter, ValidationError
 
 from ppe_agent.daemon_threads import DaemonThreads
 from rserpool import fresh_identifier
@@ -32,13 +32,34 @@ ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
+class Drain:
+    """An operator's decision to take an AS out: by whom, why, since when and until when (wall clock, seconds
+    since 1970). Without `until_s` it has no end. A state of an earlier version only has that it is drained.
+    """
+
+    by: str = ""
+    reason: str = ""
+    since_s: float | None = None
+    until_s: float | None = None
+
+    def left_s(self, wall_s: float) -> float | None:
+        """How long it lasts from `wall_s` on, in seconds, 0 when it is over; None: without an end."""
+        return None if self.until_s is None else max(0.0, self.until_s - wall_s)
+
+
+@dataclass(frozen=True)
 class KeptServer:
-    """The kept state of one AS: its PE identifier (1..0xffffffff), and whether the operator drained it."""
+    """The kept state of one AS: its PE identifier (1..0xffffffff), and how the operator drained it."""
 
     identifier: int
-    drained: bool = False
+    drain: Drain | None = None
     is_fresh: bool = field(default=False, compare=False)
     """The identifier can't be known anywhere else: this run of the agent made it. Not written."""
+
+    @property
+    def drained(self) -> bool:
+        """Whether the operator drained it."""
+        return self.drain is not None
 
 
 class StateDirectory:
@@ -146,7 +167,9 @@ class StateDirectory:
     def save(self, name: str, state: KeptServer) -> None:
         """Write the state of the AS `name`, whole or not at all. Raises FatalError."""
         file = self.file(name)
-        kept = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
+        kept: dict[str, Any] = {"version": _VERSION, "identifier": state.identifier, "drained": state.drained}
+        if state.drain is not None:
+            kept["drain"] = asdict(state.drain)
         try:
             replace_file(file, json.dumps(kept).encode() + b"\n")
         except OSError as error:
@@ -157,6 +180,9 @@ class StateDirectory:
         return self._path / f"{name}.json"
 
 
+_DRAIN = TypeAdapter(Drain)
+
+
 def _decode(data: bytes) -> KeptServer:
     """Return the state in a file. Raises ValueError."""
     document = json.loads(data)
@@ -165,7 +191,12 @@ def _decode(data: bytes) -> KeptServer:
     identifier, drained = document.get("identifier"), document.get("drained")
     if type(identifier) is not int or not 0 < identifier <= 0xFFFFFFFF or type(drained) is not bool:
         raise ValueError("identifier or drained is wrong")
-    return KeptServer(identifier, drained)
+    if not drained:
+        return KeptServer(identifier)
+    try:
+        return KeptServer(identifier, _DRAIN.validate_python(document.get("drain", {})))
+    except ValidationError as error:
+        raise ValueError(f"drain is wrong: {error.errors()[0]['msg']}") from None
 
 
 _RETRY_FIRST_S: Final = 1.0
@@ -192,9 +223,9 @@ class KeptState:
         self._retry: asyncio.TimerHandle | None = None
         self._log = get_logger("state").bind(name=name)
 
-    def drain(self, drained: bool) -> None:
-        """Note that the operator drained it, or (False) that no longer; `write()` is for the caller to do."""
-        self.state = replace(self.state, drained=drained)
+    def set_drain(self, drain: Drain | None) -> None:
+        """Note that the operator drained it, or (None) that no longer; `write()` is for the caller to do."""
+        self.state = replace(self.state, drain=drain)
 
     def renumber(self, identifier: int | None = None) -> int:
         """Take another PE identifier, a fresh one unless given, written as soon as possible; return it."""

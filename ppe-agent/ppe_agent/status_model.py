@@ -33,6 +33,18 @@ class CheckStatus(TypedDict):
     """How long ago that was."""
 
 
+class DrainStatus(TypedDict):
+    """An operator's drain, by command."""
+
+    by: str
+    """The user of this host who drained it; empty: not known."""
+    reason: str
+    since_s: float | None
+    """How long it has been drained; null: not known."""
+    left_s: float | None
+    """How long it will be; null: until it is undrained."""
+
+
 class ServerStatus(TypedDict):
     """One server, an [[as]] of the configuration."""
 
@@ -59,6 +71,8 @@ class ServerStatus(TypedDict):
     """Why it is in this state."""
     drained: bool
     """Whether an operator took it out, by command or file."""
+    drain: DrainStatus | None
+    """The drain by command; null: there is none."""
     registrar: str | None
     """The registrar in charge; null: none."""
     home_registrar: str | None
@@ -79,6 +93,10 @@ class ServerStatus(TypedDict):
     """How often it went from well to not well."""
     load: float | None
     """0..1, as reported; null: its policy has none."""
+    load_source: str | None
+    """The kind of its load source; null: its policy has no load, or there is no source."""
+    load_read: float | None
+    """0..1, the last reading of its load source, not smoothed; null: there is none."""
     load_problem: str | None
     """Why the load can't be read; null: it can."""
     state_problem: str | None

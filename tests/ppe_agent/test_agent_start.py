@@ -14,7 +14,7 @@ from daemon_kit.finding import Finding, Life
 from ppe_agent import configuration
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
-from ppe_agent.state import StateDirectory
+from ppe_agent.state import Drain, StateDirectory
 
 from tests.ppe_agent import whole_agent
 from tests.ppe_agent.whole_agent import running, write
@@ -95,7 +95,7 @@ async def test_a_drain_that_another_agent_kept_while_this_agent_started_is_not_l
     write(tmp_path, 5060)
     agent = Agent(load_configuration(tmp_path / "agent.toml"))
     states = StateDirectory(tmp_path / "state")
-    states.save("sip-5060", replace(states.load("sip-5060"), drained=True))
+    states.save("sip-5060", replace(states.load("sip-5060"), drain=Drain()))
     with pytest.raises(FatalError, match=r"^state file .*/sip-5060.json has just changed: start again$"):
         await agent.run(asyncio.Event())
     assert not (tmp_path / "control.sock").exists()

@@ -14,12 +14,13 @@ import pytest
 from click.testing import CliRunner
 from daemon_kit.control import ControlError
 from ppe_agent import cli, servers
+from ppe_agent import registration as registration_module
 from ppe_agent.agent import Agent
 from ppe_agent.configuration import load_configuration
 from ppe_agent.state import KeptServer, StateDirectory
 
-from rserpool import PoolElement, RegistrarAddress, Resolution
-from tests.ppe_agent.fakes import PaperPool, settle
+from rserpool import PoolElement, RegistrarAddress, Resolution, drained_life_ms
+from tests.ppe_agent.fakes import PaperPool, Stay, settle
 from tests.ppe_agent.whole_agent import patch, registered, write
 from tests.support.waiting import until_async
 
@@ -61,7 +62,7 @@ async def test_every_registrar_is_told_before_the_disk_is_asked(
     saved: list[tuple[str, bool, list[list[str]]]] = []
 
     def save(_: StateDirectory, name: str, state: KeptServer) -> None:
-        saved.append((name, state.drained, [stay.calls[:] for stay in pool.stays]))
+        saved.append((name, state.drained, [stay.calls[:] for stay in pool.stays[:2]]))
 
     monkeypatch.setattr(StateDirectory, "save", save)
     await agent._drain({"command": "drain"})
@@ -255,6 +256,130 @@ async def test_a_server_can_be_drained_before_the_first_registrar_is_heard(
     await until_async(lambda: registered(agent) == 1)
     assert [server.describe([])["state"] for server in agent._servers.running] == ["drained", "in"]
     await asyncio.gather(*(server.close() for server in agent._servers.running))
+
+
+async def test_its_home_registrar_is_told_for_how_long_before_it_leaves(
+    joined: tuple[Agent, PaperPool],
+) -> None:
+    agent, pool = joined
+    pool.stays[0].hold()
+    await agent._drain({"name": "sip-5060", "for_s": 3600.0, "reason": "new kernel"})
+    first, _, farewell = pool.stays
+    assert farewell.element.life_ms == drained_life_ms(3600)
+    assert farewell.element.user_transport == first.element.user_transport
+    assert farewell.element.identifier != first.element.identifier
+    assert first.calls == ["register", "deregister"], "it leaves once that is taken"
+    first.release()
+    await agent._servers.until_left(["sip-5060"])
+    (server,) = agent._servers.describe_these(["sip-5060"])
+    assert server["reason"] == (
+        "drained by this service 0 s ago, for another 59 min 59 s: new kernel; undrain lets it in again"
+    )
+
+
+async def test_it_leaves_also_when_nobody_takes_its_farewell(
+    joined: tuple[Agent, PaperPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration_module, "FAREWELL_SAID_S", 0.05)
+    agent, pool = joined
+
+    def silent(**options: object) -> Stay:
+        stay = PaperPool.socket(pool, **options)
+        stay.hold()
+        return stay
+
+    monkeypatch.setattr(pool, "socket", silent)
+    await agent._drain({"name": "sip-5060", "wait": True})
+    assert pool.stays[0].calls == ["register", "deregister", "close"]
+
+
+async def test_a_drain_with_an_end_ends_by_itself_also_after_a_restart(
+    joined: tuple[Agent, PaperPool], tmp_path: Path
+) -> None:
+    agent, _ = joined
+    await agent._drain({"name": "sip-5060", "for_s": 0.3})
+    first, second = agent._servers.running
+    kept = StateDirectory(tmp_path / "state").load("sip-5060").drain
+    assert kept is not None
+    assert kept.until_s is not None
+    assert first.is_drained
+    await until_async(lambda: not first.is_drained)
+    await until_async(lambda: not StateDirectory(tmp_path / "state").load("sip-5060").drained)
+    StateDirectory(tmp_path / "state").save("sip-5060", KeptServer(7, kept))
+    again = Agent(load_configuration(tmp_path / "agent.toml"))._servers.running[0]
+    again._decide()
+    assert not again.is_drained
+    assert not second.is_drained
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"for_s": 0.0}, "lasts for up to 30 days"),
+        ({"for_s": -1.0}, "lasts for up to 30 days"),
+        ({"for_s": float("nan")}, "lasts for up to 30 days"),
+        ({"for_s": 31 * 86_400.0}, "lasts for up to 30 days"),
+        ({"reason": "two\nlines"}, "a reason is a line"),
+        ({"reason": "x" * 201}, "a reason is a line"),
+    ],
+)
+async def test_a_wrong_time_or_reason_drains_nobody(
+    joined: tuple[Agent, PaperPool], wrong: dict[str, Any], words: str
+) -> None:
+    agent, pool = joined
+    with pytest.raises(ControlError, match=words):
+        await agent._drain(wrong)
+    assert [stay.calls for stay in pool.stays] == [["register"], ["register"]]
+
+
+def idling(loads: list[float | None], source: str | None = "file") -> Any:
+    """Answers of an agent whose server reads these loads, one after the other."""
+    left = list(loads)
+
+    def answer(_: object, command: str, **__: object) -> dict[str, Any]:
+        read = loads[0] if command == "drain" else left.pop(0)
+        server = {"name": "sip-5060", "state": "drained", "load": 0.5, "load_source": source}
+        return {"as": [{**server, "load_read": read, "load_problem": None, "twin": None}]}
+
+    return answer
+
+
+def drained_until_idle(tmp_path: Path, *more: str) -> Any:
+    write(tmp_path, 5060)
+    words = ["drain", "-c", str(tmp_path / "agent.toml"), "--until-idle", *more]
+    return CliRunner().invoke(cli.main, words)
+
+
+def test_until_idle_waits_for_a_load_of_0_and_shows_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_IDLE_LOOK_S", 0.01)
+    monkeypatch.setattr(cli, "request", idling([0.5, 0.5, None, 0.02, 0.0]))
+    done = drained_until_idle(tmp_path)
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        "sip-5060: drained",
+        "sip-5060: load 50.0%",
+        "sip-5060: load not known (not read yet)",
+        "sip-5060: load 2.0%",
+        "idle",
+    ]
+
+
+def test_until_idle_goes_on_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_IDLE_LOOK_S", 0.01)
+    monkeypatch.setattr(cli, "request", idling([0.5] * 1000))
+    done = drained_until_idle(tmp_path, "--at-most", "0.05s")
+    assert done.exit_code == 0
+    assert done.output.splitlines()[-1] == "not idle after 0 s: sip-5060: load 50.0%"
+
+
+def test_until_idle_needs_a_load_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "request", idling([0.5], source=None))
+    done = drained_until_idle(tmp_path)
+    assert done.exit_code == 1
+    assert "nothing tells when sip-5060 is idle" in done.output
+    assert CliRunner().invoke(cli.main, ["drain", "--at-most", "1m"]).exit_code == 2
 
 
 @pytest.mark.parametrize("command", ["drain", "undrain"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from daemon_kit.errors import FatalError
 from ppe_agent import state
-from ppe_agent.state import KeptServer, StateDirectory
+from ppe_agent.state import Drain, KeptServer, StateDirectory
 
 
 def test_identifier_and_drain_survive(tmp_path: Path) -> None:
@@ -17,8 +17,10 @@ def test_identifier_and_drain_survive(tmp_path: Path) -> None:
     states.prepare()
     first = states.load("sip-1")
     assert first.identifier != states.load("sip-2").identifier
-    states.save("sip-1", KeptServer(first.identifier, drained=True))
-    assert StateDirectory(tmp_path / "new" / "directory").load("sip-1") == KeptServer(first.identifier, True)
+    states.save("sip-1", KeptServer(first.identifier, drain=Drain()))
+    assert StateDirectory(tmp_path / "new" / "directory").load("sip-1") == KeptServer(
+        first.identifier, Drain()
+    )
 
 
 def test_a_power_cut_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +32,7 @@ def test_a_power_cut_does_not_undo_it(tmp_path: Path, monkeypatch: pytest.Monkey
         synced.append((is_directory, names))
 
     monkeypatch.setattr(os, "fsync", note)
-    StateDirectory(tmp_path).save("sip-1", KeptServer(7, drained=True))
+    StateDirectory(tmp_path).save("sip-1", KeptServer(7, drain=Drain()))
     assert synced == [(False, [".sip-1.json"]), (True, ["sip-1.json"])]  # the file, then its name
 
 
@@ -66,7 +68,7 @@ def test_a_file_that_cannot_be_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     states = StateDirectory(tmp_path)
-    states.save("sip-1", KeptServer(7, drained=True))
+    states.save("sip-1", KeptServer(7, drain=Drain()))
 
     def broken(path: Path) -> None:
         raise OSError(code, os.strerror(code), str(path))
@@ -75,7 +77,7 @@ def test_a_file_that_cannot_be_read_is_refused(
         disk.setattr(state, "open_regular", broken)
         with pytest.raises(FatalError, match=rf"can't be read \({os.strerror(code)}\), and may say "):
             states.load("sip-1")
-    assert states.load("sip-1") == KeptServer(7, drained=True)
+    assert states.load("sip-1") == KeptServer(7, drain=Drain())
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
