@@ -61,8 +61,20 @@ def test_many(number):
 """
 
 
+PURE = """
+from pathlib import Path
+
+def test_pure():
+    with Path(__file__).with_name("runs").open("a") as runs:
+        runs.write("pure\\n")
+    assert False
+"""
+
+
 def test_failures_that_a_busy_machine_may_explain_have_a_second_try(tmp_path: Path) -> None:
-    (tmp_path / "test_failing.py").write_text(TESTS)
+    (tmp_path / "integration").mkdir()
+    (tmp_path / "integration" / "test_failing.py").write_text(TESTS)
+    (tmp_path / "test_pure.py").write_text(PURE)
     (tmp_path / "conftest.py").write_text((REPOSITORY / "conftest.py").read_text())
     configuration = REPOSITORY / "pyproject.toml"
     options = ["-n", "1", "-c", str(configuration), f"--rootdir={tmp_path}"]
@@ -79,7 +91,8 @@ def test_failures_that_a_busy_machine_may_explain_have_a_second_try(tmp_path: Pa
     )
     if left := re.search(r"what they wrote is in (/tmp/rt\.\w+)", done.stderr):
         shutil.rmtree(left[1])
-    runs = Counter((tmp_path / "runs").read_text().split())
+    runs = Counter((tmp_path / "integration" / "runs").read_text().split())
+    assert (tmp_path / "runs").read_text() == "pure\n", "a test that runs no program has one try"
     allowed = int(re.findall(r"--max-suite-reruns=(\d+)", configuration.read_text())[0])
     assert done.returncode == 1, done.stdout + done.stderr
     assert runs.pop("many") == 30 + allowed - (1 + 1 + MOST_RERUNS), "more failures are no accident"
@@ -94,5 +107,5 @@ def test_failures_that_a_busy_machine_may_explain_have_a_second_try(tmp_path: Pa
         "out_of_time": 1,
     }
     failed = {re.sub(r"\[.*", "", name) for name in re.findall(r"^FAILED .*::test_(\S+)", done.stdout, re.M)}
-    assert failed == {"late_each_time", "broken", "exact", "out_of_time", "many"}
+    assert failed == {"late_each_time", "broken", "exact", "out_of_time", "many", "pure"}
     assert re.search(r"^RERUN .*::test_late\n(.*\n)*.*only in the text", done.stdout, re.M), "why, too"
