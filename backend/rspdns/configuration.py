@@ -28,6 +28,8 @@ from rspdns.admin.configuration import OFF, AdminConfig
 from rspdns.fastpath import FastPathConfig
 from rspdns.hooks.configuration import HookConfig, read_key
 from rspdns.hooks.configuration import problems as hook_problems
+from rspdns.peers.configuration import PeerConfig, read_token
+from rspdns.peers.configuration import problems as peer_problems
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.zone import Zone
@@ -83,6 +85,7 @@ class BackendConfig(StrictModel):
     state: StateConfig = StateConfig()
     fastpath: FastPathConfig = FastPathConfig()
     hooks: tuple[HookConfig, ...] = Field(default=(), alias="hook")
+    peers: tuple[PeerConfig, ...] = Field(default=(), alias="peer")
     zones_dir: PathText = ZONES_DIR
     """Directory of the zones; relative to this file."""
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
@@ -112,6 +115,7 @@ class BackendConfig(StrictModel):
         yield from duplicates(document, ("pdns", "control", "*"))
         yield from admin_configuration.problems(document)
         yield from hook_problems(document)
+        yield from peer_problems(document)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -133,10 +137,11 @@ class BackendConfig(StrictModel):
         zones: tuple[Zone, ...],
         access: Access,
         page_errors: Sequence[ConfigurationError] = (),
-        hooks: tuple[HookConfig, ...] | None = None,
+        other: BackendConfig | None = None,
     ) -> BackendConfig:
-        """The same configuration with these zones, tokens, certificate, errors of these, and hooks."""
-        copy = self.model_copy(update={} if hooks is None else {"hooks": hooks})
+        """The same configuration with these zones, tokens, certificate, errors of these, and the hooks and
+        peers of `other`."""
+        copy = self.model_copy(update={key: getattr(other, key) for key in _READ_ANEW} if other else {})
         copy._zones = zones
         copy._access = access
         copy._page_errors = tuple(page_errors)
@@ -176,6 +181,8 @@ class BackendConfig(StrictModel):
         }
 
 
+_READ_ANEW = ("hooks", "peers")
+"""The keys, beside zones and [admin]'s files, that a reload reads anew."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
 
@@ -238,13 +245,18 @@ def load_configuration(
 
 
 def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
-    """The errors in the files of hooks' secrets, which never stop DNS."""
+    """The errors in the files of hooks' secrets and peers' tokens, which never stop DNS."""
     for position, hook in enumerate(config.hooks):
         try:
             if hook.secret is not None:
                 read_key(hook.secret)
         except ValueError as problem:
             yield document.error(("hook", position, "secret"), str(problem))
+    for position, peer in enumerate(config.peers):
+        try:
+            read_token(peer.token)
+        except ValueError as problem:
+            yield document.error(("peer", position, "token"), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:
@@ -258,7 +270,7 @@ def _without_page(document: TomlDocument) -> BackendConfig:
 
 def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
     """The keys whose values differ and count only after a restart, dotted."""
-    before, after = old.model_dump(exclude={"hooks"}), new.model_dump(exclude={"hooks"})
+    before, after = old.model_dump(exclude={*_READ_ANEW}), new.model_dump(exclude={*_READ_ANEW})
     if new.page_errors:
         after["admin"] = before["admin"]
     at_once = {"read_tokens", "write_tokens"}

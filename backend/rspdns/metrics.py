@@ -19,6 +19,7 @@ from rspdns.status.model import (
     MemberStatus,
     OutStatus,
     PdnsStatus,
+    PeerStatus,
     PoolStatus,
     RegistrarStatus,
     Status,
@@ -57,6 +58,7 @@ class BackendMetrics(Collector):
         yield from _answers(status)
         yield from _purges(status.pdns)
         yield from _hooks(status.hooks)
+        yield from _peers(status.peers)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
@@ -252,6 +254,14 @@ def _hooks(hooks: Sequence[HookStatus]) -> Iterator[Metric]:
         ("rspdns_hook_lost_total", "lost", "Changes that the hook will never be told of, at most"),
     ):
         yield _counter(name, help_text, {(hook.name,): getattr(hook, key) for hook in hooks}, "hook")
+
+
+def _peers(peers: Sequence[PeerStatus]) -> Iterator[Metric]:
+    works = {(peer.name,): int(peer.problem is None) for peer in peers}
+    yield _gauge("rspdns_peer_works", "1 while the other name server can be asked", works, "peer")
+    differing = {(peer.name,): len(peer.differences) for peer in peers}
+    help_text = "Overrides that differ between the other name server and this one"
+    yield _gauge("rspdns_peer_differences", help_text, differing, "peer")
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from daemon_kit.commands import CommandGroup, config_option, counted, duration_option
+from daemon_kit.commands import CommandGroup, config_option, counted, duration_option, end_with
 from daemon_kit.control import request
 from daemon_kit.durations import duration
 
@@ -104,7 +104,8 @@ def override() -> None:
 )
 @click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
 @click.option("--force", is_flag=True, help="Also if a pool loses its last member.")
-@click.option("--dry-run", is_flag=True, help="Only print the shares that would result.")
+@click.option("--everywhere", is_flag=True, help="At the other name servers, too: those of [[peer]].")
+@click.option("--dry-run", is_flag=True, help="Only print the shares that would result here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: bool, **wish: Any) -> None:
     """Override SERVERS: a name, address, address:port, PE identifier, network (10.1.0.0/16) or glob (10.1.*).
@@ -125,6 +126,7 @@ def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: 
     else:
         kept = result["override"]
         click.echo(f"override {kept['number']} {_when(kept)}")
+    _end_if_refused(result["peers"], "give the same command again, when that is mended", as_json=as_json)
 
 
 @override.command("list")
@@ -148,16 +150,30 @@ def list_(config: Path, as_json: bool) -> None:
 
 @override.command()
 @CONFIG
-@click.argument("numbers", nargs=-1, type=click.IntRange(min=1))
+@click.argument("named", nargs=-1, metavar="[NUMBER]...")
 @click.option("--all", "everything", is_flag=True, help="All of them.")
-def clear(config: Path, numbers: tuple[int, ...], everything: bool) -> None:
-    """Clear the overrides of these NUMBERS (rspdns override list)."""
-    if bool(numbers) == everything:
+@click.option("--everywhere", is_flag=True, help="At the other name servers, too, those set --everywhere.")
+def clear(config: Path, named: tuple[str, ...], everything: bool, everywhere: bool) -> None:
+    """Clear the overrides of each NUMBER (rspdns override list), or identifier of one set --everywhere."""
+    if bool(named) == everything:
         raise click.UsageError("name the overrides by number, or give --all")
-    gone = request(
-        control_path(config), "clear", timeout_s=PATIENCE_S, numbers=list(numbers), all=everything
-    )["cleared"]
-    click.echo(f"cleared: {', '.join(map(str, gone)) or 'there was none'}")
+    words = {"named": list(named), "all": everything, "everywhere": everywhere}
+    result = request(control_path(config), "clear", timeout_s=PATIENCE_S, **words)
+    click.echo(f"cleared: {', '.join(map(str, result['cleared'])) or 'there was none'}")
+    again = " ".join(result["identifiers"] or named)
+    _end_if_refused(result["peers"], f"when that is mended, give: rspdns override clear {again} --everywhere")
+
+
+def _end_if_refused(peers: Sequence[Mapping[str, Any]], what_to_do: str, *, as_json: bool = False) -> None:
+    """Say which peers did the same; end with an error if some did not."""
+    refused = [peer for peer in peers if peer["problem"] is not None]
+    for peer in peers:
+        if not as_json and peer not in refused:
+            click.echo(f"{peer['peer']}: done")
+    for peer in refused:
+        click.echo(f"{peer['peer']}: not done: {peer['problem']}", err=True)
+    if refused:
+        end_with(f"not done everywhere; {what_to_do}")
 
 
 def _ask(path: str, keys: Mapping[str, Any]) -> dict[str, Any]:

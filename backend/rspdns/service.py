@@ -54,9 +54,10 @@ from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
 from rspdns.next_change import KEYS as CHANGE_KEYS
 from rspdns.next_change import NextChange
-from rspdns.overrides.keeper import WISH_KEYS, Overrides, read_wish
+from rspdns.overrides.keeper import CLEAR_KEYS, WISH_KEYS, Overrides
 from rspdns.pdns.listening import DnsServer, dns_server
 from rspdns.pdns.purge import Purger
+from rspdns.peers import SharedOverrides
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, PoolStatus, SnapshotStatus, ZoneStatus
@@ -131,8 +132,8 @@ class Backend:
             on_published=self.events.published,
             is_seen_at_once=self.paths.is_kernel_answering,
         )
-        self.overrides = Overrides(
-            config.state.path, self.belief, self._pools, self.names.of, self.pool_user.look
+        self.overrides = SharedOverrides(
+            Overrides(config.state.path, self.belief, self._pools, self.names.of, self.pool_user.look)
         )
         self._reloads = Reloads(ConfigurationReload(self, read).run)
         self.admin: AdminServer | None = None
@@ -161,8 +162,8 @@ class Backend:
         """Start everything, the connector when there are answers, and leave its end in `cleanup`."""
         cleanup.callback(self.paths.store.close)
         self.keeper.load_into(self.belief)
-        self.overrides.load()
-        cleanup.callback(self.overrides.close)
+        self.overrides.here.load()
+        cleanup.callback(self.overrides.here.close)
         self.lookups.start()
         cleanup.callback(self.lookups.close)
         change = self.belief.evaluate(time.monotonic())
@@ -226,6 +227,8 @@ class Backend:
         cleanup.push_async_callback(admin.close)
         await self.hooks.start(self.config.hooks)
         cleanup.push_async_callback(self.hooks.close)
+        await self.overrides.start(self.config.peers)
+        cleanup.push_async_callback(self.overrides.peers.close)
 
     def _control(self) -> ControlServer:
         """Make the socket for commands, not yet listening."""
@@ -240,7 +243,7 @@ class Backend:
                     NextChange(self.events, self._pools, self.pool_statuses).tell, CHANGE_KEYS
                 ),
                 "override": ControlCommand(self._tell_override, WISH_KEYS),
-                "clear": ControlCommand(self._tell_clear, {"numbers": list, "all": bool}),
+                "clear": ControlCommand(self._tell_clear, CLEAR_KEYS),
             },
         )
 
@@ -343,7 +346,7 @@ class Backend:
         """Serve the zones of this configuration from now on; return those that were served."""
         before = self.config.zones
         access = self.config.access if config.page_errors else config.access
-        self.config = self.config.with_files(config.zones, access, config.page_errors, config.hooks)
+        self.config = self.config.with_files(config.zones, access, config.page_errors, config)
         now = time.monotonic()
         if self.admin is not None:
             self.admin.set_access(config.access, config.page_errors)
@@ -352,9 +355,10 @@ class Backend:
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.names.set_zones(self.config.zones)
         self.hooks.set(config.hooks)
+        self.overrides.set_peers(config.peers)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
-        self.overrides.zones_changed()
+        self.overrides.here.zones_changed()
         change = self.belief.evaluate(now)
         self.publisher.set_zones(config.zones, change)
         self.journal.take(change)
@@ -419,18 +423,18 @@ class Backend:
         return await self.override(keys, peer_user())
 
     async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
-        """Set an override (`read_wish`), or only tell what it would do. Raises ControlError."""
-        return await self.overrides.set(read_wish(keys), by, is_dry=keys.get("dry_run") is True)
+        """Set an override, or only tell what it would do (`SharedOverrides.set`). Raises ControlError."""
+        return await self.overrides.set(keys, by)
 
     async def _tell_clear(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        numbers, everything = request.get("numbers") or [], request.get("all") is True
-        if bool(numbers) == everything or not all(type(number) is int for number in numbers):
-            raise ControlError("either the numbers of overrides, or all = true")
-        return {"cleared": await self.clear(numbers, peer_user())}
+        named, everything = request.get("named") or [], request.get("all") is True
+        if bool(named) == everything or not all(isinstance(word, str) for word in named):
+            raise ControlError("either the numbers or identifiers of overrides, or all = true")
+        return await self.clear(named, peer_user(), everywhere=request.get("everywhere") is True)
 
-    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
-        """Clear these overrides, all if none is named; return their numbers. Raises ControlError."""
-        return await self.overrides.clear(numbers, by)
+    async def clear(self, named: Sequence[str], by: str, *, everywhere: bool = False) -> dict[str, Any]:
+        """Clear overrides (`SharedOverrides.clear`). Raises ControlError."""
+        return await self.overrides.clear(named, by, everywhere=everywhere)
 
     def purge(self, wanted: Collection[str], by: str) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
@@ -447,7 +451,7 @@ class Backend:
 
     def overriding(self, handle: str, address: str, port: int) -> int | None:
         """The number of the override that holds for the server of a pool at this address; None: none does."""
-        return self.overrides.deciding(handle, (ip_address(address), port))
+        return self.overrides.here.deciding(handle, (ip_address(address), port))
 
     async def dns_server(self) -> DnsServer:
         """The address at which the first PowerDNS answers, for people on this host."""
@@ -465,7 +469,7 @@ class Backend:
         admin_problem = self.admin.problem if self.admin is not None else None
         problems = (
             *(self.keeper.problem, self.serials.problem, self.journal.problem),
-            *(self.overrides.problem, admin_problem),
+            *(self.overrides.here.problem, admin_problem),
         )
         return Status(
             host=socket.gethostname(),
@@ -486,8 +490,9 @@ class Backend:
             reload=self._reloads.status(now),
             problems=[*filter(None, problems), *self.hooks.problems, *self.prober.problems],
             events=self.events.statuses(),
-            overrides=self.overrides.statuses(),
+            overrides=self.overrides.here.statuses(),
             hooks=self.hooks.statuses(),
+            peers=self.overrides.peers.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
 

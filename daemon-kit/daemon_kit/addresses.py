@@ -8,6 +8,7 @@ import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
@@ -134,3 +135,22 @@ ListenText = Annotated[str, AfterValidator(_check)]
 def endpoint(address: str, port: int) -> str:
     """Return "10.0.0.1:5060" or "[2001:db8::1]:5060"."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_MOST_URL_CHARACTERS = 2000
+
+
+def web_url(text: str) -> str:
+    """Return the URL of a web service as it is. Raises ValueError for anything else, and if it has a user."""
+    try:
+        parts = urlsplit(text)
+        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_right = False
+    if not is_right or not text.isascii() or any(not character.isprintable() for character in text):
+        raise ValueError('a URL: "https://noc.example.net/rspdns"')
+    if parts.username is not None or parts.fragment or " " in text or len(text) > _MOST_URL_CHARACTERS:
+        words = f"a URL of {_MOST_URL_CHARACTERS} characters at most, without user, fragment and blanks"
+        raise ValueError(words)
+    return text

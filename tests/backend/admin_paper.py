@@ -78,11 +78,12 @@ class Paper:
         return {
             "override": {"number": 1},
             "pools": {POOL.owner: [{"server": "a", "before": 1.0, "after": None}]},
+            "peers": [],
         }
 
-    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
-        self.overridden.append((numbers, by))
-        return list(numbers)
+    async def clear(self, named: Sequence[str], by: str, *, everywhere: bool = False) -> dict[str, Any]:
+        self.overridden.append((named, by))
+        return {"cleared": [int(word) for word in named], "identifiers": [], "peers": []}
 
     def purge(self, wanted: Collection[str], by: str) -> None:
         self.purged += wanted

@@ -142,6 +142,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "events": [],
         "overrides": [],
         "hooks": [],
+        "peers": [],
         "fastpath": None,
     }
     return Status(**values | other)

@@ -198,7 +198,7 @@ async def test_override_is_set_and_cleared_under_the_name_of_the_token(admin: Ad
     assert (await admin.ask("/v1/overrides"))[0] == 200, "reading is open on loopback"
     assert (await admin.write("/v1/overrides", wish))[0] == 200
     assert (await admin.write("/v1/overrides/3", method="DELETE"))[0] == 200
-    assert admin.service.overridden == [(wish, "alice"), ([3], "alice")]
+    assert admin.service.overridden == [(wish, "alice"), (["3"], "alice")]
     wrongs: tuple[object, ...] = ({**wish, "shar": 1}, {**wish, "share": "5%"}, [], {**wish, "force": 1})
     for wrong in wrongs:
         assert (await admin.write("/v1/overrides", wrong))[0] == 400, wrong

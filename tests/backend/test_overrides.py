@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
@@ -161,10 +162,10 @@ async def test_overrides_hold_over_a_restart_until_their_time(tmp_path: Path) ->
     await asyncio.sleep(0.06)
     again = Kept(tmp_path)
     assert again.belief.held == [(1, OverrideAction.DOWN)], "before anything is answered"
-    assert await again.overrides.clear([1], "bob") == [1]
+    assert [each.number for each in await again.overrides.clear(["1"], "bob")] == [1]
     assert (again.belief.held, Kept(tmp_path).belief.held) == ([], [])
     with pytest.raises(ControlError, match="no override has the number 1"):
-        await again.overrides.clear([1], "bob")
+        await again.overrides.clear(["1"], "bob")
 
 
 async def test_override_of_later_that_would_empty_the_pool_is_held_back(tmp_path: Path) -> None:
@@ -230,3 +231,63 @@ def test_time_of_day_is_the_next_of_its_kind() -> None:
     for wrong in ("25:00", "tomorrow", "2026-11-25 02:00", ""):
         with pytest.raises(ValueError, match=r"is no time|is over"):
             seconds_until(wrong, now)
+
+
+ID = "0123456789abcdef"
+
+
+async def test_override_of_another_name_server_is_kept_once(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    now_s = time.time()
+    of_peer: dict[str, Any] = {"id": ID, "behalf": "bob", "starts_at_s": now_s, "ends_at_s": now_s + 3600}
+    for _ in range(2):
+        assert await kept.set("sip-1", **of_peer) == 1
+    (override,) = kept.overrides.all
+    assert (override.id, override.by, override.ends_at_s) == (ID, "bob (alice)", now_s + 3600)
+    with pytest.raises(ControlError, match="has this identifier already"):
+        await kept.set("sip-2", **of_peer)
+    with pytest.raises(ControlError, match="names some of these servers, too"):
+        await kept.set("sip-1", OverrideAction.UP, **{**of_peer, "id": "f" * 16})
+    assert [each.id for each in await kept.overrides.clear([ID], "alice")] == [ID]
+    assert await kept.overrides.clear([ID], "alice") == []
+
+
+async def test_override_set_here_alone_takes_the_identifier_of_the_same_one_elsewhere(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1")
+    ends_at_s = time.time() + 60
+    assert await kept.set("sip-1", id=ID, ends_at_s=ends_at_s) == 1
+    assert [(each.id, each.ends_at_s) for each in kept.overrides.all] == [(ID, ends_at_s)]
+    assert [each.id for each in Kept(tmp_path).overrides.all] == [ID], "in the file, too"
+
+
+async def test_repeated_wish_for_everywhere_changes_nothing(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    first = await kept.overrides.set(Wish(OverrideAction.DOWN, "sip-1", "a", for_s=60, everywhere=True), "al")
+    again = await kept.overrides.set(Wish(OverrideAction.DOWN, "sip-1", "b", for_s=90, everywhere=True), "bo")
+    assert first["override"] == again["override"]
+    assert first["override"]["id"] is not None
+    with pytest.raises(ControlError, match="names some of these servers, too"):
+        await kept.set("sip-1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"id": "xyz"}, "16 hexadecimal digits"),
+        ({"id": ID, "ends_at_s": time.time() - 60}, "do the clocks of the name servers differ"),
+        ({"id": ID, "starts_at_s": 1e12}, "within ten years"),
+        ({"id": ID, "starts_at_s": float("nan")}, "within ten years"),
+        ({"id": ID, "ends_at_s": float("inf")}, "within ten years"),
+        ({"id": ID, "behalf": "two\nlines"}, "behalf is a line"),
+    ],
+)
+async def test_wrong_wish_of_another_name_server_is_refused(
+    tmp_path: Path, wrong: dict[str, Any], words: str
+) -> None:
+    kept = Kept(tmp_path)
+    with pytest.raises(ControlError, match=words):
+        await kept.set("sip-1", **wrong)
+    assert kept.overrides.all == ()

@@ -129,7 +129,7 @@ zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
 TOP = (
-    "connector events fastpath hooks host overrides pdns problems registrars reload snapshot uptime_s"
+    "connector events fastpath hooks host overrides pdns peers problems registrars reload snapshot uptime_s"
     " version zones"
 )
 METRICS = """
@@ -137,7 +137,8 @@ rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rsp
 rspdns_event_streams rspdns_hook_delivered_total rspdns_hook_failures_total rspdns_hook_lost_total
 rspdns_hook_pending rspdns_hook_works
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight
-rspdns_members_not_shown rspdns_overrides rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
+rspdns_members_not_shown rspdns_overrides rspdns_peer_differences rspdns_peer_works
+rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
 rspdns_pool_missing_members rspdns_pool_planned_members rspdns_pool_refused_total
 rspdns_pool_stale_seconds rspdns_problems
 rspdns_purge_commands_total rspdns_purge_failures_total rspdns_purge_repeats_total rspdns_purge_waiting

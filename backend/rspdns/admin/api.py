@@ -71,8 +71,8 @@ class BackendService(Protocol):
     async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
         """Set an override, as the control command `override` does. Raises ControlError."""
 
-    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
-        """Clear overrides. Raises ControlError."""
+    async def clear(self, named: Sequence[str], by: str, *, everywhere: bool = False) -> dict[str, Any]:
+        """Clear overrides, as the control command `clear` does. Raises ControlError."""
 
     def purge(self, wanted: Collection[str], by: str) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
@@ -221,13 +221,9 @@ class Api:
         return await self._changed(self._service.override(body, self._name(request)))
 
     async def _clear(self, request: web.Request) -> web.Response:
-        number = request.match_info["number"]
-        if not number.isdecimal() or len(number) > 9:
-            raise RequestRefused(404, "unknown", "an override is named by its number; see /v1/overrides")
-        return await self._changed(self._cleared(int(number), self._name(request)))
-
-    async def _cleared(self, number: int, by: str) -> dict[str, Any]:
-        return {"cleared": await self._service.clear([number], by)}
+        everywhere = request.query.get("everywhere") == "true"
+        named = [request.match_info["number"]]
+        return await self._changed(self._service.clear(named, self._name(request), everywhere=everywhere))
 
     async def _changed(self, work: Awaitable[dict[str, Any]]) -> web.Response:
         try:

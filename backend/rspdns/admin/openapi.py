@@ -29,6 +29,7 @@ from rspdns.overrides.book import ServerShare
 from rspdns.status.model import (
     EventStatus,
     OverrideStatus,
+    PeerResult,
     RegistrarStatus,
     Schema,
     Status,
@@ -112,6 +113,11 @@ class WantedOverride:
     for_s: Annotated[float | None, Field(description="how long it holds; null: until it is cleared")] = None
     force: Annotated[bool | None, Field(description="also if a pool loses its last member")] = None
     dry_run: Annotated[bool | None, Field(description="only tell the shares that would result")] = None
+    everywhere: Annotated[bool | None, Field(description="at all peers, too")] = None
+    id: Annotated[str | None, Field(description="by which all name servers know it")] = None
+    starts_at_s: Annotated[float | None, Field(description="as in_s, by the wall clock")] = None
+    ends_at_s: Annotated[float | None, Field(description="as for_s, by the wall clock")] = None
+    behalf: Annotated[str | None, Field(description="who wants it, where another name server asks")] = None
 
 
 @dataclass(slots=True)
@@ -120,6 +126,7 @@ class Outlook:
 
     override: Annotated[dict[str, Any], Field(description="as it is kept")]
     pools: dict[str, list[ServerShare]]
+    peers: list[PeerResult]
 
 
 @dataclass(slots=True)
@@ -127,6 +134,8 @@ class Cleared:
     """The overrides that were cleared."""
 
     cleared: list[int]
+    identifiers: Annotated[list[str], Field(description="of those that all name servers know")]
+    peers: list[PeerResult]
 
 
 @dataclass(slots=True)
@@ -270,10 +279,11 @@ ROUTES = (
         "DELETE",
         "/v1/overrides/{number}",
         "clear",
-        "Clear an override.",
+        "Clear an override, by its number or by its identifier.",
         "Cleared",
         right=Right.WRITE,
         parameters=("number",),
+        query={"everywhere": "true clears it at all peers, too"},
     ),
     Route("GET", "/v1/openapi.json", "openapi", "This description.", "Description", right=Right.NOTHING),
     Route("GET", "/metrics", "metrics", "Prometheus metrics.", "Text", content="text/plain"),

@@ -8,28 +8,14 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
+from daemon_kit.addresses import LOOPBACK_NAMES, web_url
 from daemon_kit.config_file import StrictModel, duplicates, find
 from daemon_kit.files import PathText, read_secret
 from pydantic import AfterValidator, Field
 
 MOST_HOOKS = 16
-_MOST_CHARACTERS = 2000
 _PREFIX = "whsec_"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _LEAST_BYTES, _MOST_BYTES = 24, 64
-
-
-def _url(text: str) -> str:
-    try:
-        parts = urlsplit(text)
-        is_right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_right = False
-    if not is_right or not text.isascii() or any(not character.isprintable() for character in text):
-        raise ValueError('a URL: "https://noc.example.net/rspdns"')
-    if parts.username is not None or parts.fragment or " " in text or len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"a URL of {_MOST_CHARACTERS} characters at most, without user, fragment and blanks")
-    return text
 
 
 class HookConfig(StrictModel):
@@ -37,7 +23,7 @@ class HookConfig(StrictModel):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
     """The name of the hook in status, metrics and log. Under it the backend keeps how far it was told."""
-    url: Annotated[str, AfterValidator(_url)]
+    url: Annotated[str, AfterValidator(web_url)]
     """The address that each message is posted to, https or http. Redirects are not followed."""
     secret: PathText | None = None
     """Whole path of the file with the key that messages are signed with: `whsec_` and base64."""
@@ -56,7 +42,7 @@ class HookConfig(StrictModel):
     def is_readable_on_the_way(self) -> bool:
         """Whether messages go to another host without TLS."""
         parts = urlsplit(self.url)
-        return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+        return parts.scheme == "http" and parts.hostname not in LOOPBACK_NAMES
 
 
 def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -5,6 +5,8 @@ Times are of the wall clock, in seconds since 1970: an override holds over resta
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -31,6 +33,8 @@ MOST_OVERRIDES = 1000
 MOST_CHARACTERS = 500
 """The longest reason, and the longest name of servers."""
 LONGEST_S = 10 * 365 * 86_400.0
+
+_IDENTIFIER = r"^[0-9a-f]{16}$"
 
 NameOf = Callable[[str, Member], str | None]
 """The name of a member of a handle; None if it has none."""
@@ -60,6 +64,8 @@ class Override:
     pool: str | None = None
     places: tuple[str, ...] = ()
     forced: bool = False
+    id: Annotated[str | None, Field(pattern=_IDENTIFIER)] = None
+    """By which all name servers know it; None: it was set here alone."""
 
     def holds(self, now_s: float) -> bool:
         """Whether it holds at this time."""
@@ -254,6 +260,16 @@ def next_moment_s(overrides: Iterable[Override], now_s: float) -> float | None:
         if moment is not None and moment > now_s
     ]
     return min(moments, default=None)
+
+
+def new_identifier() -> str:
+    """Return an identifier by which all name servers know an override."""
+    return secrets.token_hex(8)
+
+
+def is_identifier(word: str) -> bool:
+    """Whether a word is such an identifier, and no number."""
+    return re.fullmatch(_IDENTIFIER, word) is not None
 
 
 def utc(at_s: float) -> str:

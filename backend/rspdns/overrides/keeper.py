@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,9 @@ from rspdns.overrides.book import (
     OverrideError,
     by_handle,
     contradicting,
+    is_identifier,
     known_servers,
+    new_identifier,
     next_moment_s,
     outlook,
     places_of,
@@ -52,7 +54,11 @@ class OverridableBelief(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """An override that somebody wants. `in_s` is when it begins, `for_s` how long it holds, in seconds."""
+    """An override that somebody wants. `in_s` is when it begins, `for_s` how long it holds, in seconds.
+
+    `everywhere`: it is set at other name servers, too. These get its identifier `id`, its times of the wall
+    clock, `starts_at_s` and `ends_at_s`, and who wants it, `behalf`.
+    """
 
     action: OverrideAction
     servers: str
@@ -62,6 +68,11 @@ class Wish:
     in_s: float = 0.0
     for_s: float | None = None
     forced: bool = False
+    everywhere: bool = False
+    id: str | None = None
+    starts_at_s: float | None = None
+    ends_at_s: float | None = None
+    behalf: str = ""
 
     def check(self) -> None:
         """Raise OverrideError if it can't be."""
@@ -79,6 +90,24 @@ class Wish:
             raise OverrideError("a share is above 0 % and below 100 %; down takes a server out")
         if not 0 <= self.in_s <= LONGEST_S or not 0 < (self.for_s or 1) <= LONGEST_S:
             raise OverrideError("an override begins within ten years, and holds for ten years at most")
+        if self.id is not None and not is_identifier(self.id):
+            raise OverrideError("the identifier of an override has 16 hexadecimal digits")
+        if len(self.behalf) > MOST_CHARACTERS or not self.behalf.isprintable():
+            raise OverrideError(f"behalf is a line of {MOST_CHARACTERS} characters at most")
+
+    def times_s(self, now_s: float) -> tuple[float, float | None]:
+        """When it begins and ends. Raises OverrideError if that is out of reach, or over."""
+        starts_at_s = now_s + self.in_s if self.starts_at_s is None else self.starts_at_s
+        ends_at_s = None if self.for_s is None else starts_at_s + self.for_s
+        ends_at_s = self.ends_at_s if self.ends_at_s is not None else ends_at_s
+        if (
+            not abs(starts_at_s - now_s) <= LONGEST_S
+            or not abs((ends_at_s or now_s) - now_s) <= 2 * LONGEST_S
+        ):
+            raise OverrideError("an override begins within ten years, and holds for ten years at most")
+        if ends_at_s is not None and ends_at_s <= now_s:
+            raise OverrideError("its time is over: do the clocks of the name servers differ?")
+        return starts_at_s, ends_at_s
 
 
 WISH_KEYS: Mapping[str, type] = {
@@ -91,8 +120,17 @@ WISH_KEYS: Mapping[str, type] = {
     "for_s": float,
     "force": bool,
     "dry_run": bool,
+    "everywhere": bool,
+    "id": str,
+    "starts_at_s": float,
+    "ends_at_s": float,
+    "behalf": str,
 }
 """The keys of a wish, at the control socket and in the API, with the types of their values."""
+
+
+CLEAR_KEYS: Mapping[str, type] = {"named": list, "all": bool, "everywhere": bool}
+"""The keys of the control command `clear`."""
 
 
 def read_wish(keys: Mapping[str, Any]) -> Wish:
@@ -110,6 +148,11 @@ def read_wish(keys: Mapping[str, Any]) -> Wish:
         in_s=keys.get("in_s") or 0.0,
         for_s=keys.get("for_s"),
         forced=keys.get("force") is True,
+        everywhere=keys.get("everywhere") is True,
+        id=keys.get("id"),
+        starts_at_s=keys.get("starts_at_s"),
+        ends_at_s=keys.get("ends_at_s"),
+        behalf=keys.get("behalf") or "",
     )
 
 
@@ -196,6 +239,9 @@ class Overrides:
             now_s = self._clock()
             try:
                 wish.check()
+                repeated = self._repeated(wish, now_s)
+                if repeated is not None:
+                    return await self._shared(repeated, wish, by, now_s, is_dry=is_dry)
                 wanted = self._made(wish, by, now_s)
             except OverrideError as error:
                 raise ControlError(str(error)) from None
@@ -205,12 +251,42 @@ class Overrides:
                 raise ControlError(
                     f"{', '.join(emptied)} would lose its last member; with --force it is done all the same"
                 )
-            result = {"override": OVERRIDES.dump_python((wanted,), mode="json")[0], "pools": pools}
+            result = {"override": _dumped(wanted), "pools": pools}
             if is_dry:
                 return result
             await self._replace((*self._lasting(now_s), wanted))
             audit(by, "override", wanted.title, after=wanted.words)
             return result
+
+    def _repeated(self, wish: Wish, now_s: float) -> Override | None:
+        """The override that a wish for several name servers repeats. Raises OverrideError if another one has
+        its identifier."""
+        if wish.id is None and not wish.everywhere:
+            return None
+        for each in self._lasting(now_s):
+            is_alike = (each.action, each.servers, each.share, each.pool) == (
+                *(wish.action, wish.servers, wish.share, wish.pool),
+            )
+            if wish.id is not None and each.id == wish.id and not is_alike:
+                raise OverrideError(f"override {each.number} ({each.title}) has this identifier already")
+            if is_alike and (wish.id is None or each.id in (None, wish.id)):
+                return each
+        return None
+
+    async def _shared(
+        self, override: Override, wish: Wish, by: str, now_s: float, *, is_dry: bool
+    ) -> dict[str, Any]:
+        """Let all name servers know the override of before by the wish's identifier, or by a new one."""
+        if override.id is None and not is_dry:
+            shared = replace(override, id=wish.id or new_identifier())
+            if wish.id is not None:
+                starts_at_s, ends_at_s = wish.times_s(now_s)
+                shared = replace(shared, starts_at_s=starts_at_s, ends_at_s=ends_at_s)
+            kept = [shared if each is override else each for each in self._lasting(now_s)]
+            await self._replace(kept)
+            audit(by, "override", shared.title, before=override.words, after=shared.words)
+            override = shared
+        return {"override": _dumped(override), "pools": {}}
 
     def _made(self, wish: Wish, by: str, now_s: float) -> Override:
         concerned = [
@@ -224,20 +300,21 @@ class Overrides:
             raise OverrideError(f"there are {MOST_OVERRIDES} overrides already: clear some")
         handles = dict.fromkeys(handle for pool in concerned for handle in pool.config.shards)
         known = tuple(known_servers(self._belief.views, handles, self._name_of))
-        starts_at_s = now_s + wish.in_s
+        starts_at_s, ends_at_s = wish.times_s(now_s)
         wanted = Override(
             number=max((override.number for override in self.all), default=0) + 1,
             action=wish.action,
             servers=wish.servers,
             reason=wish.reason.strip(),
-            by=by,
+            by=f"{wish.behalf} ({by})" if wish.behalf else by,
             set_at_s=now_s,
             starts_at_s=starts_at_s,
-            ends_at_s=None if wish.for_s is None else starts_at_s + wish.for_s,
+            ends_at_s=ends_at_s,
             share=wish.share,
             pool=wish.pool,
             places=places_of(wish.servers, known),
             forced=wish.forced,
+            id=wish.id or (new_identifier() if wish.everywhere else None),
         )
         others = [other for other in self.all if any(map(other.concerns, concerned))]
         other = contradicting(wanted, others, known)
@@ -265,19 +342,24 @@ class Overrides:
                 ]
         return result
 
-    async def clear(self, numbers: Sequence[int], by: str) -> list[int]:
-        """Clear these overrides, all if none is named; return their numbers. Raises ControlError."""
+    async def clear(self, named: Sequence[str], by: str) -> list[Override]:
+        """Clear these overrides, by number or identifier, all if none is named; return them.
+
+        Raises ControlError. An identifier that no override has is no error: it may be cleared already.
+        """
         async with self._writing:
             now_s = self._clock()
             lasting = self._lasting(now_s)
-            unknown = [str(number) for number in numbers if number not in {each.number for each in lasting}]
+            numbers = {str(each.number) for each in lasting}
+            unknown = [word[:40] for word in named if word not in numbers and not is_identifier(word)]
             if unknown:
                 raise ControlError(f"no override has the number {', '.join(unknown)}: rspdns override list")
-            gone = [each for each in lasting if not numbers or each.number in numbers]
-            await self._replace([each for each in lasting if each not in gone])
+            gone = [each for each in lasting if not named or str(each.number) in named or each.id in named]
+            if gone:
+                await self._replace([each for each in lasting if each not in gone])
             for override in gone:
                 audit(by, "override cleared", override.title, before=override.words)
-            return [override.number for override in gone]
+            return gone
 
     def _lasting(self, now_s: float) -> list[Override]:
         return [override for override in self.all if not override.is_over(now_s)]
@@ -314,6 +396,7 @@ class Overrides:
                 ends_at_s=each.ends_at_s,
                 holds=each.holds(now_s) and each.number not in self.held_back,
                 problem=self.held_back.get(each.number),
+                id=each.id,
             )
             for each in self._lasting(now_s)
         ]
@@ -363,6 +446,12 @@ class Overrides:
         self.all = tuple(self._lasting(now_s))  # the file lists it until the next change
         self._apply()
         self._look()
+
+
+def _dumped(override: Override) -> dict[str, Any]:
+    (dumped,) = OVERRIDES.dump_python((override,), mode="json")
+    kept: dict[str, Any] = dumped
+    return kept
 
 
 def _is_emptied(shares: Sequence[Mapping[str, Any]]) -> bool:

@@ -177,6 +177,34 @@ class OverrideStatus:
     ends_at_s: Annotated[Number | None, Field(description="null: when it is cleared")]
     holds: Annotated[bool, Field(description="false: its time has not come, or it has a problem")]
     problem: Annotated[str | None, Field(description="why it does not hold although its time has come")]
+    id: Annotated[
+        str | None, Field(description="by which all name servers know it; null: it was set here alone")
+    ] = None
+
+    @property
+    def title(self) -> str:
+        """The action and the servers: "down 10.0.0.1"."""
+        share = "" if self.share is None else f"={100 * self.share:g}%"
+        return f"{self.action}{share} {self.servers}" + (f" of {self.pool}" if self.pool else "")
+
+
+@dataclass(slots=True)
+class PeerStatus:
+    """Another name server, at which overrides can be set, too."""
+
+    name: str
+    url: str
+    problem: Annotated[str | None, Field(description="why it could not be asked; null: it could")]
+    differences: Annotated[list[str], Field(description="where its overrides differ from those here")]
+    compared_s: Annotated[Number | None, Field(description="how long ago they were compared; null: never")]
+
+
+@dataclass(slots=True)
+class PeerResult:
+    """Whether another name server did the same."""
+
+    peer: str
+    problem: Annotated[str | None, Field(description="why not; null: it did")]
 
 
 @dataclass(slots=True)
@@ -286,6 +314,7 @@ class Status:
     events: list[EventStatus]
     overrides: list[OverrideStatus]
     hooks: list[HookStatus]
+    peers: list[PeerStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 

@@ -70,6 +70,11 @@ def _problems(status: Status) -> Iterator[tuple[Level, str]]:
     for pdns in status.pdns:
         if pdns.problem is not None:
             yield Level.CRITICAL, f"PowerDNS can't be purged: {pdns.problem}"
+    for peer in status.peers:
+        if peer.problem is not None:
+            yield Level.WARNING, f"peer {peer.name} can't be asked for its overrides: {peer.problem}"
+        for difference in peer.differences:
+            yield Level.WARNING, f"peer {peer.name} has other overrides: {difference}"
     if status.reload is not None and status.reload.state == "refused":
         yield Level.WARNING, f"the last reload was refused: {status.reload.problem}"
     for problem in status.problems:

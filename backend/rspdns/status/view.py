@@ -90,6 +90,12 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         upper += _reload(status.reload, width)
     for problem in status.problems:
         upper += _wrapped(f"problem: {problem}", width, "red", "  ")
+    for peer in status.peers:
+        if peer.problem is not None:
+            upper += _wrapped(f"peer {peer.name} can't be asked: {peer.problem}", width, "yellow", "  ")
+        for difference in peer.differences:
+            words = f"peer {peer.name} has other overrides: {difference}"
+            upper += _wrapped(words, width, "yellow", "  ")
     upper += _registrars(status.registrars, width)
     upper += _pdns(status.pdns, width)
     if status.fastpath is not None:

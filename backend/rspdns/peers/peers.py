@@ -1,0 +1,244 @@
+"""The other name servers: overrides are set and cleared at each of them by its API, and compared.
+
+Each name server decides for itself: its own pools, its own last member, its own file. So an override that is
+set everywhere has an identifier that all name servers know it by, and absolute times. A peer that has it
+already does nothing, so every command can be given again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from daemon_kit.logs import get_logger
+from pydantic import TypeAdapter, ValidationError
+
+from rspdns.overrides.book import utc
+from rspdns.peers.configuration import PeerConfig, read_token
+from rspdns.status.model import OverrideStatus, PeerResult, PeerStatus
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+
+LOOK_S = 10.0
+"""Time between two comparisons with a peer."""
+TIMEOUT_S = 5.0
+SAME_TIME_S = 2.0
+"""Ends that differ by less are the same."""
+_MOST_BYTES = 4 * 1024 * 1024
+_MOST_DIFFERENCES = 20
+_OVERRIDES = TypeAdapter(list[OverrideStatus])
+
+
+class PeerError(Exception):
+    """A peer could not be asked, or refused; the words are for people."""
+
+
+def differences(mine: Iterable[OverrideStatus], theirs: Iterable[OverrideStatus]) -> list[str]:
+    """Return in words where the overrides of two name servers differ; the first is this one. Pure."""
+    here, there = ({each.title: each for each in overrides} for overrides in (mine, theirs))
+    words = [f"only here: {title}" for title in here.keys() - there.keys()]
+    words += [
+        f"not here: {title}, by {there[title].by}: {there[title].reason}"
+        for title in there.keys() - here.keys()
+    ]
+    for title in here.keys() & there.keys():
+        ends = [_end(each[title]) for each in (here, there)]
+        if ends[0] != ends[1] and not abs(ends[0] - ends[1]) < SAME_TIME_S:
+            words.append(f"{title}: it ends {_when(here[title])} here, {_when(there[title])} there")
+        if there[title].problem and not here[title].problem:
+            words.append(f"{title}: it does not hold there: {there[title].problem}")
+    return sorted(words)[:_MOST_DIFFERENCES]
+
+
+def _end(override: OverrideStatus) -> float:
+    return float("inf") if override.ends_at_s is None else override.ends_at_s
+
+
+def _when(override: OverrideStatus) -> str:
+    return "when it is cleared" if override.ends_at_s is None else f"at {utc(override.ends_at_s)}"
+
+
+class Peer:
+    """One other name server. `overrides` gives those of this one."""
+
+    def __init__(self, config: PeerConfig, overrides: Callable[[], Sequence[OverrideStatus]]) -> None:
+        self.config = config
+        self._overrides = overrides
+        self._problem: str | None = None
+        self._differences: list[str] = []
+        self._compared_s: float | None = None
+        self._log = get_logger("peers")
+
+    def status(self, now: float) -> PeerStatus:
+        """The peer for the status."""
+        age_s = None if self._compared_s is None else round(max(0.0, now - self._compared_s), 3)
+        return PeerStatus(self.config.name, self.config.url, self._problem, list(self._differences), age_s)
+
+    async def run(self, session: ClientSession) -> None:
+        """Compare with it until this is cancelled."""
+        while True:
+            await self.compare(session)
+            await asyncio.sleep(LOOK_S)
+
+    async def compare(self, session: ClientSession) -> None:
+        """Ask for its overrides, and note where they differ from those here."""
+        try:
+            told = await self._ask(session, "GET", "/v1/overrides")
+            try:
+                theirs = _OVERRIDES.validate_python(told.get("overrides"))
+            except ValidationError:
+                raise PeerError("it tells overrides of another version") from None
+        except PeerError as problem:
+            self._note(str(problem), self._differences)
+            return
+        self._compared_s = time.monotonic()
+        self._note(None, differences(self._overrides(), theirs))
+
+    def _note(self, problem: str | None, found: list[str]) -> None:
+        if problem is not None and self._problem is None:
+            self._log.warning("peer_failed", peer=self.config.name, problem=problem)
+        if found and found != self._differences:
+            self._log.warning("peer_differs", peer=self.config.name, differences=found)
+        self._problem, self._differences = problem, found
+
+    async def set(self, session: ClientSession, override: Mapping[str, Any]) -> PeerResult:
+        """Set an override, as this name server keeps it, there too."""
+        keys = ("id", "action", "servers", "reason", "share", "pool", "starts_at_s", "ends_at_s")
+        body = {key: override[key] for key in keys if override[key] is not None}
+        body |= {"force": override["forced"], "behalf": override["by"]}
+        return await self._result_of(session, "POST", "/v1/overrides", body)
+
+    async def clear(self, session: ClientSession, identifier: str) -> PeerResult:
+        """Clear the override that all name servers know by this identifier."""
+        return await self._result_of(session, "DELETE", f"/v1/overrides/{identifier}")
+
+    async def _result_of(
+        self, session: ClientSession, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> PeerResult:
+        try:
+            await self._ask(session, method, path, body)
+        except PeerError as problem:
+            return PeerResult(self.config.name, str(problem))
+        await self.compare(session)
+        return PeerResult(self.config.name, None)
+
+    async def _ask(
+        self, session: ClientSession, method: str, path: str, body: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the peer's answer. Raises PeerError."""
+        from aiohttp import ClientError, ClientTimeout
+
+        try:
+            token, context = await asyncio.to_thread(self._files)  # each time: they may be renewed
+            async with session.request(
+                method,
+                self.config.url + path,
+                data=None if body is None else orjson.dumps(body),
+                headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+                ssl=context,
+                allow_redirects=False,
+                timeout=ClientTimeout(TIMEOUT_S),
+            ) as response:
+                status, text = response.status, bytearray()
+                async for part in response.content.iter_chunked(64 * 1024):
+                    text += part
+                    if len(text) > _MOST_BYTES:
+                        raise PeerError(f"an answer of more than {_MOST_BYTES} bytes")
+        except TimeoutError:
+            raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
+        except (ClientError, OSError, ValueError) as problem:
+            raise PeerError(str(problem)[:200] or type(problem).__name__) from None
+        try:
+            answer = orjson.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise PeerError(f"what answers at {self.config.url} is no rspdns (status {status})")
+        if status != 200:
+            raise PeerError(str(answer.get("error", f"it answered {status}"))[:500])
+        return answer
+
+    def _files(self) -> tuple[str, ssl.SSLContext | bool]:
+        """The token, and the authorities that its certificate is checked with. Raises ValueError, OSError."""
+        token = read_token(self.config.token)
+        if self.config.tls_ca is None:
+            return token, True
+        return token, ssl.create_default_context(cafile=self.config.tls_ca)
+
+
+class Peers:
+    """All peers. `overrides` gives those of this name server."""
+
+    def __init__(self, overrides: Callable[[], Sequence[OverrideStatus]]) -> None:
+        self._overrides = overrides
+        self._peers: dict[str, tuple[Peer, asyncio.Task[None]]] = {}
+        self._session: ClientSession | None = None
+
+    async def start(self, configs: Sequence[PeerConfig]) -> None:
+        """Begin to compare."""
+        from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+
+        from rspdns.hooks.resolver import DaemonResolver
+
+        self._session = ClientSession(
+            connector=TCPConnector(resolver=DaemonResolver()), cookie_jar=DummyCookieJar()
+        )
+        self.set_peers(configs)
+
+    def set_peers(self, configs: Sequence[PeerConfig]) -> None:
+        """Let these be the peers from now on."""
+        if self._session is None:
+            return  # it begins with the configuration of then
+        for name, (peer, task) in list(self._peers.items()):
+            if peer.config not in configs:
+                task.cancel()
+                del self._peers[name]
+        for config in configs:
+            if config.name not in self._peers:
+                peer = Peer(config, self._overrides)
+                task = asyncio.get_running_loop().create_task(peer.run(self._session))
+                self._peers[config.name] = peer, task
+
+    async def close(self) -> None:
+        """End it."""
+        tasks = [task for _, task in self._peers.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+    def statuses(self) -> list[PeerStatus]:
+        """Every peer for the status."""
+        now = time.monotonic()
+        return [peer.status(now) for peer, _ in self._peers.values()]
+
+    async def set(self, override: Mapping[str, Any]) -> list[PeerResult]:
+        """Set an override, as this name server keeps it, at all peers side by side."""
+        return await self._at_each(lambda peer, session: peer.set(session, override))
+
+    async def clear(self, identifiers: Sequence[str]) -> list[PeerResult]:
+        """Clear the overrides of these identifiers at all peers."""
+
+        async def clear(peer: Peer, session: ClientSession) -> PeerResult:
+            result = PeerResult(peer.config.name, None)
+            for identifier in identifiers:
+                result = await peer.clear(session, identifier)
+                if result.problem is not None:
+                    break
+            return result
+
+        return await self._at_each(clear)
+
+    async def _at_each(
+        self, work: Callable[[Peer, ClientSession], Awaitable[PeerResult]]
+    ) -> list[PeerResult]:
+        session = self._session
+        if session is None:
+            return []
+        return list(await asyncio.gather(*(work(peer, session) for peer, _ in self._peers.values())))
