@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from ipaddress import ip_address
+from itertools import groupby
+from operator import attrgetter
+from typing import Annotated
 
 import orjson
 from daemon_kit.addresses import endpoint
 from pool_user import Cause, Code, ServerAddress
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from rspdns.journal import HEARTBEAT_S, JournalRow, JournalRun
 
@@ -107,7 +111,8 @@ class ServerHistory:
 class _Server:
     """A server while its rows are read."""
 
-    def __init__(self, entry: JournalRow) -> None:
+    def __init__(self, entry: JournalRow, since_s: float) -> None:
+        self._since_s = since_s
         self.history = ServerHistory(entry.handle, entry.address, entry.port, entry.transport)
         self.identifiers: set[int] = set()
         self.state = Availability.UNKNOWN
@@ -125,9 +130,8 @@ class _Server:
             until_s, self.planned_until_s = self.planned_until_s, float("inf")
             self.turn(until_s, Availability.DOWN, self.cause)
         at_s = max(at_s, self.at_s)
-        if at_s > self.at_s:
-            span = Span(self.state, self.at_s, at_s, self.cause, self.continues)
-            self.history.spans.append(span)
+        if at_s > self.at_s and at_s > self._since_s:
+            self.history.spans.append(Span(self.state, self.at_s, at_s, self.cause, self.continues))
         if self.state is not Availability.UNKNOWN:
             self.before, self.last_cause = self.state, self.cause
         self.state, self.cause, self.at_s, self.continues = state, cause, at_s, continues
@@ -137,12 +141,12 @@ class _Server:
         if self.state is not Availability.UNKNOWN:
             self.turn(at_s, Availability.UNKNOWN, None)
 
-    def read(self, entry: JournalRow, cause: Cause) -> None:
+    def read(self, entry: JournalRow) -> None:
         """Take a row."""
         self.history.name = entry.name or self.history.name
         if entry.kind == "examined":
             if self.cause is not None:
-                self.cause = replace(self.cause, finding=cause.finding)
+                self.cause = replace(self.cause, finding=cause_of(entry.code, entry.facts).finding)
             return
         if entry.kind == "left":
             self.identifiers.discard(entry.identifier)
@@ -152,6 +156,7 @@ class _Server:
             if self.state is not Availability.UP:
                 self.turn(entry.at_s, Availability.UP, None)
         elif entry.kind == "left" and self.state in (Availability.UP, Availability.UNKNOWN):
+            cause = cause_of(entry.code, entry.facts)
             self.turn(entry.at_s, Availability.PLANNED if cause.code.is_planned else Availability.DOWN, cause)
             planned_s = float("inf") if cause.planned_s is None else cause.planned_s
             self.planned_until_s = entry.at_s + planned_s
@@ -162,12 +167,11 @@ def histories(
 ) -> list[ServerHistory]:
     """The history of every server that was up or down between two moments, by handle and server.
 
-    `runs` and `entries` are whole: what was before `since_s` tells the state at that moment.
+    `runs` and `entries` are whole, the oldest first: those before `since_s` tell the state at that moment.
     """
     servers: dict[tuple[str, str, int], _Server] = {}
-    by_run: dict[int, list[JournalRow]] = {}
-    for entry in entries:
-        by_run.setdefault(entry.run, []).append(entry)
+    by_run = groupby(entries, key=attrgetter("run"))
+    number, of_run = next(by_run, (None, iter(())))
     end_s = float("-inf")
     runs = list(runs)
     for run in runs:
@@ -178,14 +182,16 @@ def histories(
             server.identifiers.clear()
             if server.before in (Availability.DOWN, Availability.PLANNED):
                 server.turn(began_s, server.before, server.last_cause, continues=True)
-        for entry in by_run.get(run.run, ()):
+        for entry in of_run if number == run.run else ():
             key = entry.handle, entry.address, entry.port
-            server = servers.get(key) or servers.setdefault(key, _Server(entry))
+            server = servers.get(key) or servers.setdefault(key, _Server(entry, since_s))
             end_s = max(end_s, entry.at_s)
             was_known = server.state is not Availability.UNKNOWN
             if was_known and since_s <= entry.at_s <= until_s and entry.kind in ("joined", "left"):
                 server.history.changes += 1
-            server.read(entry, cause_of(entry))
+            server.read(entry)
+        if number == run.run:
+            number, of_run = next(by_run, (None, iter(())))
         for server in servers.values():
             server.leave(end_s)
     for server in servers.values():
@@ -206,9 +212,74 @@ def _clipped(history: ServerHistory, since_s: float, until_s: float) -> ServerHi
     return history
 
 
-def cause_of(entry: JournalRow) -> Cause:
-    """The cause of a row; that of a newer version is only "left"."""
+@lru_cache(maxsize=1024)
+def cause_of(code: str, facts: str) -> Cause:
+    """The cause of a row with this code and these facts; that of a newer version is only "left"."""
     try:
-        return _CAUSE.validate_python({"code": Code(entry.code), **orjson.loads(entry.facts)})
+        return _CAUSE.validate_python({"code": Code(code), **orjson.loads(facts)})
     except (ValueError, TypeError, ValidationError):
         return Cause(Code.GONE)
+
+
+@dataclass(slots=True)
+class SpanReport:
+    """A span, in wall-clock seconds."""
+
+    state: Availability
+    from_s: float
+    until_s: float
+    cause: Code | None
+    words: Annotated[str | None, Field(description="why the server was out")]
+
+
+@dataclass(slots=True)
+class ServerReport:
+    """The availability of a server of a pool handle: seconds in each state, and its spans."""
+
+    handle: str
+    server: Annotated[str, Field(description="address and port")]
+    transport: str
+    name: str | None
+    availability: Annotated[
+        float | None, Field(ge=0, le=1, description="up, of the time up or down; null: that is no time")
+    ]
+    up_s: float
+    down_s: float
+    planned_s: Annotated[float, Field(description="out because a person wanted it so")]
+    unknown_s: Annotated[float, Field(description="no backend looked")]
+    outages: int
+    longest_outage_s: float
+    changes: int
+    down_by_cause_s: dict[str, float]
+    spans: Annotated[list[SpanReport], Field(description="the oldest first")]
+
+
+def server_report(history: ServerHistory, most_spans: int | None = None) -> ServerReport:
+    """Return the history for people and programs, with the latest spans."""
+    availability = history.availability
+    first = 0 if most_spans is None else max(0, len(history.spans) - most_spans)
+    return ServerReport(
+        handle=history.handle,
+        server=history.server,
+        transport=history.transport,
+        name=history.name,
+        availability=None if availability is None else round(availability, 6),
+        up_s=round(history.total_s(Availability.UP), 3),
+        down_s=round(history.total_s(Availability.DOWN), 3),
+        planned_s=round(history.total_s(Availability.PLANNED), 3),
+        unknown_s=round(history.total_s(Availability.UNKNOWN), 3),
+        outages=history.outages,
+        longest_outage_s=round(history.longest_outage_s, 3),
+        changes=history.changes,
+        down_by_cause_s={code: round(seconds, 3) for code, seconds in history.down_by_cause_s.items()},
+        spans=[
+            SpanReport(
+                span.state,
+                round(span.from_s, 3),
+                round(span.until_s, 3),
+                None if span.cause is None else span.cause.code,
+                None if span.cause is None else span.cause.words,
+            )
+            for span in history.spans[first:]
+        ],
+    )

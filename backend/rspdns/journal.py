@@ -22,7 +22,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,6 +30,8 @@ from typing import Any, NamedTuple
 import orjson
 from daemon_kit.logs import get_logger
 from pool_user import BeliefChange, BeliefEvent, Cause, Code, Member
+
+from rspdns.member_counts import MemberCounts
 
 FILE_NAME = "journal.sqlite3"
 FORMAT = 1
@@ -76,6 +78,11 @@ CREATE TABLE change (
 _INSERT = (
     "INSERT INTO change (run, mono_s, kind, handle, address, port, transport, identifier, name, code, facts)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+_SELECT = (
+    "SELECT sequence, run, mono_s + offset_s, kind, handle, address, port, transport, identifier, name, code,"
+    " facts FROM change JOIN run USING (run)"
 )
 
 _Row = tuple[float, str, str, Member, Cause]
@@ -134,6 +141,7 @@ class Journal:
         self.path = Path(directory) / FILE_NAME
         self.problem: str | None = None
         self.lost = 0
+        self.counts = MemberCounts()
         self._history_s = history_days * DAY_S
         self._name_of = name_of
         self._queue: deque[_Row] = deque()
@@ -164,6 +172,7 @@ class Journal:
     def take(self, change: BeliefChange) -> None:
         """Note a change of the belief. Costs what changed, and never waits for the disk."""
         now = time.monotonic()
+        self.counts.take(change, now)
         rows: list[_Row] = []
         for handle, pool in change.pools.items():
             rows += [(now, "left", handle, departure.member, departure.cause) for departure in pool.left]
@@ -402,6 +411,8 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 def _set_aside(path: Path) -> Path:
     aside = path.with_name(f"{path.name}.damaged")
+    if aside.exists():  # the first one has more to tell than the next ones together
+        aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
     os.replace(path, aside)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -438,16 +449,25 @@ class JournalReader:
 
     def after(self, sequence: int, limit: int) -> list[JournalRow]:
         """The rows after this number, the oldest first, at most `limit`: a cursor for whoever follows."""
-        return [
-            JournalRow(*row)
-            for row in self._rows(
-                "SELECT sequence, run, mono_s + offset_s, kind, handle, address, port, transport, identifier,"
-                " name, code, facts FROM change JOIN run USING (run) WHERE sequence > ?"
-                " ORDER BY sequence LIMIT ?",
-                sequence,
-                limit,
-            )
-        ]
+        rows = self._rows(f"{_SELECT} WHERE sequence > ? ORDER BY sequence LIMIT ?", sequence, limit)
+        return [JournalRow(*row) for row in rows]
+
+    def rows(
+        self, handles: Collection[str] | None = None, server: tuple[str, int] | None = None
+    ) -> Iterator[JournalRow]:
+        """Yield the rows of these pool handles, or all, and of the server at this address and port, or all;
+        the oldest first, as they are read."""
+        wanted = ["TRUE"]
+        if handles is not None:
+            wanted.append(f"handle IN ({', '.join('?' * len(handles))})")
+        if server is not None:
+            wanted.append("address = ? AND port = ?")
+        query = f"{_SELECT} WHERE {' AND '.join(wanted)} ORDER BY sequence"
+        try:
+            for row in self._file.execute(query, (*(handles or ()), *(server or ()))):
+                yield JournalRow(*row)
+        except sqlite3.Error as problem:
+            raise self._unreadable(problem) from None
 
     def last(self) -> int:
         """The number of the last row; 0 if there is none."""

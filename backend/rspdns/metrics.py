@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from ipaddress import ip_address
 from typing import Any
 
 from daemon_kit.addresses import endpoint
@@ -13,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from rspdns.event_log import EventLog
+from rspdns.member_counts import MemberCounts
 from rspdns.status.model import (
     FastPathStatus,
     HookStatus,
@@ -25,6 +28,7 @@ from rspdns.status.model import (
     Status,
 )
 
+_OF_SERVER = ("owner", "address", "name")
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
 
@@ -41,11 +45,13 @@ class BackendMetrics(Collector):
         log: EventLog,
         refused: Callable[[], Mapping[str, int]],
         streams: Callable[[], int],
+        counts: MemberCounts | None = None,
     ) -> None:
         self._status = status
         self._log = log
         self._refused = refused
         self._streams = streams
+        self._counts = counts or MemberCounts()
 
     def collect(self) -> Iterator[Metric]:
         """Make every family."""
@@ -53,7 +59,7 @@ class BackendMetrics(Collector):
         pools = [pool for zone in status.zones for pool in zone.pools]
         yield _gauge("rspdns_uptime_seconds", "Seconds since the backend started", {(): status.uptime_s})
         yield from _pools(pools)
-        yield from _members(pools)
+        yield from _members(pools, self._counts)
         yield from _registrars(status.registrars)
         yield from _answers(status)
         yield from _purges(status.pdns)
@@ -115,7 +121,7 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     )
 
 
-def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
+def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metric]:
     labels = ("owner", "member", "address", "name")
     state = GaugeMetricFamily(
         "rspdns_member_in",
@@ -129,6 +135,15 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
     load = GaugeMetricFamily(
         "rspdns_member_load_ratio", "Load that the server reports, 0 to 1", labels=labels
     )
+    changes = CounterMetricFamily(
+        "rspdns_member_changes_total", "How often the server came or went", labels=_OF_SERVER
+    )
+    down = CounterMetricFamily(
+        "rspdns_member_down_seconds_total",
+        "Seconds that the server was down; planned time is none",
+        labels=_OF_SERVER,
+    )
+    now = time.monotonic()
     seen: set[tuple[str, ...]] = set()
     listed: set[tuple[str, str]] = set()
     for pool in pools:
@@ -143,6 +158,11 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
             if values in seen or is_former or len(seen) == MOST_MEMBERS:
                 continue
             seen.add(values)
+            if (pool.owner, where) not in listed and address:
+                of_server = pool.owner, where, member.name or ""
+                changed, down_s = counts.of(member.handle, (ip_address(address), member.port), now)
+                changes.add_metric(of_server, changed)
+                down.add_metric(of_server, round(down_s, 3))
             listed.add((pool.owner, where))
             state.add_metric(values, int(isinstance(member, MemberStatus)))
             if isinstance(member, MemberStatus):
@@ -150,7 +170,7 @@ def _members(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
                 for family, value in shown:
                     if value is not None:
                         family.add_metric(values, value)
-    yield from (state, weight, priority, load)
+    yield from (state, weight, priority, load, changes, down)
     total = sum(len(pool.members) + len(pool.out) for pool in pools)
     help_text = "Members without series of their own, since there are too many"
     yield _gauge("rspdns_members_not_shown", help_text, {(): max(0, total - MOST_MEMBERS)})

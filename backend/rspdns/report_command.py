@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ import click
 from daemon_kit.commands import config_option, end_with
 
 from rspdns.configuration import DEFAULT_PATH, load_configuration
-from rspdns.history import Availability, ServerHistory, histories
+from rspdns.history import histories, server_report
 from rspdns.journal import JournalError, JournalReader
 from rspdns.missing import is_called
-from rspdns.zones.zone import Zone
+from rspdns.zones.zone import handles_of
 
 WIDE_COLUMNS = 200
 _COLUMNS = (
@@ -77,66 +78,27 @@ def report(
     if since >= until:
         raise click.UsageError("--since is not before --until")
     loaded = load_configuration(config, without_page=True)
-    handles = None if pool is None else _handles(loaded.zones, pool)
+    pools = [pool_of for zone in loaded.zones for site in zone.sites for pool_of in site.pools]
+    handles = None if pool is None else handles_of(pools, (pool,))
     try:
         with closing(JournalReader(loaded.state.path)) as reader:
-            found = histories(reader.runs(), reader.after(0, sys.maxsize >> 1), since, until)
+            found = histories(reader.runs(), reader.rows(handles), since, until)
     except JournalError as problem:
         end_with(problem)
     found = [
         history
         for history in found
-        if (handles is None or history.handle in handles)
-        and (server is None or is_called([server], history.server_address, None, history.name))
+        if server is None or is_called([server], history.server_address, None, history.name)
     ]
     if as_json:
-        servers = [{**_row(history), "spans": _spans(history)} for history in found]
+        servers = [asdict(server_report(history)) for history in found]
         click.echo(json.dumps({"since_s": since, "until_s": until, "servers": servers}, indent=2))
     elif as_csv:
-        _print_csv([_row(history) for history in found])
+        _print_csv([asdict(server_report(history, 0)) for history in found])
     elif found:
-        _print_table([_row(history) for history in found], since, until)
+        _print_table([asdict(server_report(history, 0)) for history in found], since, until)
     else:
         click.echo("no such server was up or down in this time")
-
-
-def _handles(zones: Sequence[Zone], pool: str) -> frozenset[str]:
-    """The handles of the pools of this name; a handle that is not configured any more counts, too."""
-    pools = (configured for zone in zones for site in zone.sites for configured in site.pools)
-    shards = (configured.config.shards for configured in pools if configured.owner == pool)
-    return frozenset({pool}.union(*shards))
-
-
-def _row(history: ServerHistory) -> dict[str, Any]:
-    availability = history.availability
-    return {
-        "handle": history.handle,
-        "server": history.server,
-        "transport": history.transport,
-        "name": history.name,
-        "availability": None if availability is None else round(availability, 6),
-        "up_s": round(history.total_s(Availability.UP), 3),
-        "down_s": round(history.total_s(Availability.DOWN), 3),
-        "planned_s": round(history.total_s(Availability.PLANNED), 3),
-        "unknown_s": round(history.total_s(Availability.UNKNOWN), 3),
-        "outages": history.outages,
-        "longest_outage_s": round(history.longest_outage_s, 3),
-        "changes": history.changes,
-        "down_by_cause_s": {code: round(seconds, 3) for code, seconds in history.down_by_cause_s.items()},
-    }
-
-
-def _spans(history: ServerHistory) -> list[dict[str, Any]]:
-    return [
-        {
-            "state": span.state.value,
-            "from_s": round(span.from_s, 3),
-            "until_s": round(span.until_s, 3),
-            "cause": None if span.cause is None else span.cause.code.value,
-            "words": None if span.cause is None else span.cause.words,
-        }
-        for span in history.spans
-    ]
 
 
 def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

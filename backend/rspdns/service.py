@@ -61,7 +61,7 @@ from rspdns.peers import SharedOverrides
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, PoolStatus, SnapshotStatus, ZoneStatus
-from rspdns.zones.zone import Pool, Zone, probing_by_handle
+from rspdns.zones.zone import Pool, Zone, handles_of, probing_by_handle
 
 if TYPE_CHECKING:
     from rspdns.admin.server import AdminServer
@@ -220,6 +220,7 @@ class Backend:
                 self.events,
                 lambda: admin.api.guard.refused,
                 lambda: admin.api.streams.open,
+                self.journal.counts,
             ),
         )
         admin.set_access(self.config.access, self.config.page_errors)
@@ -448,6 +449,15 @@ class Backend:
     def listed_by(self, handle: str, identifier: str) -> list[int]:
         """The numbers of the registrars that list a PE of a pool now."""
         return self.belief.listed_by(handle, int(identifier, 16))
+
+    @property
+    def state_directory(self) -> str:
+        """The directory of the journal."""
+        return self.config.state.path
+
+    def handles_of(self, pool: str) -> Collection[str]:
+        """The handles of the pools of this name; a handle that is not configured any more counts, too."""
+        return handles_of(self._pools(), (pool,))
 
     def overriding(self, handle: str, address: str, port: int) -> int | None:
         """The number of the override that holds for the server of a pool at this address; None: none does."""

@@ -54,6 +54,11 @@ class Paper:
         self.asked += 1
         return status(*self.pools)
 
+    state_directory = "/nowhere"
+
+    def handles_of(self, pool: str) -> frozenset[str]:
+        return frozenset({pool})
+
     def answering(self) -> Snapshot:
         return self.snapshot
 

@@ -108,7 +108,7 @@ def test_every_answer_of_the_real_chain_is_as_described(chain: AdminChain) -> No
             continue
         server = f"{ADDRESS}:{SIP_PORTS[0]}"
         filled = path.replace("{zone}", ZONE).replace("{owner}", OWNER).replace("{server}", server)
-        told = chain.get(filled)
+        told = chain.get(f"{filled}?pool={OWNER}" if path == "/v1/history" else filled)
         assert differences(told, schema, described) == [], path
         checked += 1
     assert checked >= 8

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backend import ADDRESS, HANDLE, ZONE
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, end, own_namespace
@@ -32,6 +32,16 @@ def servers(chain: Chain, *arguments: str) -> dict[str, dict[str, Any]]:
     result = chain.backend.command("report", "--json", *arguments)
     assert result.returncode == 0, result.stderr
     return {server["server"]: server for server in json.loads(result.stdout)["servers"]}
+
+
+def curl(chain: Chain, path: str) -> str:
+    done = chain.namespace.run("curl", "-sS", f"http://127.0.0.1:8054{path}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def history(chain: Chain, query: str) -> dict[str, Any]:
+    return dict(json.loads(curl(chain, f"/v1/history?{query}")))
 
 
 def test_seconds_down_are_those_of_the_clock_outside(chain: Chain) -> None:
@@ -57,6 +67,21 @@ def test_seconds_down_are_those_of_the_clock_outside(chain: Chain) -> None:
     assert server["down_s"] == pytest.approx(down_s, rel=0.05)
     assert server["longest_outage_s"] < 2 * OUT_S
     assert servers(chain, "--server", f"{ADDRESS}:5001")[f"{ADDRESS}:5001"]["availability"] == 1.0
+
+    pages = [history(chain, f"pool={OWNER}"), history(chain, f"server={ADDRESS}:5002&hours=1")]
+    for page in pages:
+        told = next(found for found in page["servers"] if found["server"] == f"{ADDRESS}:5002")
+        assert (told["outages"], told["down_s"]) == (OUTAGES, server["down_s"])
+        assert [span["state"] for span in told["spans"] if span["state"] != "unknown"][:3] == [
+            "up",
+            "down",
+            "up",
+        ]
+    metrics = curl(chain, "/metrics")
+    of_server = f'{{address="{ADDRESS}:5002",name="",owner="{OWNER}"}}'
+    assert f"rspdns_member_changes_total{of_server} {float(2 * OUTAGES + 1)}" in metrics
+    counted = float(metrics.partition(f"rspdns_member_down_seconds_total{of_server} ")[2].split()[0])
+    assert counted == pytest.approx(server["down_s"], abs=0.05)
 
     end(chain.backend.process, SIGKILL)
     killed_s = time.monotonic()

@@ -20,10 +20,12 @@ from rspdns import names
 from rspdns.admin.access import Access, Right
 from rspdns.admin.answers import PoolOfZone, answers_page, page_wish, server_page
 from rspdns.admin.guard import RequestGuard, RequestRefused, set_headers
+from rspdns.admin.history import Histories, history_wish
 from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, description
 from rspdns.admin.stream import Streams
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
+from rspdns.journal import JournalError
 from rspdns.overrides.keeper import WISH_KEYS
 from rspdns.pdns.listening import DnsServer
 from rspdns.status.model import Status
@@ -55,6 +57,13 @@ class BackendService(Protocol):
 
     def listed_by(self, handle: str, identifier: str) -> list[int]:
         """The numbers of the registrars that list a PE now."""
+
+    @property
+    def state_directory(self) -> str:
+        """The directory of the journal."""
+
+    def handles_of(self, pool: str) -> Collection[str]:
+        """The handles of the pools of this name; a handle that is not configured any more counts, too."""
 
     def overriding(self, handle: str, address: str, port: int) -> int | None:
         """The number of the override that holds for this server."""
@@ -95,6 +104,7 @@ class Api:
         self._registry = registry
         self._told: Status | None = None
         self._fresh_until_s = float("-inf")
+        self._histories = Histories(service.state_directory)
         self._dns = DnsServer()
         self._dns_until_s = float("-inf")
         self._page: dict[str, tuple[bytes, str]] = {}
@@ -164,6 +174,17 @@ class Api:
         if page is None:
             raise RequestRefused(404, "unknown", "no pool knows a server at this address and port")
         return _json(page)
+
+    async def _history(self, request: web.Request) -> web.Response:
+        try:
+            wish = history_wish(request.query)
+        except ValueError as error:
+            raise RequestRefused(400, "query", str(error)) from None
+        handles = None if wish.pool is None else self._service.handles_of(wish.pool)
+        try:
+            return _json(await self._histories.page(wish, handles))
+        except JournalError as error:
+            raise RequestRefused(404, "unknown", str(error)) from None
 
     async def _zones(self, request: web.Request) -> web.Response:
         return _json({"zones": self.fresh().zones})

@@ -24,6 +24,8 @@ from rspdns.admin.answers import (
     PoolOfZone,
     Server,
 )
+from rspdns.admin.history import HOURS, MOST_HOURS, MOST_SPANS, HistoryPage
+from rspdns.admin.history import MOST_SERVERS as MOST_HISTORIES
 from rspdns.hooks.message import HookMessage
 from rspdns.overrides.book import ServerShare
 from rspdns.status.model import (
@@ -149,6 +151,7 @@ SCHEMAS: dict[str, Schema] = schemas(
     (
         Status,
         AnswersPage,
+        HistoryPage,
         Server,
         PoolOfZone,
         Pools,
@@ -222,6 +225,20 @@ ROUTES = (
         "One server, by address and port: its pools, the registrars that list it, its events.",
         "Server",
         parameters=("server",),
+    ),
+    Route(
+        "GET",
+        "/v1/history",
+        "history",
+        "How available the servers of a pool were, or one server: outages, causes, and the time up, down, "
+        "planned and unknown.",
+        "HistoryPage",
+        query={
+            "pool": "the name of SRV records, or a handle",
+            "server": "in place of pool: address:port",
+            "hours": f"of the last hours, {HOURS:g} unless given, {MOST_HOURS:g} at most; of a pool "
+            f"{MOST_HISTORIES} servers at most, of each server the latest {MOST_SPANS} spans",
+        },
     ),
     Route("GET", "/v1/zones", "zones", "Every zone with its pools.", "Zones"),
     Route("GET", "/v1/zones/{zone}", "zone", "One zone.", "Zone", parameters=("zone",)),

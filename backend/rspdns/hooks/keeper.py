@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from rspdns.hooks.configuration import HookConfig
 from rspdns.hooks.delivery import Hook, HookView
 from rspdns.hooks.message import HookEvent, HookMessage, message
 from rspdns.status.model import HookStatus, PoolStatus
-from rspdns.zones.zone import Pool
+from rspdns.zones.zone import Pool, handles_of
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -122,7 +122,7 @@ class Hooks:
             str(self._directory),
             lambda: self._tag,
             self._message,
-            self._handles,
+            lambda wanted: handles_of(self._pools(), wanted),
             self._unwritten,
             self._kept,
             self._anew,
@@ -132,11 +132,6 @@ class Hooks:
         handles = {event.handle for event in events}
         pools = self._statuses(lambda pool: not handles.isdisjoint(pool.config.shards))
         return message(socket.gethostname(), lost, events, pools, time.time())
-
-    def _handles(self, wanted: Sequence[str]) -> Collection[str]:
-        """The handles of these pools; a handle that is not configured any more counts, too."""
-        shards = (pool.config.shards for pool in self._pools() if pool.owner in wanted)
-        return frozenset(wanted).union(*shards)
 
     def _anew(self) -> None:
         self._tag = secrets.token_hex(4)

@@ -141,7 +141,7 @@ class JournalNews:
                 endpoint(row.address, row.port),
                 row.name,
                 row.code,
-                cause_of(row).words,
+                cause_of(row.code, row.facts).words,
             )
             for row in rows
             if self._is_news(row) and (handles is None or row.handle in handles)

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -199,6 +199,12 @@ class PoolNames:
     def handles(self, name: str) -> tuple[str, ...]:
         """Return the handles of the pools at `name`, or whose target it is; none for another name."""
         return self._own.get(name) or self._targets.get(name.partition(".")[2], ())
+
+
+def handles_of(pools: Iterable[Pool], wanted: Collection[str]) -> frozenset[str]:
+    """The handles of the pools whose names of SRV records are wanted; a wanted handle counts, also when it is
+    not configured any more."""
+    return frozenset(wanted).union(*(pool.config.shards for pool in pools if pool.owner in wanted))
 
 
 def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:
