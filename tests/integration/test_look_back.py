@@ -1,9 +1,13 @@
-"""`rspdns report` on the real chain: its figures against the clock of the test, and after SIGKILL."""
+"""`rspdns report` on the real chain: its figures against the clock of the test, after SIGKILL, in a flood and
+without room on the disk."""
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 from signal import SIGKILL
 from typing import Any
 
@@ -11,12 +15,14 @@ import pytest
 
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import Chain
+from tests.support.crowd import Crowd
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, end, own_namespace
 from tests.support.waiting import until
 
 OUTAGES = 4
 OUT_S = 2.0
+FLOODS = 5
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "look-back.md").read_text()
 
 
@@ -42,6 +48,36 @@ def curl(chain: Chain, path: str) -> str:
 
 def history(chain: Chain, query: str) -> dict[str, Any]:
     return dict(json.loads(curl(chain, f"/v1/history?{query}")))
+
+
+def test_flood_of_changes_loses_none_and_delays_no_answer(chain: Chain) -> None:
+    """100 servers come and go at once, five times. It comes before the test that kills the backend: without
+    systemd PowerDNS's connections end then, and the first question in each of them gets SERVFAIL."""
+    members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses, "steady")
+    members.add(3, HANDLE, 5003)
+    until(lambda: chain.targets() == {3}, told=chain.backend.log)
+    crowd_of = {f"{ADDRESS}:{port}" for port in range(20_000, 20_100)}
+    slowest_s = 0.0
+    for _ in range(FLOODS):
+        crowd = Crowd(
+            chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses[0], {HANDLE: (1000, 100)}
+        )
+        until(lambda: len(chain.backend.pool()["members"]) == 101, told=chain.backend.log)
+        crowd.kill()
+        while len(chain.backend.pool()["members"]) > 1:
+            asked_s = time.monotonic()
+            assert chain.targets() != "SERVFAIL"
+            slowest_s = max(slowest_s, time.monotonic() - asked_s)
+    print(f"slowest answer {1000 * slowest_s:.0f} ms")
+    time.sleep(0.5)
+    found = servers(chain, "--since", "10m")
+    assert [found[server]["changes"] for server in crowd_of] == [2 * FLOODS - 1] * 100
+    assert found[f"{ADDRESS}:5003"]["down_s"] == 0.0
+    status = chain.backend.status()
+    assert status is not None
+    assert "journal" not in str(status["problems"])
+    assert slowest_s < 2.0
+    members.kill()
 
 
 def test_seconds_down_are_those_of_the_clock_outside(chain: Chain) -> None:
@@ -103,3 +139,49 @@ def test_commands_of_the_page_work(chain: Chain) -> None:
         words = command.replace("_sip._udp.as.ims.example.net", f"_sip._udp.as.{ZONE}").split()
         result = chain.backend.command(*words)
         assert result.returncode == 0, (command, result.stderr)
+
+
+@pytest.fixture
+def short_of_disk(tmp_path: Path) -> Iterator[Chain]:
+    """A chain whose backend has 2 MiB for its state."""
+    state = tmp_path / "state"
+    state.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(state)], check=True)
+    try:
+        with own_namespace() as namespace:
+            chain = Chain(namespace, tmp_path)
+            chain.start()
+            yield chain
+    finally:
+        subprocess.run(["umount", "-l", str(state)], check=True)
+
+
+def has_problem(chain: Chain) -> bool:
+    """Whether the status says that the journal is not written."""
+    return "journal is not written" in str((chain.backend.status() or {}).get("problems"))
+
+
+def test_full_disk_costs_no_answer_and_its_time_is_unknown(short_of_disk: Chain) -> None:
+    chain = short_of_disk
+    members = Members(chain.namespace, chain.folder, ADDRESS, chain.registrars.addresses)
+    members.add(1, HANDLE, 5001)
+    members.add(2, HANDLE, 5002)
+    until(lambda: chain.targets() == {1, 2}, told=chain.backend.log)
+    until(lambda: len(servers(chain)) == 2)
+    ballast = chain.folder / "state" / "ballast"
+    with suppress(OSError), ballast.open("wb", buffering=0) as file:
+        while file.write(b"x" * 4096):
+            pass
+    until(lambda: has_problem(chain), told=chain.backend.log)
+    members.remove(2)
+    until(lambda: chain.targets() == {1}, told=chain.backend.log)
+    assert servers(chain).keys() == {f"{ADDRESS}:5001", f"{ADDRESS}:5002"}
+    ballast.unlink()
+    until(lambda: not has_problem(chain), told=chain.backend.log)
+    until(lambda: servers(chain)[f"{ADDRESS}:5002"]["down_s"] > 0)
+    found = servers(chain)
+    states = {
+        port: [span["state"] for span in found[f"{ADDRESS}:{port}"]["spans"]][:3] for port in (5001, 5002)
+    }
+    assert states == {5001: ["up", "unknown", "up"], 5002: ["up", "unknown", "down"]}
+    members.kill()
