@@ -66,7 +66,7 @@ class AdminChain(Chain):
         text = self.backend.config.read_text()
         self.backend.config.write_text(text.replace("[admin]\n", '[admin]\nwrite_tokens = "write-tokens"\n'))
         self.sip = {port: self.start_sip(port) for port in (*SIP_PORTS, ACTIVE, STANDBY)}
-        self.start_sidecar()
+        self.agent = self.start_sidecar()
         pair = Sidecar(self.namespace, self.folder, self.registrars.addresses, "ha")
         pair.configure(ha_server(ACTIVE, 20), ha_server(STANDBY, 10))
         pair.start()
@@ -265,24 +265,27 @@ def test_the_live_page_has_a_card_for_the_fast_path(chain: AdminChain, browser: 
 def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     chain: AdminChain, browser: Browser
 ) -> None:
-    """One of three killed, one drained: amber, with different reasons, across a restart of the backend."""
+    """One of three killed, one withdrawn: amber, with different reasons, across a restart of the backend."""
     good = (chain.folder / "zones.d" / f"{ZONE}.toml").read_text()
-    killed, drained, _ = SIP_PORTS
+    killed, withdrawn, _ = SIP_PORTS
     browser.open(f"{URL}/")
     browser.until(row(killed, ":not(.out)"))
     assert browser.run("return document.getElementById('server').textContent").startswith(
         socket.gethostname()
     )
     kill(chain.sip[killed])
-    drain = (sys.executable, "-m", "ppe_agent.cli", "drain", "-c", str(chain.folder / "agent.toml"))
-    assert chain.namespace.run(*drain, f"udp-{drained}").returncode == 0
+    whole = chain.sidecar.config.read_text()
+    head, *servers = whole.split("[[as]]")
+    others = [server for server in servers if f"port = {withdrawn}\n" not in server]
+    chain.sidecar.config.write_text("[[as]]".join([head, *others]))
+    chain.agent.send_signal(signal.SIGHUP)
 
     def reasons() -> dict[int, str]:
         told = chain.get(f"/v1/pools/{OWNER}")
         return {member["port"]: member["reason"] for member in told["out"] if member["missing"]}
 
     until(lambda: "nothing listens at its port any more" in reasons().get(killed, ""))
-    until(lambda: "the server itself lives (answers OPTIONS with 200" in reasons().get(drained, ""))
+    until(lambda: "the server itself lives (answers OPTIONS with 200" in reasons().get(withdrawn, ""))
     assert all(
         reason.startswith("removed by its home registrar, registrar ") for reason in reasons().values()
     )
@@ -301,7 +304,7 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
         servers = json.loads(file.read_text())["content"]["pools"]["sip-udp"]["departures"]
         return {server["port"] for server in servers if server["cause"]["finding"]}
 
-    until(lambda: written() >= {killed, drained})
+    until(lambda: written() >= {killed, withdrawn})
     kill(chain.backend.process)
     chain.start_backend()
     until(lambda: chain.targets_at(OWNER) == {SIP_PORTS[2]})
@@ -317,15 +320,15 @@ def test_a_missing_server_is_named_explained_and_kept_until_it_is_forgotten(
     refused = chain.backend.command("forget", f"sip-{killed}")
     assert refused.returncode == 1
     assert "named by `expect`" in refused.stderr
-    assert chain.metric("rspdns_member_in", f'name="sip-{drained}"') == 0
+    assert chain.metric("rspdns_member_in", f'name="sip-{withdrawn}"') == 0
     (chain.folder / "zones.d" / f"{ZONE}.toml").write_text(good)
     assert chain.backend.command("reload").returncode == 0
     forgotten = chain.backend.command("forget", f"{ADDRESS}:{killed}")
     assert forgotten.stdout == f"forgotten: {ADDRESS} port {killed} of {HANDLE}\n"
-    assert list(reasons()) == [drained]
+    assert list(reasons()) == [withdrawn]
     chain.sip[killed] = chain.start_sip(killed)
-    undrain = (sys.executable, "-m", "ppe_agent.cli", "undrain", "-c", str(chain.folder / "agent.toml"))
-    assert chain.namespace.run(*undrain, f"udp-{drained}").returncode == 0
+    chain.sidecar.config.write_text(whole)
+    chain.agent.send_signal(signal.SIGHUP)
     until(lambda: chain.targets_at(OWNER) == set(SIP_PORTS))
     assert chain.metric("rspdns_pool_missing_members", f'owner="{OWNER}"') == 0
 

@@ -5,15 +5,33 @@ const AGAIN_MS = 1000;
 
 export class Unauthorized extends Error {}
 
-export function remember(token) { sessionStorage.setItem(TOKEN, token); }
+export function remember(token) {
+  if (token) sessionStorage.setItem(TOKEN, token);
+  else sessionStorage.removeItem(TOKEN);
+}
 
 export async function ask(path, more = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...more.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const answer = await fetch(path, { ...more, headers, cache: "no-store" });
   if (answer.status === 401) throw new Unauthorized();
-  if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+  if (!answer.ok) throw new Error(await problem(answer) ?? `${path}: ${answer.status}`);
   return answer;
+}
+
+async function problem(answer) {
+  try {
+    return (await answer.json()).error;
+  } catch {
+    return null;
+  }
+}
+
+export async function read(path) { return (await ask(path)).json(); }
+
+export async function write(method, path, body) {
+  const more = body ? { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) } : {};
+  return (await ask(path, { method, ...more })).json();
 }
 
 // Calls onEvent(event) for each event, for ever; onLink(true or false) when the stream opens and breaks.

@@ -29,8 +29,10 @@ function become(old, wanted) {
     old.nodeValue = wanted.nodeValue;
     return;
   }
-  for (const name of old.getAttributeNames()) if (!wanted.hasAttribute(name)) old.removeAttribute(name);
+  const isKept = (name) => name === "open"; // the reader opens and closes it
+  for (const name of old.getAttributeNames()) if (!wanted.hasAttribute(name) && !isKept(name)) old.removeAttribute(name);
   for (const name of wanted.getAttributeNames()) {
+    if (isKept(name)) continue;
     const value = wanted.getAttribute(name);
     if (old.getAttribute(name) === value) continue;
     if (name === "style") old.style.cssText = wanted.style.cssText; // the attribute itself is against our policy
@@ -52,7 +54,7 @@ export function duration(seconds) {
 
 export function tag(tone, text) { return make("span", { class: "tag", "data-tone": tone }, text); }
 
-const endpoint = (address, port) => (address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`);
+export const endpoint = (address, port) => (address.includes(":") ? `[${address}]:${port}` : `${address}:${port}`);
 
 function cell(label, className, ...children) {
   return make("td", { "data-label": label, class: className || null }, ...children);
@@ -65,10 +67,34 @@ function bar(share, tone, label) {
 }
 
 function called(member, where) {
-  return member.name ? [make("span", { class: "name" }, member.name), where] : [where];
+  const link = member.address || member.addresses ? make("a", { href: `#server=${encodeURIComponent(placeOf(member))}` }, where) : where;
+  return member.name ? [make("span", { class: "name" }, member.name), link] : [link];
 }
 
-function memberRow(member, total, ranks, homes, flash) {
+// The address and port that stand for a server.
+export const placeOf = (member) => endpoint(member.addresses ? member.addresses[0] : member.address, member.port);
+
+const SPANS = { up: "up", down: "down", planned: "out on purpose", unknown: "no backend looked" };
+
+// The time of a history page as a line of spans; null while nothing is known.
+export function timeLine(report, page) {
+  if (!report) return null;
+  const length = page.until_s - page.since_s;
+  const first = report.spans[0]?.from_s ?? page.until_s;
+  const before = { state: "unknown", from_s: page.since_s, until_s: first, words: null };
+  const spans = [before, ...report.spans].map((span) => {
+    const inner = make("i", { "data-state": span.state,
+      title: `${SPANS[span.state]} ${duration(span.until_s - span.from_s)}${span.words ? `: ${span.words}` : ""}` });
+    inner.style.width = `${((span.until_s - span.from_s) / length) * 100}%`;
+    return inner;
+  });
+  const known = report.availability === null ? "nothing known" : `${(report.availability * 100).toFixed(3)} % available`;
+  const hours = Math.round(length / 3600);
+  return make("span", { class: "time-line", role: "img",
+    "aria-label": `last ${hours} h: ${known}, ${report.outages} outage${report.outages === 1 ? "" : "s"}` }, ...spans);
+}
+
+function memberRow(member, total, ranks, homes, flash, line, override) {
   const load = member.load;
   const share = total ? (member.weight ?? 0) / total : 0;
   const { overloadedAt, relievedAt } = document.documentElement.dataset;
@@ -82,7 +108,7 @@ function memberRow(member, total, ranks, homes, flash) {
   return make(
     "tr", { "data-member": member.identifier, class: flash ? "flash" : null },
     cell("", "mono", ...called(member, member.addresses.map((address) => endpoint(address, member.port)).join(", "))),
-    cell("State", "", member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ` ${duration(member.since_s)}`),
+    cell("State", "", ...stateOf(member, override), ` ${duration(member.since_s)}`, line),
     cell("Weight", "number", weight, reserve,
       member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of the clients sent to its SRV priority`)),
     cell("Load", "number", percent, load === null ? null : bar(load, tone, `load ${percent}`)),
@@ -91,16 +117,27 @@ function memberRow(member, total, ranks, homes, flash) {
   );
 }
 
+// The tags of a server that is in, or out.
+export function stateOf(member, override) {
+  const held = override === undefined || override === null ? [] : [tag("warn", `override ${override}`)];
+  if (member.addresses) {
+    const share = member.share === null ? [] : [tag("warn", `share ${+(member.share * 100).toFixed(1)} %`)];
+    return [member.stale ? tag("warn", "in, from memory") : tag("good", "in"), ...share, ...held];
+  }
+  const left = member.planned_s === null || member.planned_s === undefined ? "" : `, ${duration(member.planned_s)} left`;
+  if (member.planned) return [tag("quiet", (member.cause === "drained" ? "drained" : "overridden") + left), ...held];
+  return [member.missing ? tag("warn", "missing") : tag("bad", "out"), ...held];
+}
+
 // A server that was never seen has no identifier.
 const outKey = (member) => member.identifier ?? `${member.address} ${member.port}`;
 
-function outRow(member, flash) {
+function outRow(member, flash, line, override) {
   return make(
     "tr", { "data-member": outKey(member), class: flash ? "out flash" : "out" },
     cell("", "mono", ...called(member, member.address ? endpoint(member.address, member.port) : "unknown address")),
-    make("td", { colspan: 4, class: "wide" }, member.missing ? tag("warn", "missing") : tag("bad", "out"),
-      ` ${duration(member.since_s)}`,
-      make("span", { class: member.missing ? "reason missing" : "reason" }, member.reason),
+    make("td", { colspan: 4, class: "wide" }, ...stateOf(member, override), ` ${duration(member.since_s)}`, line,
+      make("span", { class: member.planned ? "note" : member.missing ? "reason missing" : "reason" }, member.reason),
       member.look_at ? make("span", { class: "look" }, `Look at: ${member.look_at}`) : null),
     cell("PE", "mono", member.identifier ?? ""),
   );
@@ -109,16 +146,29 @@ function outRow(member, flash) {
 function poolState(pool) {
   if (!pool.known) return tag("bad", "not known yet: SERVFAIL");
   if (pool.stale_s !== null) return tag("warn", `from memory for ${duration(pool.stale_s)}`);
-  if (!pool.members.length) return tag("bad", pool.expected ? `0 of ${pool.expected} in` : "nobody is in");
+  if (!pool.members_in) return tag("bad", pool.expected ? `0 of ${pool.expected} in` : "nobody is in");
   const expected = pool.expected - pool.missing;
-  const more = pool.members.length - expected;
-  if (!pool.missing && more <= 0) return tag("good", `${pool.members.length} in`);
+  const more = pool.members_in - expected;
+  if (!pool.missing && more <= 0) return tag("good", `${pool.members_in} in`);
   const words = `${expected} of ${pool.expected} in${more > 0 ? `, and ${more} not expected` : ""}`;
   return tag(pool.missing ? "warn" : "good", words);
 }
 
-// `states` remembers who was in, by owner and member, so that a row that changed is shown so.
-export function poolCard(pool, zone, homes, states) {
+// One answer of DNS, and the command that asks for it.
+function answerRow(answer) {
+  const lines = answer.problem ? [make("p", { class: "reason" }, answer.problem)]
+    : answer.records.map((record) => make("p", { class: "mono" }, record));
+  return make("div", { class: "answer" },
+    make("p", {}, make("span", { class: "mono" }, `${answer.name} ${answer.type}`),
+      make("span", { class: "note" }, answer.ttl === null ? "" : ` TTL ${answer.ttl} s`)),
+    ...lines,
+    make("p", { class: "row" }, make("code", {}, answer.dig),
+      make("button", { type: "button", class: "small", "data-copy": answer.dig, "aria-label": `Copy: ${answer.dig}` }, "Copy")));
+}
+
+// `states` remembers who was in, by owner and member, so that a row that changed is shown so. `history` is a
+// page of /v1/history, undefined while there is none.
+export function poolCard(pool, homes, states, history) {
   const changed = (member, state) => {
     const key = `${pool.owner} ${outKey(member)}`;
     const before = states.get(key);
@@ -126,31 +176,83 @@ export function poolCard(pool, zone, homes, states) {
     const now = states.get(key);
     return before !== undefined && now.state === state && Date.now() - now.at < 2000;
   };
-  const totals = new Map();
-  for (const one of pool.members) totals.set(one.priority, (totals.get(one.priority) ?? 0) + (one.weight ?? 0));
-  const ranks = [...totals.keys()].filter((one) => one !== null).sort((one, other) => one - other);
+  const reports = new Map((history?.servers ?? []).map((report) => [`${report.handle} ${report.server}`, report]));
+  const line = (member) => timeLine(reports.get(`${member.handle} ${placeOf(member)}`), history);
+  const ranks = Object.keys(pool.weights).map(Number).sort((left, right) => left - right);
   const rows = [
-    ...pool.members.map((one) => memberRow(one, totals.get(one.priority), ranks, homes, changed(one, "in"))),
-    ...pool.out.map((one) => outRow(one, changed(one, "out"))),
+    ...pool.members.map((member) => memberRow(member, pool.weights[member.priority], ranks, homes,
+      changed(member, "in"), line(member), pool.overridden[placeOf(member)])),
+    ...pool.out.map((member) => outRow(member, changed(member, "out"), member.address ? line(member) : null,
+      member.address ? pool.overridden[placeOf(member)] : null)),
   ];
-  const heads = ["Server", "State", "Weight", "Load", "Home registrar", "PE identifier"];
-  const about = `pool ${pool.handles.join(", ")} · zone ${zone.zone} · serial ${zone.serial ?? "none yet"} · ` +
+  const heads = ["Server", "State, last 24 h", "Weight", "Load", "Home registrar", "PE identifier"];
+  const about = `pool ${pool.handles.join(", ")} · zone ${pool.zone} · serial ${pool.serial ?? "none yet"} · ` +
     `when empty: ${pool.when_empty}`;
+  const more = pool.members_in - pool.members.length + pool.servers_out - pool.out.length;
   return make(
     "article", { class: "pool", "data-owner": pool.owner },
-    make("header", {}, make("h3", { class: "mono" }, pool.owner), poolState(pool), make("p", { class: "note" }, about)),
+    make("header", {}, make("h3", { class: "mono" }, pool.owner), poolState(pool),
+      pool.planned ? tag("quiet", `${pool.planned} out on purpose`) : null, make("p", { class: "note" }, about)),
     pool.answered_instead ? make("p", { class: "notice" }, pool.answered_instead) : null,
+    make("details", { open: "" }, make("summary", {}, "DNS says"), ...pool.answers.map(answerRow)),
     rows.length
       ? make("table", {}, make("caption", {}, `Members of ${pool.owner}`),
         make("thead", {}, make("tr", {}, ...heads.map((head) => make("th", { scope: "col" }, head)))),
         make("tbody", {}, ...rows))
       : null,
+    more ? make("p", { class: "note more" }, `${more} more servers: `,
+      make("a", { href: `#filter=${encodeURIComponent(pool.owner)}` }, "this pool alone")) : null,
   );
+}
+
+// The state of a server in one of its pools, for its own page.
+export function serverCard(place, history) {
+  const member = place.member ?? place.out;
+  const report = history?.servers.find((found) => found.handle === member.handle);
+  const listed = place.listed_by.length ? `listed by registrar ${place.listed_by.join(", ")}` : "no registrar lists it";
+  const facts = [
+    `pool ${member.handle} · PE ${member.identifier ?? "unknown"} · ${listed}`,
+    place.member ? `weight ${member.weight ?? "not shown"} · priority ${member.priority ?? "none"} · load `
+      + (member.load === null ? "not told" : `${Math.round(member.load * 100)} %`) : null,
+    place.verify ? `this name server probes it: ${place.verify}` : "this name server does not probe it all the time",
+  ];
+  const sum = report ? `last 24 h: ${report.availability === null ? "nothing known"
+    : `${(report.availability * 100).toFixed(3)} % available`} · ${report.outages} outages · down ${duration(report.down_s)}`
+    + ` · on purpose ${duration(report.planned_s)} · longest outage ${duration(report.longest_outage_s)}` : "";
+  return make("article", { class: "pool place", "data-owner": place.owner },
+    make("header", {}, make("h3", { class: "mono" }, make("a", { href: `#filter=${encodeURIComponent(place.owner)}` }, place.owner)),
+      ...stateOf(member, place.override), make("span", { class: "note" }, `for ${duration(member.since_s)}`)),
+    make("div", { class: "facts" },
+      place.out ? make("p", { class: member.planned ? "" : "reason" }, member.reason) : null,
+      place.out && member.look_at ? make("p", { class: "look" }, `Look at: ${member.look_at}`) : null,
+      ...facts.filter((fact) => fact !== null).map((fact) => make("p", { class: "note" }, fact)),
+      timeLine(report, history), sum ? make("p", { class: "note" }, sum) : null));
+}
+
+export function overrideCard(override) {
+  const share = override.share === null ? "" : ` ${+(override.share * 100).toFixed(1)} %`;
+  const now = Date.now() / 1000;
+  const begins = override.starts_at_s > now ? `begins in ${duration(override.starts_at_s - now)}, ` : "";
+  const ends = override.ends_at_s === null ? "until it is cleared" : `ends in ${duration(override.ends_at_s - now)}`;
+  return make("li", { "data-override": override.number },
+    make("div", { class: "row spread" }, make("h3", {}, `${override.number}: ${override.action}${share} ${override.servers}`),
+      make("button", { type: "button", class: "small", "data-clear": override.number, "data-shared": override.id ?? "" }, "Clear")),
+    make("p", {}, override.reason),
+    make("p", { class: "note" }, `${begins}${ends} · by ${override.by}${override.pool ? ` · of ${override.pool}` : ""}`
+      + (override.id ? " · everywhere" : "")),
+    override.problem ? make("p", { class: "reason" }, `does not hold: ${override.problem}`) : null);
+}
+
+export function shareLines(pools) {
+  const percent = (share) => (share === null ? "out" : `${(share * 100).toFixed(1)} %`);
+  const lines = Object.entries(pools).flatMap(([owner, shares]) => [make("p", { class: "mono" }, owner),
+    ...shares.map((share) => make("p", { class: "note mono" }, `${share.server}: ${percent(share.before)} → ${percent(share.after)}`))]);
+  return lines.length ? lines : [make("p", { class: "note" }, "no share changes now")];
 }
 
 const STANDINGS = { settled: "good", starting: "warn", waking: "warn", silent: "bad", down: "bad" };
 
-export function registrarCard(one, members) {
+export function registrarCard(one) {
   const trip = one.round_trip_ms === null ? "" : ` · ${one.round_trip_ms.toFixed(1)} ms`;
   return make(
     "li", { "data-registrar": one.number },
@@ -159,7 +261,7 @@ export function registrarCard(one, members) {
     make("p", { class: "note" }, `${one.identifier ?? "no identifier yet"}${trip}`),
     make("p", { class: "note" }, one.follow === "enrp" ? "pushes every change" : "is asked for changes"),
     one.follow_problem ? make("p", { class: "reason" }, `pushes nothing: ${one.follow_problem}`) : null,
-    make("p", { class: "note" }, `home of ${members} member${members === 1 ? "" : "s"} · ${one.why}`),
+    make("p", { class: "note" }, one.why),
   );
 }
 
