@@ -13,6 +13,7 @@ from tests.support.labs import LAB, traces
 CHAOS = (*LAB, "chaos", "--quick", "--follow", "poll", "--slack", "50")
 FAULTS = {
     "as-killed",
+    "as-out-and-reported",
     "as-unreachable-from-name-servers",
     "clock-stepped-forward",
     "registrars-all-restarted",
@@ -36,6 +37,7 @@ def test_the_quick_run_keeps_its_bounds_and_is_not_run_twice(tmp_path: Path) -> 
     for row in rows.values():
         assert (row["trials"], row["empty"], row["servfail"], row["problems"]) == (1, 0, 0, [])
         assert row["answers"] > 100
+    assert rows["as-out-and-reported"]["report_off"] < 0.05
     assert rows["as-killed"]["max_ms"] > 0, "a fault that nobody can notice would prove nothing"
     assert len(json.loads(results.read_text())["trials"]) == len(FAULTS)
     assert page.read_text().count("<svg") == 1

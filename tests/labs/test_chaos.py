@@ -18,7 +18,7 @@ from rspdns_lab.chaos.ppu import Asked, PpuTrial, ppu_report, wrong_for_ms
 from rspdns_lab.chaos.report import page_of
 from rspdns_lab.chaos.run import ALL_FAULTS, QUICK_FAULTS, Order, describe, run_chaos
 from rspdns_lab.chaos.summary import Bounds, Case, CaseTrial, read_trial, summarize, table
-from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial
+from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial, left_out_s
 from rspdns_lab.cli import main
 from rspdns_lab.errors import LabError
 from rspdns_lab.observe.verdict import Kind, Observation
@@ -64,6 +64,25 @@ def test_the_outages_of_two_name_servers_are_not_added_up() -> None:
 def test_an_outage_that_does_not_end_counts_to_the_last_answer() -> None:
     observations = [answer(10.0, A, B), answer(11.0, A), answer(15.0, A)]
     assert judge_trial(observations, 10.0, {A, B}, set(), {0}, 7).longest_missing_ms == pytest.approx(4000)
+
+
+def test_time_in_which_answers_of_a_name_server_lack_a_server_is_summed_up() -> None:
+    observations = [
+        *(answer(10.0, A, B), answer(11.0, A), answer(12.0, A), answer(12.5, kind=Kind.TIMEOUT)),
+        *(answer(13.0, A, B), answer(13.1, A, complete=False), answer(14.0, A), answer(14.5, A, B)),
+        answer(12.0, A, server=1),
+    ]
+    assert left_out_s(observations, 0, B) == pytest.approx(2.5)
+    assert left_out_s(observations, 0, A) == 0.0
+
+
+def test_report_that_differs_by_more_than_a_hundredth_breaks_the_bound() -> None:
+    trials = [ChaosTrial(answers=9, report_off=0.002), ChaosTrial(answers=9, report_off=0.011)]
+    assert summarize(CASE, trials[:1], Bounds()).problems == ()
+    row = summarize(CASE, trials, Bounds())
+    assert row.problems == ("the report differs by 1.1% from the lab's clock",)
+    assert "| 1.10% |" in markdown_table(table([row]))
+    assert "report off by" not in markdown_table(table([summarize(CASE, [ChaosTrial(answers=9)], Bounds())]))
 
 
 def test_naming_the_dead_or_a_stranger_is_wrong() -> None:

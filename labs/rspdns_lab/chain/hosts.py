@@ -1,8 +1,10 @@
 """The hosts of a lab and the programs on them: registrars, name servers, application servers."""
 
 import contextlib
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -194,6 +196,15 @@ class NameServerHost:
             return frozenset(member["addresses"][0] for member in pools[0]["members"])
         except (ControlError, LookupError):
             return frozenset()
+
+    def reported_down_s(self, address: str) -> float:
+        """Return how long an application server was down by `rspdns report`, in seconds. Raises LabError."""
+        words = ["report", "--json", "--server", address, "-c", str(self.folder / "rspdns.toml")]
+        command = [sys.executable, "-m", "rspdns.cli", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise LabError(f"rspdns report: {done.stderr.strip()}")
+        return sum(float(server["down_s"]) for server in json.loads(done.stdout)["servers"])
 
     def registrar_standings(self) -> list[str]:
         """Return what the backend thinks of each registrar; empty when it doesn't answer."""

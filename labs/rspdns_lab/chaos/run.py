@@ -145,7 +145,7 @@ def _run_trial(scene: ChaosScene, fault: ChaosFault) -> ChaosTrial:
         strike = fault.strike(scene)
         _watch(lab, strike, fault.watch_s)
         lab.expect_asked()
-        result = _judge(lab, strike)
+        result = replace(_judge(lab, strike), report_off=strike.report_off)
         fault.undo(scene)
         _recover(lab)
     except LabError as error:
@@ -189,5 +189,6 @@ def describe(name: str, trial: ChaosTrial) -> str:
         f"{name}: last wrong after {trial.last_wrong_ms:.0f} ms, live one missing for "
         f"{trial.longest_missing_ms:.0f} ms, {trial.empty} empty, {trial.servfail} SERVFAIL, "
         f"{trial.timeouts} unanswered of {trial.answers + trial.timeouts}"
+        + ("" if trial.report_off is None else f"; report off by {trial.report_off:.2%}")
         + (f"; {trial.problem}" if trial.problem else "")
     )

@@ -54,6 +54,7 @@ class Strike:
     """The effect of a fault: since when (monotonic, s) answers are judged, and what they should hold.
 
     `counted_from_s`: since when empty answers, SERVFAIL and silence are counted, if that is earlier.
+    `report_off` is that of `ChaosTrial`.
     """
 
     at_s: float
@@ -61,6 +62,7 @@ class Strike:
     dead: frozenset[str] = frozenset()
     servers: tuple[int, ...] = tuple(range(len(NAME_SERVERS)))
     counted_from_s: float | None = None
+    report_off: float | None = None
 
 
 def all_live(scene: ChaosScene, at_s: float) -> Strike:

@@ -29,6 +29,8 @@ class Bounds:
     """Whether a name server may be silent."""
 
 
+MOST_REPORT_OFF: Final = 0.01
+"""The most by which `rspdns report` may differ from the lab's clock."""
 FOLLOWED: Final[Mapping[FollowMethod, str]] = {"enrp": "followed by ENRP", "poll": "polled only"}
 
 
@@ -88,6 +90,7 @@ class ChaosRow:
     timeouts: int
     answers: int
     problems: tuple[str, ...]
+    report_off: float | None = None
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
@@ -124,12 +127,15 @@ def summarize(case: Case, trials: Sequence[ChaosTrial], bounds: Bounds, slack: f
     # A busy machine loses a datagram now and then.
     if not bounds.silence and timeouts > min(0.5, 0.02 * slack) * answers:
         problems.append(f"{timeouts} questions unanswered")
+    report_off = max((trial.report_off for trial in trials if trial.report_off is not None), default=None)
+    if report_off is not None and report_off > MOST_REPORT_OFF * slack:
+        problems.append(f"the report differs by {report_off:.1%} from the lab's clock")
     problems += (
         ["no answers at all"] if any(not trial.answers and not trial.problem for trial in trials) else []
     )
     problems += sorted({trial.problem for trial in trials if trial.problem})
     counts = {"empty": empty, "servfail": servfail, "timeouts": timeouts, "answers": answers}
-    return ChaosRow(case, len(trials), **found, **counts, problems=tuple(problems))
+    return ChaosRow(case, len(trials), **found, **counts, problems=tuple(problems), report_off=report_off)
 
 
 _ENOUGH_TO_COMPARE: Final = 5
@@ -166,11 +172,17 @@ _COLUMNS: Final[Columns[ChaosRow]] = (
         ("max", "{max_ms:.0f} ms"),
     ),
     *(("live one missing", "{missing_ms:.0f} ms"), ("empty", "{empty}"), ("SERVFAIL", "{servfail}")),
+    ("report off by", lambda row: "" if row.report_off is None else f"{row.report_off:.2%}"),
     *(("unanswered", "{timeouts}"), ("bounds", lambda row: "; ".join(row.problems) or "kept")),
 )
 
 
 def table(rows: Sequence[ChaosRow]) -> Rows:
-    """Return the table of a report; it says who answered if that was compared."""
-    compares = any(row.case.fastpath for row in rows)
-    return table_of([each for each in _COLUMNS if compares or each[0] != "answered by"], rows)
+    """Return the table of a report. It says who answered, and how far `rspdns report` was off, if that was
+    compared."""
+    needless = set()
+    if not any(row.case.fastpath for row in rows):
+        needless.add("answered by")
+    if all(row.report_off is None for row in rows):
+        needless.add("report off by")
+    return table_of([each for each in _COLUMNS if each[0] not in needless], rows)

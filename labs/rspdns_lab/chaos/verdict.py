@@ -12,8 +12,9 @@ class ChaosTrial:
 
     `last_wrong_ms`: from the fault to the last wrong answer, 0.0 without any. `longest_missing_ms`: the
     longest time for which one name server left a live server out (or answered with nobody).
-    `longest_dead_ms`: the same for naming somebody who is dead. `problem`: what kept the lab from going on
-    after it, empty if nothing did.
+    `longest_dead_ms`: the same for naming somebody who is dead. `report_off`: the part by which `rspdns
+    report` differs from the time in which answers lacked a server; None where that was not compared.
+    `problem`: what kept the lab from going on after it, empty if nothing did.
     """
 
     last_wrong_ms: float = 0.0
@@ -24,6 +25,7 @@ class ChaosTrial:
     malformed: int = 0
     timeouts: int = 0
     answers: int = 0
+    report_off: float | None = None
     problem: str = ""
 
 
@@ -71,21 +73,33 @@ def judge_trial(
     )
 
 
+def left_out_s(observations: Iterable[Observation], server: int, address: str) -> float:
+    """Return how long the answers of a name server left an application server out, in seconds."""
+    spans = _Spans()
+    for observation in observations:
+        if observation.server == server and observation.complete and observation.answered_at_s is not None:
+            asked = server, observation.question
+            spans.take(asked, observation.answered_at_s, is_so=address not in observation.names)
+    return spans.total_s
+
+
 class _Spans:
-    """The longest time for which something was so in the answers of one server to one question.
+    """The time for which something was so in the answers of one server to one question: the longest time,
+    and the total of those that are over.
 
     It ends with the first answer of which it isn't so.
     """
 
     def __init__(self) -> None:
         self.longest_s = 0.0
+        self.total_s = 0.0
         self._since_s: dict[tuple[int, int], float] = {}
 
     def take(self, asked: tuple[int, int], at_s: float, *, is_so: bool) -> None:
         if asked in self._since_s:
             self.longest_s = max(self.longest_s, at_s - self._since_s[asked])
             if not is_so:
-                del self._since_s[asked]
+                self.total_s += at_s - self._since_s.pop(asked)
         elif is_so:
             self._since_s[asked] = at_s
 

@@ -10,10 +10,14 @@ from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import NAME_SERVERS, SRV_QUESTION
 from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, all_live, server_dead
 from rspdns_lab.chaos.summary import Bounds
+from rspdns_lab.chaos.verdict import left_out_s
 from rspdns_lab.net.network import Host, join_again, keep_apart
 
 _OTHERS: Final = tuple(range(1, len(NAME_SERVERS)))
 _FROZEN_S: Final = 3.0
+_OUT_S: Final = 8.0, 12.0
+_WRITTEN_S: Final = 1.0
+"""The journal of `rspdns report` is written within this time."""
 
 
 def _kill_server(scene: ChaosScene) -> Strike:
@@ -57,6 +61,31 @@ def _bring_server_back(scene: ChaosScene) -> Strike:
     wait_until(lambda: not is_shown(scene.lab, address), f"{address} to leave DNS", START_TIMEOUT_S)
     scene.pause(1.0)
     return all_live(scene, scene.server.start_sip())
+
+
+def _look_back(scene: ChaosScene) -> Strike:
+    """Kill it for some seconds, and start it; compare `rspdns report` with the time that DNS left it out."""
+    address = scene.server.host.address
+    name_servers = tuple(scene.lab.name_servers.values())
+    before_s = [name_server.reported_down_s(address) for name_server in name_servers]
+    killed_at_s = scene.server.sip.kill()
+    time.sleep(scene.draw.uniform(*_OUT_S))
+    at_s = scene.server.start_sip()
+    wait_until(lambda: are_all_showing(scene.lab, address), f"{address} to be in DNS", START_TIMEOUT_S)
+    time.sleep(_WRITTEN_S)
+    observations = scene.lab.recorder.since(killed_at_s)
+    off = 0.0
+    for number, name_server in enumerate(name_servers):
+        reported_s = name_server.reported_down_s(address) - before_s[number]
+        clock_s = left_out_s(observations, number, address)
+        off = max(off, abs(reported_s - clock_s) / clock_s if clock_s else 1.0)
+    return replace(all_live(scene, at_s), report_off=off)
+
+
+def are_all_showing(lab: Lab, address: str) -> bool:
+    """Whether the latest answer of every name server names `address`."""
+    readings = [lab.recorder.latest.get((number, SRV_QUESTION)) for number in range(len(NAME_SERVERS))]
+    return all(reading is not None and address in reading.names for reading in readings)
 
 
 def is_shown(lab: Lab, address: str) -> bool:
@@ -148,6 +177,13 @@ FAULTS: Final = (
         "as-back",
         "the SIP server started again; from its first answer on",
         _bring_server_back,
+        Bounds(p99_ms=2000, missing_ms=None),
+        sizes=(2, 3),
+    ),
+    ChaosFault(
+        "as-out-and-reported",
+        "the SIP server killed for 8 to 12 s; `rspdns report` is compared with the answers that lack it",
+        _look_back,
         Bounds(p99_ms=2000, missing_ms=None),
         sizes=(2, 3),
     ),
