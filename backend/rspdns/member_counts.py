@@ -5,7 +5,9 @@ Planned time (`Departure.is_planned`) is no time down.
 
 from __future__ import annotations
 
-from pool_user import BeliefChange, Cause, Code, Departure, Member, ServerAddress
+from collections.abc import Mapping
+
+from pool_user import BeliefChange, Cause, Code, Departure, Member, PoolView, ServerAddress
 
 MOST_SERVERS = 20_000
 """Those that changed last are kept."""
@@ -24,6 +26,14 @@ class MemberCounts:
         """The seconds down of outages that are over."""
         self._down_from_s: dict[_Key, float] = {}
         """Since when a server that is out is down, or will be."""
+
+    def begin(self, views: Mapping[str, PoolView], now: float) -> None:
+        """Count servers that were out before the start as down from now on, or from the end of their plan."""
+        for handle, view in views.items():
+            for departure in view.departures:
+                key = handle, departure.member.server_address
+                self._changes[key] = 0
+                self._down_from_s[key] = now + (departure.planned_s(now) or 0.0)
 
     def take(self, change: BeliefChange, now: float) -> None:
         """Take a change of the belief."""

@@ -168,6 +168,7 @@ class Backend:
         cleanup.callback(self.lookups.close)
         change = self.belief.evaluate(time.monotonic())
         self.keeper.changed(change.views)
+        self.journal.counts.begin(change.views, time.monotonic())
         self.journal.take(change)
         self.publisher.start(change)
         cleanup.callback(self.publisher.close)

@@ -61,3 +61,14 @@ def test_strangers_fill_no_memory() -> None:
         address = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
         counts.take(left(member(number, address), number), number)
     assert len(counts._changes) == len(counts._down_from_s) == member_counts.MOST_SERVERS
+
+
+def test_server_that_was_out_before_the_start_is_down_from_the_start() -> None:
+    counts = MemberCounts()
+    gone = Departure(member(1), -100, Cause(Code.REMOVED))
+    drained = Departure(member(2), -100, Cause(Code.DRAINED, planned_s=110))
+    kept_out = Departure(member(3), -100, Cause(Code.OVERRIDDEN))
+    counts.begin({HANDLE: PoolView(HANDLE, departures=(gone, drained, kept_out))}, 0)
+    assert [counted(counts, 15, number) for number in (1, 2, 3)] == [(0, 15), (0, 5), (0, 0)]
+    counts.take(joined(member(1)), 20)
+    assert counted(counts, 99) == (1, 20)
