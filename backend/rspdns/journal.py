@@ -47,6 +47,8 @@ RETRY_S = 5.0
 PRUNE_EVERY_S = 600.0
 CLOCK_STEP_S = 0.05
 """A difference of wall clock and monotonic clock that moves the times of the run."""
+MOST_DAMAGED = 5
+"""The most damaged files that are kept; beyond, the next replaces the last. A failing disk is not filled."""
 CLOSE_S = 3.0
 """How long the end of the backend waits for the last rows: a disk that hangs must not keep it."""
 DAY_S = 86_400.0
@@ -410,9 +412,11 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _set_aside(path: Path) -> Path:
-    aside = path.with_name(f"{path.name}.damaged")
-    if aside.exists():  # the first one has more to tell than the next ones together
-        aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
+    names = (
+        f"{path.name}.damaged{number}" for number in ("", *(f"-{count}" for count in range(2, MOST_DAMAGED)))
+    )
+    last = path.with_name(f"{path.name}.damaged-{MOST_DAMAGED}")
+    aside = next((free for free in map(path.with_name, names) if not free.exists()), last)
     os.replace(path, aside)
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -155,6 +155,14 @@ def test_damaged_file_is_kept_aside_and_a_new_one_begins(tmp_path: Path) -> None
     assert (tmp_path / f"{FILE_NAME}.damaged").read_bytes().startswith(b"this is no database")
 
 
+def test_number_of_damaged_files_is_bounded_and_the_first_stays(tmp_path: Path) -> None:
+    for number in range(2 * journal_module.MOST_DAMAGED):
+        (tmp_path / FILE_NAME).write_text(str(number))
+        journal_module._set_aside(tmp_path / FILE_NAME)
+    kept = {int(path.read_text()) for path in tmp_path.iterdir()}
+    assert kept == {*range(journal_module.MOST_DAMAGED - 1), 2 * journal_module.MOST_DAMAGED - 1}
+
+
 def test_full_disk_is_told_and_its_time_is_unknown(small_disk: Path) -> None:
     journal = started(small_disk)
     journal.take(joined(member(1), member(2)))
