@@ -40,7 +40,8 @@ class Life(StrEnum):
 class Finding:
     """`said`: what was seen. `waited_ms`: the time that passed in vain. `error`: the system's number of it.
 
-    `doubt`: why less follows than from others of this `life`.
+    `doubt`: why less follows than from others of this `life`. `expires_at_s`: when the certificate of the
+    server expires (Unix time), where it was seen.
     """
 
     life: Life
@@ -48,6 +49,7 @@ class Finding:
     waited_ms: float | None = None
     error: int | None = None
     doubt: str = ""
+    expires_at_s: float | None = None
 
     @property
     def words(self) -> str:

@@ -24,6 +24,7 @@ class CheckRecord:
     last: Finding | None = None
     last_at_s: float | None = None
     since_s: float | None = None  # when the state began
+    expires_at_s: float | None = None  # when the certificate that was seen last expires, in Unix time
     warned: str = ""  # the doubt about its life that the log told last
 
 
@@ -106,6 +107,8 @@ class Health:
         check = self.checks[position]
         was_well = self.is_well
         check.last, check.last_at_s = finding, now
+        if finding.expires_at_s is not None:
+            check.expires_at_s = finding.expires_at_s
         changed = check.machine.report(finding.life)
         if changed:
             check.since_s = now
@@ -146,6 +149,7 @@ class Health:
                 "last": check.last.words if check.last else None,
                 "found": check.last.life if check.last else None,
                 "last_s": _ago(check.last_at_s, now),
+                "expires_at_s": check.expires_at_s,
             }
             for check in self.checks
         ]

@@ -82,6 +82,11 @@ def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
     check_up = GaugeMetricFamily(
         "ppe_agent_check_up", "1 while the check passes.", labels=[*names, "type", "of"]
     )
+    expiry = GaugeMetricFamily(
+        "ppe_agent_check_certificate_expiry_timestamp_seconds",
+        "When the certificate that the check saw last expires, in Unix time.",
+        labels=[*names, "type", "of"],
+    )
     counters = {
         key: CounterMetricFamily(f"ppe_agent_as_{name}", words, labels=names)
         for key, (name, words) in _COUNTERS.items()
@@ -96,10 +101,13 @@ def _server_metrics(servers: list[ServerStatus]) -> Iterator[Metric]:
         listed.add_metric(labels, len(server["listed_by"]))
         unsaved.add_metric(labels, float(server["state_problem"] is not None))
         for check in server["check"]:
-            check_up.add_metric([*labels, check["type"], check["target"]], float(check["state"] == "up"))
+            of_check = [*labels, check["type"], check["target"]]
+            check_up.add_metric(of_check, float(check["state"] == "up"))
+            if check["expires_at_s"] is not None:
+                expiry.add_metric(of_check, check["expires_at_s"])
         for key, counter in counters.items():
             counter.add_metric(labels, server[key])
-    yield from (state, load, known, listed, unsaved, check_up, *counters.values())
+    yield from (state, load, known, listed, unsaved, check_up, expiry, *counters.values())
 
 
 def make_server(address: ListenAddress, status: Callable[[], AgentStatus]) -> PageServer:

@@ -31,6 +31,8 @@ class CheckStatus(TypedDict):
     """The same as a code: unwell: it is there and can't serve; refused: nothing is there."""
     last_s: float | None
     """How long ago that was."""
+    expires_at_s: float | None
+    """When the certificate that it saw last expires, in Unix time; null: it sees none."""
 
 
 class DrainStatus(TypedDict):

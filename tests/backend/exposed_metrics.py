@@ -48,7 +48,7 @@ SERVER = {
     "load_problem": None,
     "state_problem": None,
     "listed_by": ["10.0.0.1"],
-    "check": [{"type": "tcp", "target": "port 5060", "state": "up"}],
+    "check": [{"type": "tls", "target": "port 5061", "state": "up", "expires_at_s": 1.9e9}],
 }
 REGISTRAR = {"address": "10.0.0.1", "up": True, "round_trip_ms": 1.0, "standing": "settled"}
 SIDECAR: Any = {  # the values that metrics are made of

@@ -171,7 +171,7 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "26 rules found" in checked.stdout
+    assert "27 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
     tested = promtool("test", "rules", str(scenario))
@@ -209,6 +209,9 @@ FIRES: dict[str, dict[str, str]] = {
         'ppe_agent_as_state{state="joining"}': "1x120",
     },
     "PpeAgentLoadUnknown": {"ppe_agent_as_load_source_up": "0x120"},
+    "PpeAgentCertificateExpires": {
+        "ppe_agent_check_certificate_expiry_timestamp_seconds": "1000000x120",
+    },
     "PpeAgentStandsStill": {"ppe_agent_loop_stalls_total": "0+1x120"},
     "PpuAgentDown": {'up{job="ppu-agent"}': "1 0x120"},
     "PpuAgentBlind": {"ppu_agent_pool_stale": "1x120"},

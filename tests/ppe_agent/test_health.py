@@ -39,6 +39,7 @@ def test_health_says_what_each_check_saw_and_when() -> None:
             "last": "connection still held",
             "found": "alive",
             "last_s": 0.5,
+            "expires_at_s": None,
         },
         {
             "type": "sip-options",
@@ -48,5 +49,13 @@ def test_health_says_what_each_check_saw_and_when() -> None:
             "last": None,
             "found": None,
             "last_s": None,
+            "expires_at_s": None,
         },
     ]
+
+
+def test_expiry_of_a_certificate_stays_known_when_it_is_refused() -> None:
+    health = Health([("tls", "port 5061", ONCE)])
+    health.report(0, Finding(Life.ALIVE, expires_at_s=1.9e9), 10.0)
+    health.report(0, Finding(Life.UNWELL, "its certificate is refused: certificate has expired"), 11.0)
+    assert health.describe(12.0)[0]["expires_at_s"] == 1.9e9

@@ -47,6 +47,7 @@ SERVER: ServerStatus = {
             "last": "200 OK",
             "found": Life.ALIVE,
             "last_s": 0.1,
+            "expires_at_s": None,
         }
     ],
 }

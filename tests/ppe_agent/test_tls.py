@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -112,6 +113,13 @@ async def test_handshake_with_a_trusted_certificate_is_life(web: Web) -> None:
     older = (Life.ALIVE, "TLSv1.2 handshake; its certificate expires in 49 days")
     assert await attempt(web.check("tls1.2")) == older
     assert "in SSL handshake" not in (web.folder / "error.log").read_text(), "each handshake was whole"
+
+
+async def test_expiry_of_the_certificate_is_told(web: Web) -> None:
+    for port, days in (("good", 50), ("soon", 5)):
+        expires_at_s = (await web.check(port).attempt()).expires_at_s
+        assert expires_at_s == pytest.approx(time.time() + days * DAY_S, abs=3600)
+    assert (await web.check("over").attempt()).expires_at_s is None
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import contextlib
 import socket
 import ssl
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +105,8 @@ class TlsCheck(PeriodicCheck):
             return Finding(Life.SILENT, f"{port}: closed during the TLS handshake")
         except OSError as error:
             return of_error(error, port)
-        return judge(version, expires_s - time.time(), self._limits)
+        finding = judge(version, expires_s - time.time(), self._limits)
+        return replace(finding, expires_at_s=expires_s)
 
 
 async def handshake(connection: socket.socket, context: ssl.SSLContext, host: str) -> tuple[str, float]:
