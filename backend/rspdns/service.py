@@ -58,6 +58,7 @@ from rspdns.overrides.keeper import CLEAR_KEYS, WISH_KEYS, Overrides
 from rspdns.pdns.listening import DnsServer, dns_server
 from rspdns.pdns.purge import Purger
 from rspdns.peers import SharedOverrides
+from rspdns.readiness import not_ready
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
 from rspdns.status import Status, build, dumped
 from rspdns.status.model import ConnectorStatus, PoolStatus, SnapshotStatus, ZoneStatus
@@ -446,6 +447,19 @@ class Backend:
     def answering(self) -> Snapshot:
         """The answers of now."""
         return self.publisher.snapshot
+
+    def not_ready(self, zone: str) -> list[str] | None:
+        """Why this name server may answer a zone wrongly now; None: it does not serve such a zone."""
+        pools = [
+            [pool for site in served.sites for pool in site.pools]
+            for served in self.config.zones
+            if served.name == zone
+        ]
+        if not pools:
+            return None
+        if self.paths.is_alone:
+            return ["no PowerDNS is connected"]
+        return not_ready(pools[0], self.belief.views, time.monotonic())
 
     def listed_by(self, handle: str, identifier: str) -> list[int]:
         """The numbers of the registrars that list a PE of a pool now."""

@@ -18,6 +18,7 @@ from rspdns.event_log import EventLog
 from rspdns.pdns.listening import DnsServer
 from rspdns.status import Status
 
+from tests.backend.making import ZONE
 from tests.backend.statuses import out_status, pool_status, status
 
 POOL = pool_status(
@@ -49,6 +50,8 @@ class Paper:
         self.asked = 0
         self.pools = [POOL]
         self.snapshot = Snapshot()
+        self.causes: dict[str, list[str]] = {ZONE: []}
+        """By zone, why it is not ready."""
 
     def status(self) -> Status:
         self.asked += 1
@@ -61,6 +64,9 @@ class Paper:
 
     def answering(self) -> Snapshot:
         return self.snapshot
+
+    def not_ready(self, zone: str) -> list[str] | None:
+        return self.causes.get(zone)
 
     def listed_by(self, handle: str, identifier: str) -> list[int]:
         return [1, 3]

@@ -175,6 +175,7 @@ async def test_every_answer_is_as_described(admin: Admin) -> None:
         "/v1/zones/{zone}": "/v1/zones/ims.example.net",
         "/v1/pools/{owner}": f"/v1/pools/{POOL.owner}",
         "/v1/overrides/{number}": "/v1/overrides/7",
+        "/ready/{zone}": f"/ready/{ZONE}",
         "/v1/servers/{server}": "/v1/servers/10.20.0.7:5062",
     }
     for route in ROUTES:

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry
 from rspdns import names
 from rspdns.admin.access import Access, Right
 from rspdns.admin.answers import PoolOfZone, answers_page, page_wish, server_page
-from rspdns.admin.guard import RequestGuard, RequestRefused, set_headers
+from rspdns.admin.guard import RequestGuard, RequestRefused, failure, set_headers
 from rspdns.admin.history import Histories, history_wish
-from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, description
+from rspdns.admin.openapi import JSON, MOST_NAMES, ROUTES, Ready, description
 from rspdns.admin.stream import Streams
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
@@ -54,6 +54,9 @@ class BackendService(Protocol):
 
     def answering(self) -> Snapshot:
         """The answers of now."""
+
+    def not_ready(self, zone: str) -> list[str] | None:
+        """Why this name server may answer a zone wrongly; None: it does not serve such a zone."""
 
     def listed_by(self, handle: str, identifier: str) -> list[int]:
         """The numbers of the registrars that list a PE now."""
@@ -266,6 +269,13 @@ class Api:
                 raise RequestRefused(400, "unknown", f"{plain!r} is in no zone of this backend")
         self._service.purge(wanted, self._name(request))
         return _json({"names": wanted})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        zone = request.match_info["zone"].lower().rstrip(".")
+        causes = self._service.not_ready(zone)
+        if causes is None:
+            return failure(404, "no zone of this name")
+        return failure(503, "; ".join(causes)) if causes else _json(Ready(zone))
 
     async def _openapi(self, request: web.Request) -> web.Response:
         return _json(description())

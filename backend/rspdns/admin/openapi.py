@@ -141,6 +141,13 @@ class Cleared:
 
 
 @dataclass(slots=True)
+class Ready:
+    """A zone that this name server answers rightly."""
+
+    zone: str
+
+
+@dataclass(slots=True)
 class Error:
     """The problem."""
 
@@ -166,6 +173,7 @@ SCHEMAS: dict[str, Schema] = schemas(
         HookMessage,
         Outlook,
         Cleared,
+        Ready,
         Error,
     )
 ) | {
@@ -301,6 +309,15 @@ ROUTES = (
         right=Right.WRITE,
         parameters=("number",),
         query={"everywhere": "true clears it at all peers, too"},
+    ),
+    Route(
+        "GET",
+        "/ready/{zone}",
+        "ready",
+        "200 while this name server answers the zone rightly; otherwise 503 with the reasons.",
+        "Ready",
+        right=Right.NOTHING,
+        parameters=("zone",),
     ),
     Route("GET", "/v1/openapi.json", "openapi", "This description.", "Description", right=Right.NOTHING),
     Route("GET", "/metrics", "metrics", "Prometheus metrics.", "Text", content="text/plain"),
