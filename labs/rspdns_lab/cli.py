@@ -12,6 +12,7 @@ from rspdns_lab.bench.cli import bench
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
+from rspdns_lab.discover.cli import discover
 from rspdns_lab.ending import end_on_signals, ending_plainly
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
@@ -73,6 +74,7 @@ main.add_command(chaos)
 main.add_command(loss)
 main.add_command(resolvers)
 main.add_command(proxies)
+main.add_command(discover)
 
 
 @main.command()

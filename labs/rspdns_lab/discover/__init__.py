@@ -1,0 +1,1 @@
+"""The lab `rspdns-lab discover`: clients that keep a list of servers out of DNS."""

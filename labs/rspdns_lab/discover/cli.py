@@ -1,0 +1,149 @@
+"""The command `rspdns-lab discover`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import click
+
+from rspdns_lab.discover.lab import SERVERS, STEP_S, DiscoverLab, DiscoverTrial, run_trial
+from rspdns_lab.ending import say
+from rspdns_lab.observe.percentiles import percentile
+from rspdns_lab.report.files import ReportFiles, report_options
+from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.trials import LabReport, run_lab
+
+_QUICK_S: Final = 10
+SLACK_MS: Final = 100.0
+"""How much later than its own poll a client may have a dead server on its list, ..."""
+LOOKED_MS: Final = 150.0
+"""... and how much later this lab may see that: it looks every 50 ms."""
+_INTRO: Final = (
+    f"A pool of {len(SERVERS)} web servers on real registrars; HAProxy (`server-template`), nginx "
+    "(`resolver`, a name in a variable) and Prometheus (`dns_sd_configs`), with the lines of "
+    "[the how-to page](../how-to/clients/discover-servers.md), and Envoy (STRICT_DNS) where there is one. "
+    f"Every {STEP_S:g} s the loads of all servers change; then one server is killed. HAProxy with the "
+    "default answers, some servers drawn anew each TTL, stands beside them. nginx keeps no list: the servers "
+    "that it sent requests to lately are counted, and nothing tells whether one came or went."
+)
+
+
+@click.command()
+@click.option("--trials", type=click.IntRange(1, 1000), default=3, show_default=True, help="Trials.")
+@click.option(
+    "--seconds",
+    type=click.IntRange(4, 3600),
+    default=120,
+    show_default=True,
+    help="Time with loads that change, of each trial.",
+)
+@click.option("--quick", is_flag=True, help=f"One trial of {_QUICK_S} s: under two minutes.")
+@report_options
+def discover(trials: int, seconds: int, quick: bool, report: ReportFiles) -> None:
+    """Let HAProxy, nginx, Prometheus and Envoy find a pool of 40 in DNS while loads change and one is killed.
+
+    Exit status: 0 the promises were kept, 1 one was broken, 2 the lab can't run here.
+    """
+    seconds, trials = (_QUICK_S, 1) if quick else (seconds, trials)
+
+    def measure(earlier: Sequence[DiscoverTrial]) -> Iterable[Sequence[DiscoverTrial]]:
+        done = {trial.trial for trial in earlier}
+        left = [trial for trial in range(1, trials + 1) if trial not in done]
+        return _run(left, seconds) if left else ()
+
+    run_lab(report, REPORT, {"seconds": seconds}, measure)
+
+
+def _run(left: Sequence[int], seconds: int) -> Iterator[Sequence[DiscoverTrial]]:
+    say(f"starting {len(SERVERS)} servers, and their clients")
+    with DiscoverLab() as lab:
+        lab.start()
+        for trial in left:
+            say(f"trial {trial}: loads change for {seconds} s, then a server is killed")
+            yield run_trial(lab, trial, seconds)
+
+
+@dataclass(frozen=True)
+class DiscoverRow:
+    """The trials of one client."""
+
+    client: str
+    answers: str
+    seconds: float
+    listed: int
+    flaps: int | None
+    weights: int | None
+    follow_p50_ms: float | None
+    follow_max_ms: float | None
+    out_max_ms: float | None
+    poll_s: float
+
+
+def rows(trials: Sequence[DiscoverTrial]) -> list[DiscoverRow]:
+    """Sum up by client. Pure."""
+    found = []
+    for name in dict.fromkeys(trial.client for trial in trials):
+        own = [trial for trial in trials if trial.client == name]
+        follow = [ms for trial in own for ms in trial.follow_ms]
+        out = [trial.out_ms for trial in own if trial.out_ms is not None]
+        flaps = [trial.flaps for trial in own if trial.flaps is not None]
+        found.append(
+            DiscoverRow(
+                name,
+                own[0].answers,
+                sum(trial.seconds for trial in own),
+                own[0].listed,
+                sum(flaps) if flaps else None,
+                max((trial.weights for trial in own if trial.weights is not None), default=None),
+                percentile(follow, 50) if follow else None,
+                max(follow, default=None),
+                max(out, default=None),
+                own[0].poll_s,
+            )
+        )
+    return found
+
+
+def problems(trials: Sequence[DiscoverTrial]) -> list[str]:
+    """The broken promises, in words: with the whole pool no server flaps, and a dead one is out in time."""
+    broken = []
+    for row in rows([trial for trial in trials if trial.answers != "default"]):
+        if row.flaps:
+            broken.append(f"{row.client}: {row.flaps} servers came or went while only loads changed")
+        most_ms = 1000 * row.poll_s + SLACK_MS + LOOKED_MS
+        if row.out_max_ms is not None and row.out_max_ms > most_ms:
+            broken.append(f"{row.client}: a killed server was listed for {row.out_max_ms:.0f} ms")
+    return broken
+
+
+def _number(value: float | None, form: str = "{:,.0f}") -> str:
+    return "" if value is None else form.format(value)
+
+
+_COLUMNS: Final = (
+    *(
+        ("client", "{client}"),
+        ("answers", "{answers}"),
+        ("seconds", "{seconds:.0f}"),
+        ("servers", "{listed}"),
+    ),
+    ("came or went", lambda row: _number(row.flaps)),
+    ("different weights", lambda row: _number(row.weights)),
+    ("weights follow: p50 ms", lambda row: _number(row.follow_p50_ms)),
+    ("max ms", lambda row: _number(row.follow_max_ms)),
+    ("killed: out after, max ms", lambda row: _number(row.out_max_ms)),
+    ("its own poll s", "{poll_s:g}"),
+)
+
+REPORT: Final = LabReport(
+    lambda fields: DiscoverTrial(**fields),
+    lambda found: {"rows": [asdict(row) for row in rows(found)]},
+    lambda found: Page(
+        "Lists of servers out of DNS: HAProxy, nginx, Prometheus, Envoy",
+        _INTRO,
+        [Section("Lists", "", table_of(_COLUMNS, rows(found)))],
+    ),
+    problems,
+)
