@@ -13,6 +13,7 @@ If several name a server, the first one counts.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -77,16 +78,15 @@ class PoolOverride:
         return Cause(Code.OVERRIDDEN, count=self.number, detail=self.words)
 
 
-def deciding(overrides: Iterable[PoolOverride], member: Member) -> PoolOverride | None:
-    """Return the override that decides about a member; None if there is none."""
-    return next((override for override in overrides if override.servers.has_member(member)), None)
-
-
 class MemberOverrides:
     """The overrides that hold now in a pool, and what they do to its members."""
 
     def __init__(self) -> None:
         self._overrides: tuple[PoolOverride, ...] = ()
+        self._at: dict[ServerAddress, int] = {}
+        """By place, the first override that names it so: its position."""
+        self._wide: list[int] = []
+        """The positions of those with networks or a glob."""
         self._out: frozenset[int] = frozenset()
         self._returned_s: dict[int, float] = {}
         """When members came in again that had been out by an override."""
@@ -94,11 +94,25 @@ class MemberOverrides:
     def set(self, overrides: Iterable[PoolOverride]) -> bool:
         """Let these hold from now on. Return whether any is new or gone."""
         before, self._overrides = self._overrides, tuple(overrides)
+        self._at, self._wide = {}, []
+        for position, override in enumerate(self._overrides):
+            for place in override.servers.places:
+                self._at.setdefault(place, position)
+            if override.servers.networks or override.servers.glob:
+                self._wide.append(position)
         return self._overrides != before
+
+    def _deciding(self, member: Member) -> PoolOverride | None:
+        """The override that decides about a member; None if there is none."""
+        places = ((address, member.port) for address in member.addresses)
+        named = [self._at[place] for place in places if place in self._at]
+        wide = (position for position in self._wide if self._overrides[position].servers.has_member(member))
+        first = min((*named, *itertools.islice(wide, 1)), default=None)
+        return None if first is None else self._overrides[first]
 
     def is_down(self, member: Member) -> bool:
         """Whether an override takes the member out."""
-        override = deciding(self._overrides, member)
+        override = self._deciding(member)
         return override is not None and override.action is OverrideAction.DOWN
 
     def apply(
@@ -113,7 +127,7 @@ class MemberOverrides:
             return members, {}
         kept, out = dict(members), dict[int, OutMember]()
         for identifier, member in members.items():
-            override = deciding(self._overrides, member)
+            override = self._deciding(member)
             if override is None:
                 continue
             if override.action is OverrideAction.DOWN:
@@ -138,7 +152,7 @@ class MemberOverrides:
         """Bring in those known that UP names. A server has one place."""
         places = {(address, member.port) for member in members.values() for address in member.addresses}
         for member in known:
-            override = deciding(self._overrides, member)
+            override = self._deciding(member)
             if override is None or override.action is not OverrideAction.UP:
                 continue
             if member.identifier not in members and places.isdisjoint(

@@ -291,3 +291,13 @@ async def test_wrong_wish_of_another_name_server_is_refused(
     with pytest.raises(ControlError, match=words):
         await kept.set("sip-1", **wrong)
     assert kept.overrides.all == ()
+
+
+async def test_override_of_later_that_has_begun_stays_when_its_pool_shrinks(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", in_s=0.05)
+    await until_held(kept, (1, OverrideAction.DOWN))
+    kept.belief.views = {HANDLE: view(member(1, "10.0.0.1"))}
+    kept.overrides.zones_changed()
+    assert kept.belief.held == [(1, OverrideAction.DOWN)]
+    assert kept.overrides.held_back == {}

@@ -3,7 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pool_user import Code, Member, NamedServers, OverrideAction, PoolOverride, weights
 from pool_user.weights import Weighted
 
-from rserpool import LeastUsed, Protocol
-from tests.pool_user.belief_support import POOL, R1, R2, Play, pe, push, settled
+from rserpool import LeastUsed, PoolElement, PoolKey, Protocol
+from tests.pool_user.belief_support import POOL, R1, R2, RULES, Play, pe, push, settled
 
 DRAWS = 20_000
 SECOND = NamedServers(places=frozenset({(ip_address("10.0.0.2"), 5060)}))
@@ -194,3 +194,59 @@ def test_shares_fit_into_srv_weights_and_are_the_same_however_often(
     if sum(shares.values()) < 0.95 and len(shares) < len(members):
         given = weights.shares(first)
         assert all(abs(given[key] - share) < 0.005 for key, share in shares.items())
+
+
+@pytest.mark.parametrize("first", ["place", "network", "glob"])
+def test_first_override_that_names_a_server_decides(first: str) -> None:
+    named = {
+        "place": SECOND,
+        "network": NamedServers(networks=(ip_network("10.0.0.0/30"),)),
+        "glob": NamedServers(glob="10.0.0.2:*"),
+    }
+    play = settled()
+    ups = [override(OverrideAction.UP, servers) for name, servers in named.items() if name != first]
+    overridden(play, override(OverrideAction.DOWN, named[first]), *ups)
+    assert 2 not in play.members()
+    overridden(play, *ups, override(OverrideAction.DOWN, named[first]))
+    assert 2 in play.members()
+
+
+def test_a_thousand_overrides_of_single_servers_are_not_all_compared_with_each_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = Counter[str]()
+    has = NamedServers.has
+
+    def counted(named: NamedServers, place: tuple[IPv4Address | IPv6Address, int]) -> bool:
+        compared["has"] += 1
+        return has(named, place)
+
+    monkeypatch.setattr(NamedServers, "has", counted)
+    play = settled()
+    places = [(ip_address(f"10.9.{number // 250}.{number % 250}"), 1) for number in range(1000)]
+    others = [NamedServers(places=frozenset({place})) for place in places]
+    overridden(play, *(override(OverrideAction.DOWN, servers) for servers in (*others, SECOND)))
+    assert play.members() == [1]
+    assert compared["has"] == 0
+
+
+def test_up_holds_a_member_of_a_keyed_pool_in_that_is_gone() -> None:
+    key = PoolKey(bytes(32))
+    play = Play()
+    play.belief.set_pools({POOL: replace(RULES, keys=(key,))}, play.now)
+    play.settle(0, 1, 2)
+
+    def keyed(number: int) -> PoolElement:
+        element = pe(number, R1)
+        server = key.server_key(Protocol.UDP, element.user_transport.addresses[0], 5060)
+        return replace(element, identifier=server.identifier(POOL.encode(), 1))
+
+    for index in range(3):
+        play.answer(index, keyed(1), keyed(2))
+    overridden(play, override(OverrideAction.UP))
+    for index in range(3):
+        play.answer(index, keyed(1))
+    play.wait(60)
+    assert {str(member.addresses[0]) for member in play.view().members} == {"10.0.0.1", "10.0.0.2"}
+    overridden(play)
+    assert {str(member.addresses[0]) for member in play.view().members} == {"10.0.0.1"}

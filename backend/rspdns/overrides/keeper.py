@@ -180,6 +180,8 @@ class Overrides:
         self._name_of = name_of
         self._look = look
         self._clock = clock
+        self._held: frozenset[int] = frozenset()
+        """The numbers of those that hold now."""
         self._holding: Mapping[str, Sequence[PoolOverride]] = {}
         """Those that hold now, by pool handle."""
         self._timer: asyncio.TimerHandle | None = None
@@ -413,23 +415,21 @@ class Overrides:
         holding = [override for override in self.all if override.holds(now_s)]
         before, self.held_back = self.held_back, {}
         for override in holding:
-            emptied = [] if override.forced else self._emptied(override, now_s)
-            is_new = override.set_at_s < override.starts_at_s
-            if emptied and is_new:  # it was checked when it was set
+            was_checked = override.starts_at_s <= override.set_at_s or override.number in self._held
+            emptied = [] if override.forced or was_checked else self._emptied(override, now_s)
+            if emptied:
                 self.held_back[override.number] = f"{', '.join(emptied)} would lose its last member"
         for number in self.held_back.keys() - before.keys():
             self._log.error("override_held_back", number=number, problem=self.held_back[number])
         holding = [override for override in holding if override.number not in self.held_back]
+        self._held = frozenset(override.number for override in holding)
         self._holding = by_handle(pools, holding)
         self._belief.set_overrides(self._holding)
         self._set_timer(now_s)
 
     def _emptied(self, override: Override, now_s: float) -> list[str]:
-        return [
-            pool.owner
-            for pool in self._pools()
-            if override.concerns(pool) and _is_emptied(self._outlook(override, now_s).get(pool.owner, []))
-        ]
+        pools = self._outlook(override, now_s)
+        return [owner for owner, shares in pools.items() if _is_emptied(shares)]
 
     def _set_timer(self, now_s: float) -> None:
         self.close()
