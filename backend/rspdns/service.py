@@ -316,7 +316,7 @@ class Backend:
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         number = self._reloads.begin(force=request.get("force") is True)
-        self._audit_reload(peer_user())
+        self._audit_reload(await peer_user())
         return await self._tell_result(number)
 
     async def _tell_reloaded(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -378,7 +378,7 @@ class Backend:
             )
         if bool(wanted) == everybody:
             raise ControlError("either servers, or all = true")
-        return {"forgotten": self.forget(wanted, peer_user(), request.get("pool"))}
+        return {"forgotten": self.forget(wanted, await peer_user(), request.get("pool"))}
 
     def forget(self, wanted: Sequence[str], by: str, pool: object = None) -> list[str]:
         """Miss these servers no longer, or, when none is named, any that is missing; return them in words.
@@ -423,7 +423,7 @@ class Backend:
 
     async def _tell_override(self, request: Mapping[str, Any]) -> dict[str, Any]:
         keys = {key: value for key, value in request.items() if key != "command"}
-        return await self.override(keys, peer_user())
+        return await self.override(keys, await peer_user())
 
     async def override(self, keys: Mapping[str, Any], by: str) -> dict[str, Any]:
         """Set an override, or only tell what it would do (`SharedOverrides.set`). Raises ControlError."""
@@ -433,7 +433,7 @@ class Backend:
         named, everything = request.get("named") or [], request.get("all") is True
         if bool(named) == everything or not all(isinstance(word, str) for word in named):
             raise ControlError("either the numbers or identifiers of overrides, or all = true")
-        return await self.clear(named, peer_user(), everywhere=request.get("everywhere") is True)
+        return await self.clear(named, await peer_user(), everywhere=request.get("everywhere") is True)
 
     async def clear(self, named: Sequence[str], by: str, *, everywhere: bool = False) -> dict[str, Any]:
         """Clear overrides (`SharedOverrides.clear`). Raises ControlError."""

@@ -12,6 +12,7 @@ import json
 import pwd
 import socket
 import struct
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -30,13 +31,39 @@ MAX_CLIENTS = 16
 IDLE_TIMEOUT_S = 60.0
 
 
-_PEER: ContextVar[str] = ContextVar("peer", default="this service")
+NAME_S = 0.5
+"""How long the name of a user is waited for: a directory service that hangs must not hold a command up."""
+_PEER: ContextVar[int | None] = ContextVar("peer", default=None)
 _CREDENTIALS = struct.Struct("=3i")
 
 
-def peer_user() -> str:
-    """The user of the process whose command is handled now; its number where it has no name."""
-    return _PEER.get()
+async def peer_user() -> str:
+    """Return the user of the process whose command is handled now; its number where it has no name, or
+    where that can't be looked up in time."""
+    number = _PEER.get()
+    if number is None:
+        return "this service"
+    loop = asyncio.get_running_loop()
+    name: asyncio.Future[str] = loop.create_future()
+
+    def tell(found: str) -> None:
+        if not name.done():
+            name.set_result(found)
+
+    def look_up() -> None:
+        try:
+            found = pwd.getpwuid(number).pw_name
+        except (KeyError, OSError):
+            found = f"user {number}"
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(tell, found)
+
+    threading.Thread(target=look_up, name="user", daemon=True).start()
+    try:
+        async with asyncio.timeout(NAME_S):
+            return await name
+    except TimeoutError:
+        return f"user {number}"
 
 
 class ControlError(Exception):
@@ -104,7 +131,7 @@ class ControlServer:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - start_unix_server makes a task for each client
         self._clients.add(task)
-        _PEER.set(_user_of(writer.get_extra_info("socket")))
+        _PEER.set(_peer_of(writer.get_extra_info("socket")))
         try:
             if len(self._clients) > MAX_CLIENTS:
                 await _send(writer, {"error": f"more than {MAX_CLIENTS} clients at once; try again"})
@@ -204,14 +231,12 @@ def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **argu
     return result
 
 
-def _user_of(connection: Any) -> str:
-    """The user at the other side of a unix socket, as the kernel noted it (unix(7), SO_PEERCRED)."""
+def _peer_of(connection: Any) -> int:
+    """The number of the user at the other side of a unix socket, as the kernel noted it (unix(7),
+    SO_PEERCRED)."""
     given = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, number, _ = _CREDENTIALS.unpack(given)
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+    return int(number)
 
 
 async def _send(writer: asyncio.StreamWriter, answer: dict[str, Any]) -> None:

@@ -211,7 +211,7 @@ class Agent:
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        await self._set_drain(chosen, _drain_of(request, time.time()))
+        await self._set_drain(chosen, _drain_of(request, await peer_user(), time.time()))
         if request.get("wait") and (doubtful := await self._servers.until_left(chosen)):
             raise ControlError(
                 f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
@@ -244,11 +244,11 @@ class Agent:
             raise ControlError(words) from None
 
 
-def _drain_of(request: Mapping[str, Any], wall_s: float) -> Drain:
+def _drain_of(request: Mapping[str, Any], by: str, wall_s: float) -> Drain:
     """Return the drain that a request asks for. Raises ControlError."""
     for_s, reason = request.get("for_s"), request.get("reason") or ""
     if for_s is not None and not 0 < for_s <= LONGEST_DRAIN_S:
         raise ControlError(f"a drain lasts for up to {LONGEST_DRAIN_S / 86_400:g} days, or has no end")
     if len(reason) > MOST_REASON or not reason.isprintable():
         raise ControlError(f"a reason is a line of up to {MOST_REASON} characters")
-    return Drain(peer_user(), reason, wall_s, None if for_s is None else wall_s + for_s)
+    return Drain(by, reason, wall_s, None if for_s is None else wall_s + for_s)

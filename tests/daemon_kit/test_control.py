@@ -2,8 +2,11 @@
 
 import asyncio
 import contextlib
+import os
+import pwd
 import socket
 import stat
+import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -205,3 +208,29 @@ async def test_a_service_that_ends_before_it_answers(tmp_path: Path) -> None:
     async with await asyncio.start_unix_server(hang_up, tmp_path / "s"):
         with pytest.raises(ControlError, match="ended before it answered"):
             await ask(tmp_path / "s", "reload")
+
+
+async def test_a_directory_of_users_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name comes from files as a rule, and from a server on the network where one is configured."""
+    goes_on = threading.Event()
+
+    def hang(number: int) -> None:
+        goes_on.wait(30)
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", hang)
+
+    async def who(_: dict[str, Any]) -> dict[str, Any]:
+        return {"user": await control.peer_user()}
+
+    server = ControlServer(tmp_path / "control", {"who": who, "status": _status})
+    await server.start()
+    try:
+        asked = asyncio.create_task(ask(tmp_path / "control", "who"))
+        assert await asyncio.wait_for(ask(tmp_path / "control", "status"), 5) == {"asked": None}
+        assert (await asked)["user"] == f"user {os.getuid()}"
+    finally:
+        goes_on.set()
+        await server.close()
