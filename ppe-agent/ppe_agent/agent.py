@@ -211,7 +211,8 @@ class Agent:
 
     async def _drain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        await self._set_drain(chosen, _drain_of(request, await peer_user(), time.time()))
+        by = await peer_user()
+        await self._set_drain(chosen, _drain_of(request, by, time.time()), by)
         if request.get("wait") and (doubtful := await self._servers.until_left(chosen)):
             raise ControlError(
                 f"drained, but no registrar confirmed that {', '.join(doubtful)} left: some may list "
@@ -225,7 +226,7 @@ class Agent:
 
     async def _undrain(self, request: dict[str, Any]) -> dict[str, Any]:
         chosen = self._chosen(request)
-        await self._set_drain(chosen, None)
+        await self._set_drain(chosen, None, await peer_user())
         return {"as": self._servers.describe_these(chosen)}
 
     def _chosen(self, request: dict[str, Any]) -> Sequence[str]:
@@ -236,9 +237,9 @@ class Agent:
             raise ControlError(f"no AS named {name!r} here; there is {', '.join(self._servers.kept)}")
         return chosen
 
-    async def _set_drain(self, names: Sequence[str], drain: Drain | None) -> None:
+    async def _set_drain(self, names: Sequence[str], drain: Drain | None, by: str) -> None:
         try:
-            await self._servers.drain(names, drain)
+            await self._servers.drain(names, drain, by)
         except FatalError as error:
             words = f"done, but lost should the agent restart now: {error}; it is tried again"
             raise ControlError(words) from None

@@ -184,10 +184,15 @@ class ServerKeeper:
         self.start()
         self._decide()
 
-    def heed_drain(self) -> None:
-        """Take the AS out of its pool while it serves on, or let it in again, as its state says now."""
+    def heed_drain(self, by: str) -> None:
+        """Take the AS out of its pool while it serves on, or let it in again, as its state says now. `by` is
+        the user who wants that."""
         self._decide()
-        self._log.info("drained" if self._kept.state.drained else "undrained")
+        drain = self._kept.state.drain
+        if drain is None:
+            self._log.info("undrained", by=by)
+        else:
+            self._log.info("drained", by=by, reason=drain.reason or None, until_s=drain.until_s)
 
     @property
     def is_drained(self) -> bool:

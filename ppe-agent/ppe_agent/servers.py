@@ -161,14 +161,16 @@ class Servers:
                 continue
             server.start()
 
-    async def drain(self, names: Sequence[str], drain: Drain | None) -> None:
-        """Drain these, or (None) no longer; returns when the disk has it. Raises FatalError when it can't be
-        written."""
+    async def drain(self, names: Sequence[str], drain: Drain | None, by: str) -> None:
+        """Drain these, or (None) no longer, as the user `by` wants; returns when the disk has it.
+
+        Raises FatalError when it can't be written.
+        """
         for name in names:
             self.kept[name].set_drain(drain)
         concerned = [server for server in self.running if server.config.name in names]
         for server in concerned:
-            server.heed_drain()
+            server.heed_drain(by)
         kept = [self.kept[name] for name in names]
         try:
             await asyncio.gather(*(server.registration.until_begun() for server in concerned))

@@ -16,6 +16,7 @@ from rspdns.pdns import remote_dnssec
 from rspdns.pdns.domain_ids import KEPT_S
 from rspdns.pdns.remote_dnssec import PARAMETERS_KEPT_S
 from rspdns.pdns.responder import KNOWN, PdnsResponder
+from structlog.testing import capture_logs
 
 from rserpool import LeastUsed
 from tests.backend.making import FIXED, UDP, ZONE, answered, member, swap, view, views, zone
@@ -73,6 +74,24 @@ async def test_keys_are_added_activated_published_and_removed(ask: Asker) -> Non
     assert await ask("removeDomainKey", name=f"{ZONE}.", id=first) == {"result": True}
     assert await ask("removeDomainKey", name=f"{ZONE}.", id=first) == {"result": False}
     assert [key["id"] for key in (await ask("getDomainKeys", name=ZONE.upper()))["result"]] == [second]
+
+
+async def test_each_write_is_audited_without_what_is_secret(ask: Asker) -> None:
+    with capture_logs() as lines:
+        await ask("addDomainKey", name=f"{ZONE}.", key=KEY)
+        await ask("activateDomainKey", name=f"{ZONE}.", id=1)
+        await ask("setDomainMetadata", name=f"{ZONE}.", kind="ALLOW-AXFR-FROM", value=["10.0.0.1"])
+        await ask("setTSIGKey", name="key.example.", algorithm="hmac-sha256.", content=PRIVATE)
+        await ask("getDomainKeys", name=f"{ZONE}.")
+        await ask("removeDomainKey", name="nowhere.example.", id=1)
+    changes = [(line["by"], line["action"], line["what"]) for line in lines if line["event"] == "changed"]
+    assert changes == [
+        ("PowerDNS", "addDomainKey", f"{ZONE}."),
+        ("PowerDNS", "activateDomainKey", f"{ZONE}. 1"),
+        ("PowerDNS", "setDomainMetadata", f"{ZONE}. ALLOW-AXFR-FROM"),
+        ("PowerDNS", "setTSIGKey", "key.example."),
+    ]
+    assert PRIVATE not in str(lines)
 
 
 @pytest.mark.parametrize("algorithm", ["rsasha256", "ecdsa256", "ecdsa384", "ed25519", "ed448"])

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rspdns.answers.snapshot import Snapshot, ZoneAnswers
+from rspdns.audit import audit
 from rspdns.dnssec.nsec import Chain, Nsec3Parameters
 from rspdns.dnssec.store import DnssecStore, DomainKey, TsigKey, WriteRefused
 from rspdns.pdns import remote
@@ -77,6 +78,7 @@ async def _set_domain_metadata(parameters: RequestParameters, snapshot: Snapshot
     return True
 
 
+_MOST_AUDITED = 255
 _RSA_FIELDS = ("Modulus", "PublicExponent", "PrivateExponent", "Prime1", "Prime2")
 _ELLIPTIC_OCTETS = {13: 32, 14: 48, 15: 32, 16: 57}
 """By algorithm (RFC 6605, RFC 8080), octets of the private key."""
@@ -163,7 +165,11 @@ def _number(parameters: RequestParameters, key: str) -> int:
 async def change(method: str, parameters: RequestParameters, snapshot: Snapshot, store: DnssecStore) -> Reply:
     """Do one of `WRITES` and return the reply."""
     try:
-        return {"result": await WRITES[method](parameters, snapshot, store)}
+        result = await WRITES[method](parameters, snapshot, store)
+        if result is not False:
+            named = (str(parameters[key]) for key in ("name", "kind", "id") if key in parameters)
+            audit("PowerDNS", method, " ".join(named)[:_MOST_AUDITED])
+        return {"result": result}
     except (RequestError, WriteRefused) as problem:
         return {"error": str(problem)}
 
