@@ -1,16 +1,18 @@
 """The records of a zone, with living pools and with pools without members."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations, permutations
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pool_user import weights
 from rserpool.policies import Priority, WeightedRandom
 from rspdns import fitting
 from rspdns.answers.pool_state import state_of
-from rspdns.answers.records import site_nodes
+from rspdns.answers.records import in_order, site_nodes
 from rspdns.answers.snapshot import NODATA, NXDOMAIN, Failure, Nothing
 
 from rserpool import LeastUsed, Protocol
@@ -220,6 +222,17 @@ def test_addresses_are_drawn_by_weight_without_replacement() -> None:
     }
     assert sum((seen[pair] - many) ** 2 / many for pair, many in expected.items()) < 13.82  # 2 degrees, 0.1 %
     assert seen.keys() == expected.keys()
+
+
+def test_a_share_is_exact_over_many_answers_that_show_a_part_of_the_pool() -> None:
+    """Clients draw by RFC 2782 among those that an answer of 8 shows, in a pool of 20."""
+    members = {number: member(number) for number in range(1, 21)}
+    weighted = weights.weigh(members | {1: replace(members[1], share=0.05)}, {}, NOW, 0.0)
+    draw, chosen = Random(47), Counter[int]()
+    for _ in range(2 * DRAWS):
+        shown = in_order(weighted, draw)[:8]
+        chosen.update(draw.choices(shown, [weighted[key].weight for key in shown]))
+    assert abs(chosen[1] / (2 * DRAWS) - 0.05) < 0.005
 
 
 def test_addresses_are_drawn_anew_after_each_ttl() -> None:
