@@ -10,7 +10,7 @@ from typing import Any
 
 from rspdns.zones.loading import load_zones
 from rspdns_lab.chain.texts import static_zone
-from rspdns_lab.discover.cli import LOOKED_MS, SLACK_MS, problems, rows
+from rspdns_lab.discover.cli import SLACK_MS, problems, rows
 from rspdns_lab.discover.clients import haproxy_lines, nginx_lines, prometheus_lines
 from rspdns_lab.discover.lab import (
     SERVERS,
@@ -70,9 +70,9 @@ def watched(lists: Lists, **client: Any) -> Any:
 def test_a_server_that_comes_and_goes_is_counted_and_the_dead_one_is_not() -> None:
     lists: Lists = [(0.0, EVERY), (1.0, OTHERS), (2.0, EVERY), (10.5, EVERY), (10.9, OTHERS)]
     found = result(watched(lists), 1, [(0.0, 1)], 10.0)
-    assert (found.flaps, found.listed, found.out_ms, found.weights) == (2, 40, 500.0, None)
+    assert (found.flaps, found.listed, found.out_ms, found.weights) == (2, 40, 900.0, None)
     used = result(watched(lists, used_within_s=0.4), 1, [(0.0, 1)], 10.0)
-    assert (used.flaps, used.out_ms) == (None, 100.0)
+    assert (used.flaps, used.out_ms) == (None, 500.0)
 
 
 def test_weights_follow_when_all_are_those_of_the_loads() -> None:
@@ -81,7 +81,9 @@ def test_weights_follow_when_all_are_those_of_the_loads() -> None:
 
     seen = [(0.5, 0), (1.0, 1), (5.2, 1), (6.5, 2), (11.0, 2)]
     lists: Lists = [(at_s, weights(step)) for at_s, step in seen]
-    assert followed_ms(lists, [(0.0, 1), (5.0, 2), (10.0, 3)]) == [1000.0, 1500.0, 5000.0]
+    assert followed_ms(lists, [(0.0, 1), (5.0, 2), (10.0, 3)], 15.0) == [1000.0, 1500.0, None]
+    assert followed_ms([*lists, (15.0, weights(3))], [(10.0, 3)], 15.0) == [None]
+    assert followed_ms([*lists, (14.0, weights(3))], [(10.0, 3)], 15.0) == [4000.0]
     assert len(set(weights(1).values())) == 20
 
 
@@ -89,12 +91,23 @@ TRIAL = DiscoverTrial("haproxy", "all, wide", 1, 120.0, 40, 0, 20, [900.0, 1500.
 
 
 def test_only_what_is_promised_can_be_broken() -> None:
-    redrawn = replace(TRIAL, client="haproxy, default answers", answers="default", flaps=300, out_ms=5000.0)
+    redrawn = replace(TRIAL, client="haproxy, default answers", answers="default", flaps=300, out_ms=None)
     assert problems([TRIAL, redrawn]) == []
-    late = replace(TRIAL, trial=2, out_ms=1000 + SLACK_MS + LOOKED_MS + 1, flaps=2)
+    late = replace(TRIAL, trial=2, out_ms=1000 + SLACK_MS + 1, flaps=2)
     assert problems([TRIAL, late]) == [
         "haproxy: 2 servers came or went while only loads changed",
-        "haproxy: a killed server was listed for 1251 ms",
+        "haproxy: a killed server was listed for 1101 ms",
     ]
     (row,) = rows([TRIAL, late])
-    assert (row.seconds, row.flaps, row.follow_max_ms, row.out_max_ms) == (240.0, 2, 1500.0, 1251.0)
+    assert (row.seconds, row.flaps, row.follow_max_ms, row.out_max_ms) == (240.0, 2, 1500.0, 1101.0)
+    ignored = replace(TRIAL, follow_ms=[900.0, None])
+    assert problems([ignored]) == ["haproxy: 1 changes of load were not in its weights"]
+
+
+def test_a_client_that_keeps_the_dead_server_or_falls_silent_breaks_the_promise() -> None:
+    before: Lists = [(9.0, EVERY), (9.9, EVERY)]
+    after: Lists = [(10.1, EVERY), (10.2, OTHERS), (10.3, EVERY)]
+    for lists in (before, [*before, *after]):
+        trial = result(watched(lists), 1, [(0.0, 1)], 10.0)
+        assert trial.out_ms is None
+        assert problems([replace(trial, follow_ms=[])]) == ["haproxy: 1 killed servers were never seen out"]

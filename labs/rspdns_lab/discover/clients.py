@@ -123,9 +123,10 @@ class Haproxy(Client):
 
 
 class Prometheus(Client):
-    """Prometheus with `dns_sd_configs`: it asks every 5 s, and takes lists over every 5 s."""
+    """Prometheus with `dns_sd_configs`."""
 
-    poll_s = 10.0
+    poll_s = 15.0
+    """It asks every 5 s, hands on what it discovered every 5 s, and scrapes by that after up to 5 s more."""
 
     def __init__(
         self, host: Host, folder: Path, name_server: str, owner: str, names: Mapping[str, str]

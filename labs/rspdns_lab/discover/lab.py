@@ -34,7 +34,8 @@ STEP_S: Final = 5.0
 """Time between two changes of all loads."""
 _LOOK_S: Final = 0.05
 _SETTLE_S: Final = 90.0
-_AFTER_S: Final = 15.0
+_AFTER_S: Final = 17.0
+"""Longer than any client may take to drop a dead server."""
 _POOL: Final = """
 [[pool]]
 handle  = "web"
@@ -44,14 +45,18 @@ accept  = ["10.53.0.0/16"]
 """
 _WHOLE_ANSWERS: Final = 'answers = "all"\nweights = "wide"\n'
 
+Lists = Sequence[tuple[float, Mapping[str, int | None]]]
+"""A client's list at moments (monotonic, s)."""
+
 
 @dataclass(frozen=True)
 class DiscoverTrial:
     """The list of a client in one trial.
 
     `listed`: servers on it. `flaps`: servers that came or went while loads changed, in `seconds`. `weights`:
-    different weights at a time, at most. `follow_ms`: from a change of all loads until its weights are these.
-    `out_ms`: from the kill of a server until it was off the list; `poll_s` is the client's own part of that.
+    different weights at a time, at most. `follow_ms`: from a change of all loads until its weights are these,
+    None: not before the next change. `out_ms`: from the kill of a server until it was first seen off the list
+    for good; None: it never was, or the client fell silent. `poll_s` is the client's own part of that.
     """
 
     client: str
@@ -61,7 +66,7 @@ class DiscoverTrial:
     listed: int
     flaps: int | None
     weights: int | None
-    follow_ms: Sequence[float]
+    follow_ms: Sequence[float | None]
     out_ms: float | None
     poll_s: float
 
@@ -292,7 +297,7 @@ class Watcher:
 
 
 def run_trial(lab: DiscoverLab, trial: int, seconds: float) -> list[DiscoverTrial]:
-    """Change all loads every 2 s for `seconds`, then kill a server. Return what each client's list was."""
+    """Change all loads for `seconds`, then kill a server. Return what each client's list was."""
     draw = random.Random(trial)  # noqa: S311 - chance, not a secret
     watchers = [Watcher(client) for client in lab.clients]
     try:
@@ -321,11 +326,10 @@ def result(
     before = [(at_s, found) for at_s, found in watcher.lists if at_s < killed_s]
     flaps = sum(len(new.keys() ^ old.keys()) for (_, old), (_, new) in itertools.pairwise(before))
     weights = [len(set(found.values())) for _, found in before if None not in found.values()]
-    named = [at_s for at_s, found in watcher.lists if at_s >= killed_s and SERVERS[VICTIM] in found]
-    was_listed = any(SERVERS[VICTIM] in found for _, found in before[-1:])
     is_whole = not client.name.endswith("answers")
-    last_s = max(named, default=killed_s) - (client.used_within_s or 0.0)
-    out_ms = 1000 * max(0.0, last_s - killed_s) if was_listed else None
+    out_s = seen_out_s([look for look in watcher.lists if look[0] >= killed_s]) if is_whole else None
+    if out_s is not None:
+        out_s = max(0.0, out_s - killed_s - (client.used_within_s or 0.0))
     return DiscoverTrial(
         client.name,
         "all, wide" if is_whole else "default",
@@ -334,23 +338,33 @@ def result(
         len(before[-1][1]) if before else 0,
         flaps if client.used_within_s is None else None,
         max(weights, default=None),
-        followed_ms(before, steps) if is_whole and weights else [],
-        None if out_ms is None else round(out_ms, 1),
+        followed_ms(before, steps, killed_s) if is_whole and weights else [],
+        None if out_s is None else round(1000 * out_s, 1),
         client.poll_s,
     )
 
 
-def followed_ms(
-    lists: Sequence[tuple[float, Mapping[str, int | None]]], steps: Sequence[tuple[float, int]]
-) -> list[float]:
+def seen_out_s(lists: Lists) -> float | None:
+    """When the dead server was first seen off the list for good; None: it was not; pure."""
+    out_s = None
+    for at_s, listed in lists:
+        if SERVERS[VICTIM] in listed:
+            out_s = None
+        elif out_s is None:
+            out_s = at_s
+    return out_s
+
+
+def followed_ms(lists: Lists, steps: Sequence[tuple[float, int]], killed_s: float) -> list[float | None]:
     """How many ms after each change of the loads all weights were those of its loads; pure.
 
-    A change that the next one overtook counts with the time until that.
+    None: they were not before the next change, the last one's before the kill.
     """
-    found = []
-    for (began_s, step), (end_s, _) in zip(steps, [*steps[1:], (float("inf"), 0)], strict=True):
+    found: list[float | None] = []
+    ends = [*(at_s for at_s, _ in steps[1:]), killed_s]
+    for (began_s, step), end_s in zip(steps, ends, strict=True):
         wanted = {address: haproxy_weight(load_of(number, step)) for number, address in SERVERS.items()}
-        times = [at_s for at_s, listed in lists if began_s <= at_s < end_s and dict(listed) == wanted]
-        last_s = end_s if end_s != float("inf") else began_s + STEP_S
-        found.append(round(1000 * (min(times, default=last_s) - began_s), 1))
+        times = (at_s for at_s, listed in lists if began_s <= at_s < end_s and dict(listed) == wanted)
+        first_s = next(times, None)
+        found.append(None if first_s is None else round(1000 * (first_s - began_s), 1))
     return found
