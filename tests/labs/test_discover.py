@@ -10,8 +10,8 @@ from typing import Any
 
 from rspdns.zones.loading import load_zones
 from rspdns_lab.chain.texts import static_zone
-from rspdns_lab.discover.cli import SLACK_MS, problems, rows
-from rspdns_lab.discover.clients import haproxy_lines, nginx_lines, prometheus_lines
+from rspdns_lab.discover.cli import REPORT, SLACK_MS, problems, rows
+from rspdns_lab.discover.clients import haproxy_lines, nginx_lines, prometheus_lines, version_in
 from rspdns_lab.discover.lab import (
     SERVERS,
     VICTIM,
@@ -63,7 +63,7 @@ OTHERS = {address: None for number, address in SERVERS.items() if number != VICT
 
 
 def watched(lists: Lists, **client: Any) -> Any:
-    values = {"name": "haproxy", "used_within_s": None, "poll_s": 1.0, **client}
+    values = {"version": lambda: "2.6", "name": "haproxy", "used_within_s": None, "poll_s": 1.0, **client}
     return SimpleNamespace(client=SimpleNamespace(**values), lists=lists)
 
 
@@ -87,7 +87,7 @@ def test_weights_follow_when_all_are_those_of_the_loads() -> None:
     assert len(set(weights(1).values())) == 20
 
 
-TRIAL = DiscoverTrial("haproxy", "all, wide", 1, 120.0, 40, 0, 20, [900.0, 1500.0], 800.0, 1.0)
+TRIAL = DiscoverTrial("haproxy", "all, wide", 1, 120.0, 40, 0, 20, [900.0, 1500.0], 800.0, 1.0, "2.6", 1.5)
 
 
 def test_only_what_is_promised_can_be_broken() -> None:
@@ -111,3 +111,17 @@ def test_a_client_that_keeps_the_dead_server_or_falls_silent_breaks_the_promise(
         trial = result(watched(lists), 1, [(0.0, 1)], 10.0)
         assert trial.out_ms is None
         assert problems([replace(trial, follow_ms=[])]) == ["haproxy: 1 killed servers were never seen out"]
+
+
+def test_page_says_versions_and_how_busy_the_machine_was() -> None:
+    page = REPORT.page([TRIAL, replace(TRIAL, trial=2, load_average=13.0)])
+    assert "load average was 1.5 to 13," in page.text
+    assert page.sections[0].table[1][:2] == ["haproxy", "2.6"]
+    said = {
+        "nginx version: nginx/1.22.1\n": "1.22.1",
+        "HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/": "2.6.12",
+        "prometheus, version 2.42.0+ds (branch: debian/sid)": "2.42.0",
+        "envoy  version: 9e5580933739775e8bce696a57a2e1bc99368f23/1.40.0/Clean/RELEASE/BoringSSL": "1.40.0",
+        "": "?",
+    }
+    assert [version_in(text) for text in said] == list(said.values())

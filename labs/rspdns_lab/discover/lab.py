@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -57,6 +58,7 @@ class DiscoverTrial:
     different weights at a time, at most. `follow_ms`: from a change of all loads until its weights are these,
     None: not before the next change. `out_ms`: from the kill of a server until it was first seen off the list
     for good; None: it never was, or the client fell silent. `poll_s` is the client's own part of that.
+    `load_average`: of the machine, in the minute before the end.
     """
 
     client: str
@@ -69,6 +71,8 @@ class DiscoverTrial:
     follow_ms: Sequence[float | None]
     out_ms: float | None
     poll_s: float
+    version: str
+    load_average: float
 
 
 def owner(zone: str) -> str:
@@ -341,6 +345,8 @@ def result(
         followed_ms(before, steps, killed_s) if is_whole and weights else [],
         None if out_s is None else round(1000 * out_s, 1),
         client.poll_s,
+        client.version(),
+        round(os.getloadavg()[0], 1),
     )
 
 
