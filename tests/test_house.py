@@ -113,6 +113,7 @@ PACKAGES = (
     "labs",
 )
 TABLES = {
+    "BackendConfig": "the keys of rspdns.toml",
     "PoolConfig": "the keys of a pool in a zone's file",
     "LoadConfig": "the keys of a load source in ppe-agent's file",
     "ServerStatus": "the values of a server in ppe-agent's status",

@@ -23,6 +23,7 @@ from rspdns.rrset import Record
 from rspdns.status.model import OtherVersionError, ZoneStatus, read
 from rspdns.zones.checks import cuts_of
 from rspdns.zones.file import MAX_MESSAGE
+from rspdns.zones.sites import overlap
 from rspdns.zones.zone import Zone
 
 TIMEOUT_MS = 500
@@ -232,6 +233,12 @@ def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) ->
             yield file.warn(
                 (key,), f"{value} s: {why}; up to {LONGEST_TTL_S} is usual, 1 to 5 is recommended"
             )
+    for pool_of_site in (pool for site in zone.sites for pool in site.pools if pool.sites is not None):
+        accept, of_site = pool_of_site.config.accept, pool_of_site.sites.networks  # type: ignore[union-attr]
+        for name, networks in of_site.items():
+            if not any(overlap(network, accepted) for network in networks for accepted in accept):
+                text = f"site {name}: none of its addresses is in accept, so it never has a member"
+                yield file.warn(("pool", pool_of_site.position, "order"), text)
     for position, pool in enumerate(zone.config.pools):
         if len(pool.accept) and any(network.prefixlen == 0 for network in pool.accept):
             yield file.warn(

@@ -32,6 +32,8 @@ from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.peers.configuration import problems as peer_problems
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
+from rspdns.zones.sites import SiteConfig, SiteName, Sites
+from rspdns.zones.sites import problems as site_problems
 from rspdns.zones.zone import Zone
 
 __all__ = ["AdminConfig", "BackendConfig", "PoolConfig", "ZoneConfig", "load_configuration"]
@@ -86,6 +88,9 @@ class BackendConfig(StrictModel):
     fastpath: FastPathConfig = FastPathConfig()
     hooks: tuple[HookConfig, ...] = Field(default=(), alias="hook")
     peers: tuple[PeerConfig, ...] = Field(default=(), alias="peer")
+    sites: tuple[SiteConfig, ...] = Field(default=(), alias="site")
+    own_site: SiteName | None = None
+    """The site of this name server, for pools with `order = "own-first"`."""
     zones_dir: PathText = ZONES_DIR
     """Directory of the zones; relative to this file."""
     max_stale_s: Annotated[float, Field(gt=0)] = 3600.0
@@ -116,6 +121,7 @@ class BackendConfig(StrictModel):
         yield from admin_configuration.problems(document)
         yield from hook_problems(document)
         yield from peer_problems(document)
+        yield from site_problems(document)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
@@ -181,7 +187,7 @@ class BackendConfig(StrictModel):
         }
 
 
-_READ_ANEW = ("hooks", "peers")
+_READ_ANEW = ("hooks", "peers", "sites", "own_site")
 """The keys, beside zones and [admin]'s files, that a reload reads anew."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
@@ -227,7 +233,8 @@ def load_configuration(
     document = _readable(path, text)
     directory = path.parent / _zones_dir(document)
     try:
-        zones = load_zones(directory, on_progress)
+        sites = None if config is None else Sites.of(config.sites, config.own_site)
+        zones = load_zones(directory, on_progress, sites)
     except ConfigurationErrors as error:
         errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
     files = _access_files(document)

@@ -15,18 +15,22 @@ from daemon_kit.control import request
 from daemon_kit.durations import duration
 
 from rspdns.configuration import DEFAULT_PATH, control_path
+from rspdns.overrides.book import SITE
 
 CONFIG = config_option(DEFAULT_PATH)
 PATIENCE_S = 15.0
 
 
 class OverrideGroup(CommandGroup):
-    """`rspdns override SERVERS ACTION` is `rspdns override set SERVERS ACTION`."""
+    """`rspdns override SERVERS ACTION` is `rspdns override set SERVERS ACTION`, and `site NAME` stands for
+    `site:NAME`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take words that are no command for the servers."""
+        if args[:1] == ["site"] and len(args) > 1:
+            args = [f"{SITE}{args[1]}", *args[2:]]
         if args and args[0] not in self.commands:
             args = ["set", *args]
         return super().resolve_command(ctx, args)
@@ -108,7 +112,7 @@ def override() -> None:
 @click.option("--dry-run", is_flag=True, help="Only print the shares that would result here.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: bool, **wish: Any) -> None:
-    """Override SERVERS: a name, address, address:port, PE identifier, network (10.1.0.0/16) or glob (10.1.*).
+    """Override SERVERS: a name, address, address:port, PE identifier, network, glob (10.1.*), or site NAME.
 
     ACTION is `down` (out of the answers), `up` (in, whatever registrars and probes say) or `share=5%` (each
     gets this part of the calls). It prints the shares that result, and refuses to empty a pool.

@@ -134,7 +134,14 @@ class Backend:
             is_seen_at_once=self.paths.is_kernel_answering,
         )
         self.overrides = SharedOverrides(
-            Overrides(config.state.path, self.belief, self._pools, self.names.of, self.pool_user.look)
+            Overrides(
+                config.state.path,
+                self.belief,
+                self._pools,
+                self.names.of,
+                self.pool_user.look,
+                sites=lambda: {site.name: site.networks for site in self.config.sites},
+            )
         )
         self._reloads = Reloads(ConfigurationReload(self, read).run)
         self.admin: AdminServer | None = None

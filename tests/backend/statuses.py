@@ -40,6 +40,7 @@ def member_status(number: int = 1, **other: Any) -> MemberStatus:
         "since_s": 4030.6,
         "stale": False,
         "share": None,
+        "site": None,
     }
     return MemberStatus(**values | other)
 
@@ -77,6 +78,7 @@ def pool_status(**other: Any) -> PoolStatus:
         "missing": 0,
         "planned": 0,
         "refused": RefusedStatus(0, 0, 0),
+        "sites": [],
     }
     values |= other
     values.setdefault("expected", len(values["members"]))

@@ -120,9 +120,9 @@ reload: files of_files problem records since_s state
 snapshot: age_s builds
 zones[]: pools serial zone
 zones[].pools[]: answered_instead expected handles known members missing name out owner planned refused
-zones[].pools[]: stale_s verify when_empty
+zones[].pools[]: sites stale_s verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
-zones[].pools[].members[]: protocol share since_s stale weight
+zones[].pools[].members[]: protocol share since_s site stale weight
 zones[].pools[].out[]: address cause handle identifier look_at missing name planned planned_s port reason
 zones[].pools[].out[]: since_s
 zones[].pools[].refused: foreign too_many unproven

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
 from rspdns import fitting
+from rspdns.answers.site_order import SiteState, next_change_s, ranked, site_states
 from rspdns.rrset import AddressData, Node, Record
 from rspdns.zones.zone import Pool
 
@@ -28,7 +29,7 @@ class PoolState(NamedTuple):
     members came in.
 
     `view` is that of the `members`, None where they are of several shards, or not live. `changed` are the
-    labels that differ from the state before; None: any may.
+    labels that differ from the state before; None: any may. `sites` are those of a pool with an order.
     """
 
     pool: Pool
@@ -43,6 +44,7 @@ class PoolState(NamedTuple):
     unsettled: frozenset[str] = frozenset()
     first_s: float = float("inf")
     view: PoolView | None = None
+    sites: Mapping[str, SiteState] = MappingProxyType({})
     changed: frozenset[str] | None = None
 
     def gives_the_records_of(self, other: PoolState) -> bool:
@@ -174,6 +176,11 @@ def _weighed(
     due = _due(state, before, now, first_s)
     wide = state.pool.config.weights == "wide"
     fresh = weights.weigh(state.members, old, now, slow_start_s, due, wide)
+    rules, sites = state.pool.sites, before.sites if before is not None else {}
+    if rules is not None:
+        sites = site_states(rules, state.members, sites, now)
+        fresh = ranked(rules, sites, state.members, fresh)
+        rebuild_at_s = min(rebuild_at_s, next_change_s(rules, sites))
     given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
@@ -192,6 +199,7 @@ def _weighed(
         weighed_at_s=weighed_at_s,
         rebuild_at_s=rebuild_at_s,
         first_s=first_s,
+        sites=sites,
         unsettled=frozenset(growing | {label for label in due if given.get(label) != fresh.get(label)}),
     )
 
@@ -211,6 +219,8 @@ def _due(state: PoolState, before: PoolState | None, now: float, first_s: float)
     """The labels whose weights may be others than before: all, where the weight of a member depends on
     others that changed."""
     if state.changed is None or before is None or state.pool.config.weights == "wide":
+        return state.members.keys()
+    if state.pool.sites is not None:  # a site's rank is in the priority of each of its members
         return state.members.keys()
     labels = state.changed | before.unsettled
     concerned = [

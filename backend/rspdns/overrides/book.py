@@ -18,6 +18,7 @@ from pool_user import (
     Member,
     MemberOverrides,
     NamedServers,
+    Network,
     OverrideAction,
     PoolOverride,
     PoolView,
@@ -63,6 +64,8 @@ class Override:
     share: Annotated[float | None, Field(gt=0, lt=1)] = None
     pool: str | None = None
     places: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()
+    """Those of the site that it names."""
     forced: bool = False
     id: Annotated[str | None, Field(pattern=_IDENTIFIER)] = None
     """By which all name servers know it; None: it was set here alone."""
@@ -102,6 +105,8 @@ class Override:
         places = frozenset(map(_place, self.places))
         if places:
             return NamedServers(places=places)
+        if self.networks:
+            return NamedServers(networks=tuple(map(read_network, self.networks)))
         if _is_glob(self.servers):
             return NamedServers(glob=self.servers)
         return NamedServers(networks=(read_network(self.servers),))
@@ -139,6 +144,21 @@ def known_servers(
             name = name_of(handle, member)
             for address in member.addresses:
                 yield KnownServer(handle, (address, member.port), member.identifier, name)
+
+
+SITE = "site:"
+"""Before the name of a site, in the words for servers."""
+
+
+def networks_of(words: str, sites: Mapping[str, Sequence[Network]]) -> tuple[str, ...]:
+    """Return the networks of the site that `words` mean; empty if they mean no site. Raises OverrideError."""
+    if not words.startswith(SITE):
+        return ()
+    name = words.removeprefix(SITE)
+    if name not in sites:
+        known = f"there is {', '.join(sites)}" if sites else "there is none"
+        raise OverrideError(f"no [[site]] has the name {name!r}; {known}")
+    return tuple(map(str, sites[name]))
 
 
 def places_of(words: str, known: Iterable[KnownServer]) -> tuple[str, ...]:

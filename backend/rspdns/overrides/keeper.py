@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from daemon_kit.control import ControlError
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
-from pool_user import OverrideAction, PoolOverride, PoolView, ServerAddress
+from pool_user import Network, OverrideAction, PoolOverride, PoolView, ServerAddress
 from pydantic import ValidationError
 
 from rspdns.audit import audit
@@ -28,6 +28,7 @@ from rspdns.overrides.book import (
     contradicting,
     is_identifier,
     known_servers,
+    networks_of,
     new_identifier,
     next_moment_s,
     outlook,
@@ -157,7 +158,8 @@ def read_wish(keys: Mapping[str, Any]) -> Wish:
 
 
 class Overrides:
-    """The overrides of this name server. `look` has the belief evaluated; `pools` gives those served."""
+    """The overrides of this name server. `look` has the belief evaluated; `pools` gives those served, `sites`
+    the networks of each site."""
 
     def __init__(
         self,
@@ -167,6 +169,7 @@ class Overrides:
         name_of: NameOf,
         look: Callable[[], None],
         *,
+        sites: Callable[[], Mapping[str, Sequence[Network]]] = dict,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.all: tuple[Override, ...] = ()
@@ -179,6 +182,7 @@ class Overrides:
         self._pools = pools
         self._name_of = name_of
         self._look = look
+        self._sites = sites
         self._clock = clock
         self._held: frozenset[int] = frozenset()
         """The numbers of those that hold now."""
@@ -303,6 +307,7 @@ class Overrides:
         handles = dict.fromkeys(handle for pool in concerned for handle in pool.config.shards)
         known = tuple(known_servers(self._belief.views, handles, self._name_of))
         starts_at_s, ends_at_s = wish.times_s(now_s)
+        networks = networks_of(wish.servers, self._sites())
         wanted = Override(
             number=max((override.number for override in self.all), default=0) + 1,
             action=wish.action,
@@ -314,7 +319,8 @@ class Overrides:
             ends_at_s=ends_at_s,
             share=wish.share,
             pool=wish.pool,
-            places=places_of(wish.servers, known),
+            places=() if networks else places_of(wish.servers, known),
+            networks=networks,
             forced=wish.forced,
             id=wish.id or (new_identifier() if wish.everywhere else None),
         )

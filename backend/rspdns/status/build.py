@@ -22,7 +22,8 @@ from pool_user import (
     effective_load,
 )
 
-from rspdns.answers.pool_state import by_label
+from rspdns.answers.pool_state import PoolState, by_label
+from rspdns.answers.site_order import SiteState
 from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import FastPath
 from rspdns.missing import Missing, ServerNames, missing
@@ -37,6 +38,7 @@ from rspdns.status.model import (
     PoolStatus,
     RefusedStatus,
     RegistrarStatus,
+    SiteStatus,
     ZoneStatus,
 )
 from rspdns.zones.zone import Pool, Zone
@@ -131,16 +133,14 @@ def zones(
     for zone in of_zones:
         answers = snapshot.zone_answers.get(zone.name)
         shown = {
-            state.pool.owner: state.weights
-            for site in (answers.sites if answers else ())
-            for state in site.states
+            state.pool.owner: state for site in (answers.sites if answers else ()) for state in site.states
         }
         pools = [
             _pool(
                 pool,
                 site.name,
                 [views[handle] for handle in pool.config.shards if handle in views],
-                weights,
+                shown.get(pool.owner) or PoolState(pool),
                 now,
                 known,
                 _refused(pool, refused),
@@ -148,7 +148,6 @@ def zones(
             for site in zone.sites
             for pool in site.pools
             if is_wanted(pool)
-            for weights in (shown.get(pool.owner, {}),)
         ]
         statuses.append(ZoneStatus(zone.name, answers.serial % 2**32 if answers else None, pools))
     return statuses
@@ -168,7 +167,7 @@ def _pool(
     pool: Pool,
     name: str,
     of_pool: Sequence[PoolView],
-    weights: Mapping[str, Weighted],
+    state: PoolState,
     now: float,
     known: Known,
     refused: RefusedStatus,
@@ -194,7 +193,7 @@ def _pool(
         missing=lacked.count,
         planned=len(lacked.planned),
         members=[
-            _member(view.handle, member, weights.get(labels.get(id(member), "")), now, known)
+            _member(view.handle, member, state.weights.get(labels.get(id(member), "")), pool, now, known)
             for view in of_pool
             for member in view.members
             if member.protocol == pool.config.protocol
@@ -209,7 +208,16 @@ def _pool(
             ),
         ],
         refused=refused,
+        sites=[_site(pool, name, of_site, now) for name, of_site in state.sites.items()],
     )
+
+
+def _site(pool: Pool, name: str, state: SiteState, now: float) -> SiteStatus:
+    back_s = None
+    if not state.is_enough and state.enough_since_s is not None and pool.sites is not None:
+        back_s = round(max(0.0, state.enough_since_s + pool.sites.back_after_s - now), 3)
+    load = None if state.load is None else round(state.load, 3)
+    return SiteStatus(name, state.rank, state.members, state.is_enough, state.is_spilling, load, back_s)
 
 
 def _outside(
@@ -263,7 +271,9 @@ def _answered_instead(pool: Pool, of_pool: Sequence[PoolView]) -> str | None:
     return f"no server is alive; {what} (when_empty = {pool.config.when_empty})"
 
 
-def _member(handle: str, member: Member, weighted: Weighted | None, now: float, known: Known) -> MemberStatus:
+def _member(
+    handle: str, member: Member, weighted: Weighted | None, pool: Pool, now: float, known: Known
+) -> MemberStatus:
     load = effective_load(member.policy)
     return MemberStatus(
         handle=handle,
@@ -279,6 +289,7 @@ def _member(handle: str, member: Member, weighted: Weighted | None, now: float, 
         weight=weighted.weight if weighted else None,
         since_s=round(max(0.0, now - member.since_s), 3),
         stale=member.stale,
+        site=None if pool.sites is None else pool.sites.site_of(member.addresses[0]),
         share=member.share,
     )
 

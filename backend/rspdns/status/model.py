@@ -43,6 +43,7 @@ class MemberStatus:
     weight: Annotated[Count | None, Field(description="of its SRV record")]
     since_s: Annotated[Number, Field(description="how long it has been in")]
     stale: Annotated[bool, Field(description="in from memory: no registrar vouches for it at present")]
+    site: Annotated[str | None, Field(description="the [[site]] of its address; null: none")]
     share: Annotated[
         Number | None, Field(description="0..1, the part of the calls that an override gives it; null: none")
     ]
@@ -86,6 +87,21 @@ class RefusedStatus:
 
 
 @dataclass(slots=True)
+class SiteStatus:
+    """A site of a pool with `order`."""
+
+    name: str
+    rank: Annotated[Count, Field(description="0 for the site that gets the calls, by SRV priority")]
+    members: Annotated[Count, Field(description="members that are in")]
+    enough: Annotated[bool, Field(description="it counts as enough: by min_in, min_share and back_after_s")]
+    spilling: Annotated[bool, Field(description="it hands a part of the calls on: spill_at")]
+    load: Annotated[Number | None, Field(description="0..1, mean of its members; null: they report none")]
+    back_s: Annotated[
+        Number | None, Field(description="how long until it counts again; null: it does, or lacks members")
+    ]
+
+
+@dataclass(slots=True)
 class PoolStatus:
     """A pool of a zone."""
 
@@ -108,6 +124,7 @@ class PoolStatus:
     members: list[MemberStatus]
     out: list[OutStatus]
     refused: RefusedStatus
+    sites: Annotated[list[SiteStatus], Field(description="in the pool's order; empty without `order`")]
 
 
 @dataclass(slots=True)

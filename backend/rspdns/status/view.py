@@ -24,6 +24,7 @@ from rspdns.status.model import (
     PoolStatus,
     RegistrarStatus,
     ReloadStatus,
+    SiteStatus,
     Status,
     ZoneStatus,
 )
@@ -189,6 +190,8 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
     elif pool.stale_s is not None:
         age = duration(pool.stale_s)
         lines += _wrapped(f"from memory for {age}: no registrar can be believed", width, "yellow", "  ")
+    for site in pool.sites:
+        lines += _wrapped(_site_words(site), width, "" if site.enough else "yellow", "  ", first="  ")
     rows, notes, styles = [], [], []
     ranks = sorted({member.priority for member in pool.members if member.priority is not None})
     for member in pool.members:
@@ -220,6 +223,16 @@ def _member(member: MemberStatus, ranks: Sequence[int], homes: Mapping[str | Non
     age, name = duration(member.since_s), member.name or ""
     home = homes.get(member.home_registrar, member.home_registrar)
     return (name, addresses, weight, load, age, home, member.identifier, word)
+
+
+def _site_words(site: SiteStatus) -> str:
+    """A site and its part in the answers."""
+    part = "gets the calls" if site.rank == 0 else f"rank {site.rank}"
+    spills = ", hands a part of the calls on" if site.spilling else ""
+    load = "" if site.load is None else f", load {site.load:.0%}"
+    lacks = "" if site.enough else ", not enough"
+    back = "" if site.back_s is None else f", counts again in {duration(site.back_s)}"
+    return f"site {site.name}: {part}{spills}, {site.members} in{load}{lacks}{back}"
 
 
 def _out_word(out: OutStatus) -> str:

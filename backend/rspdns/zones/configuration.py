@@ -5,6 +5,7 @@ The conditions between keys, files and the records of the zone are checked in `r
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -28,6 +29,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 
 from rserpool import Protocol
 from rspdns import names
+from rspdns.zones.sites import SiteOrder, SiteRules, Sites, site_at
 
 _SERVICE = re.compile(r"_[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?\._(udp|tcp|sctp)")
 _NAPTR = re.compile(r"[A-Za-z0-9:.+-]{1,64}")
@@ -166,11 +168,26 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     for key in ("max_answers", "max_addresses"):
         if pool.get("answers") == "all" and key in pool:
             yield f'has no use for {key} with answers = "all": the answers hold the whole pool'
+    yield from _of_sites(pool)
     if ("handle" in pool) == ("handles" in pool):
         yield "needs either handle or handles"
     first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
     if isinstance(first, str) and first and "label" not in pool and not names.is_label(first):
         yield f"needs a label, since the handle {first!r} is no DNS label"
+
+
+def _of_sites(pool: Mapping[str, object]) -> Iterator[str]:
+    """Yield what is wrong between the keys about sites."""
+    given = [key for key in ("min_in", "min_share", "spill_at", "spill_back", "back_after_s") if key in pool]
+    if given and "order" not in pool:
+        yield f"{', '.join(given)} needs order: the sites of the pool"
+    if pool.get("min_share") is not None and not isinstance(pool.get("expect"), dict | tuple):
+        yield "min_share needs expect as a table: the servers of each site"
+    at, back = pool.get("spill_at"), pool.get("spill_back")
+    if back is not None and at is None:
+        yield "spill_back needs spill_at"
+    if isinstance(at, int | float) and isinstance(back, int | float) and back >= at:
+        yield "spill_back must be below spill_at"
 
 
 def _unwelcome(expect: object, accept: object) -> Iterator[str]:
@@ -244,6 +261,20 @@ class PoolConfig(StrictModel):
     slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """How long a PE with a load policy takes to grow to its whole weight after coming in; 0: at once."""
 
+    order: SiteOrder | None = None
+    """The sites of its servers ([[site]] in rspdns.toml), the first one first; or `"own-first"`: that of this
+    name server before the others. The first site that is enough gets the calls."""
+    min_in: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """A site is enough with so many members in. Only with `order`, as the next four."""
+    min_share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """A site is enough with this part of its servers in `expect`, which then is a table."""
+    spill_at: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The mean load of the first site from which on the next one gets a part of the calls, by its weights."""
+    spill_back: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """The mean load at which, or below which, that ends; three quarters of `spill_at` if not given."""
+    back_after_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
+    """How long a site that was not enough must be enough until it counts again."""
+
     verify: Literal["tcp", "sip-options"] | None = None
     """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
     transport."""
@@ -297,6 +328,23 @@ class PoolConfig(StrictModel):
         if self.expect is None or isinstance(self.expect, int):
             return {}
         return {(server.address, server.port): server.name for server in self.expect}
+
+    def site_rules(self, sites: Sites) -> SiteRules | None:
+        """The rules by which its sites follow each other; None without `order`."""
+        if self.order is None or sites.problem(self.order) is not None:
+            return None
+        names_in_order = sites.ordered(self.order)
+        expected = self.expect if isinstance(self.expect, tuple) else ()
+        of_site = Counter(site_at(sites.networks, server.address) for server in expected)
+        least = {
+            name: max(self.min_in, math.ceil((self.min_share or 0) * of_site[name]))
+            for name in names_in_order
+        }
+        back = self.spill_back
+        if back is None and self.spill_at is not None:
+            back = 0.75 * self.spill_at
+        networks = {name: sites.networks[name] for name in names_in_order}
+        return SiteRules(names_in_order, networks, least, self.spill_at, back, self.back_after_s)
 
     @property
     def protocol(self) -> Protocol:

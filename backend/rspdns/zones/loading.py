@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from rspdns import names
 from rspdns.zones.checks import Readable, problems_between, problems_of_zone
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.file import StaticZone, ZoneFileErrors, load_zone_file
+from rspdns.zones.sites import Sites
 from rspdns.zones.zone import Zone, make_zone
 
 _POOL = re.compile(r"pool\[(\d+)\]")
@@ -36,9 +37,13 @@ class Progress(NamedTuple):
 
 
 def load_zones(
-    directory: Path, on_progress: Callable[[Progress], None] = lambda progress: None
+    directory: Path,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+    sites: Sites | None = None,
 ) -> tuple[Zone, ...]:
     """Every zone of the directory's *.toml files, sorted by name; `on_progress` is told how far it is.
+
+    `sites` are those of rspdns.toml; None: they are not known, and `order` is not checked.
 
     Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
     may be started before its first zone.
@@ -60,7 +65,7 @@ def load_zones(
 
     for number, file in enumerate(files):
         progress = progress._replace(files=number)
-        readable, of_zone = _load(file, on_records)
+        readable, of_zone = _load(file, on_records, sites)
         readables += [readable] if readable is not None else []
         errors += of_zone
     errors += problems_between(readables)
@@ -78,7 +83,7 @@ def load_zone(path: str | Path) -> Zone:
 
 
 def _load(
-    path: Path, on_records: Callable[[int], None] = lambda more: None
+    path: Path, on_records: Callable[[int], None] = lambda more: None, sites: Sites | None = None
 ) -> tuple[Readable | None, list[ConfigurationError]]:
     """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
     try:
@@ -108,12 +113,22 @@ def _load(
     if static is None:
         static, unread = StaticZone.of_lines("", zone, ()), None
     if config is not None:
-        made = make_zone(config, static)
+        made = make_zone(config, static, sites_of_all=sites)
+        errors += _order_problems(document, config, sites)
     else:
         pools = _readable_pools(document)
         made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
     readable = Readable(document, made, doubtful, unread)
     return readable, errors + problems_of_zone(readable)
+
+
+def _order_problems(
+    document: TomlDocument, config: ZoneConfig, sites: Sites | None
+) -> Iterator[ConfigurationError]:
+    for position, pool in enumerate(config.pools):
+        problem = sites.problem(pool.order) if sites is not None and pool.order is not None else None
+        if problem is not None:
+            yield document.error(("pool", position, "order"), problem)
 
 
 def where_named(

@@ -19,6 +19,7 @@ from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record
 from rspdns.zones.configuration import PoolConfig, ZoneConfig, naptr_service_of
 from rspdns.zones.file import StaticZone
+from rspdns.zones.sites import SiteRules, Sites
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +34,8 @@ class Pool:
     naptr_service: str | None
     position: int
     """Its position among the [[pool]] tables of the zone, from 0."""
+    sites: SiteRules | None = None
+    """The rules by which the sites of its members follow each other."""
 
     def target(self, label: str) -> str:
         """The target name with this first label."""
@@ -74,10 +77,16 @@ class Zone:
         return self.config.zone
 
 
-def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] | None = None) -> Zone:
+def make_zone(
+    config: ZoneConfig,
+    static: StaticZone,
+    positions: Sequence[int] | None = None,
+    sites_of_all: Sites | None = None,
+) -> Zone:
     """Put the pools of a checked configuration and the zone's fixed records together.
 
     `positions` are those of the pools among the [[pool]] tables where `config` doesn't have them all.
+    `sites_of_all` are those of rspdns.toml, None where they are not known.
     """
     pools: dict[str, list[Pool]] = {}
     for position, pool in zip(positions or range(len(config.pools)), config.pools, strict=True):
@@ -89,6 +98,7 @@ def make_zone(config: ZoneConfig, static: StaticZone, positions: Sequence[int] |
                 targets=names.join(pool.target_label, name),
                 naptr_service=pool.naptr_service or naptr_service_of(pool.service),
                 position=position,
+                sites=pool.site_rules(sites_of_all or Sites()),
             )
         )
     sites = tuple(

@@ -1,0 +1,106 @@
+"""The order of a pool's sites: the first one that is enough gets the calls, the others stand behind it. Pure.
+
+| a site | its rank |
+|---|---|
+| is enough | by the pool's order, 0 first |
+| is the first one, and spills | the next one that is enough shares its rank |
+| is not enough, or was not until a short while ago | behind all that are enough |
+
+Each site has its own SRV priorities: a client goes on to the next one by itself. Within a rank the weights of
+the members decide, so a site that spills hands on as much as the other has free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from pool_user import Member, Weighted, effective_load
+
+from rspdns.zones.sites import SiteRules
+
+
+class SiteState(NamedTuple):
+    """A site of a pool at one moment; times are monotonic seconds.
+
+    `members` is how many are in. `is_enough`: it counts as enough. `enough_since_s`: since when it has enough
+    members, None: it has not. `load` is the mean of its members' loads, None where they report none.
+    """
+
+    rank: int
+    members: int
+    is_enough: bool
+    enough_since_s: float | None
+    is_spilling: bool = False
+    load: float | None = None
+
+
+def site_states(
+    rules: SiteRules, members: Mapping[str, Member], before: Mapping[str, SiteState], now: float
+) -> dict[str, SiteState]:
+    """Return each site of the pool with its rank, `before` being what this function returned before."""
+    of_site: dict[str, list[Member]] = {name: [] for name in rules.names}
+    for member in members.values():
+        site = rules.site_of(member.addresses[0])
+        if site is not None:
+            of_site[site].append(member)
+    states = {name: _state(name, rules, found, before.get(name), now) for name, found in of_site.items()}
+    enough = [name for name in rules.names if states[name].is_enough]
+    others = [name for name in rules.names if not states[name].is_enough]
+    ranks = {name: rank for rank, name in enumerate([*enough, *others])}
+    first = (enough or others)[0]
+    spills = len(enough) > 1 and _spills(rules, states[first], before.get(first))
+    if spills:  # the second one stands beside the first, and all others move up
+        ranks = {name: max(0, rank - 1) for name, rank in ranks.items()}
+    return {
+        name: states[name]._replace(rank=ranks[name], is_spilling=spills and name == first)
+        for name in rules.names
+    }
+
+
+def _state(
+    name: str, rules: SiteRules, members: list[Member], before: SiteState | None, now: float
+) -> SiteState:
+    since_s = None
+    if len(members) >= rules.least[name]:
+        since_s = now if before is None or before.enough_since_s is None else before.enough_since_s
+    was_enough = before is None or before.is_enough
+    is_enough = since_s is not None and (was_enough or now >= since_s + rules.back_after_s)
+    loads = [load for member in members if (load := effective_load(member.policy)) is not None]
+    return SiteState(0, len(members), is_enough, since_s, load=sum(loads) / len(loads) if loads else None)
+
+
+def _spills(rules: SiteRules, state: SiteState, before: SiteState | None) -> bool:
+    if rules.spill_at is None or rules.spill_back is None or state.load is None:
+        return False
+    was_spilling = before is not None and before.is_spilling
+    return state.load > rules.spill_back if was_spilling else state.load >= rules.spill_at
+
+
+def ranked(
+    rules: SiteRules,
+    states: Mapping[str, SiteState],
+    members: Mapping[str, Member],
+    weighted: Mapping[str, Weighted],
+) -> dict[str, Weighted]:
+    """The members with the SRV priorities of their sites; those in no site come last."""
+    step = 1 + max((each.priority for each in weighted.values()), default=0)
+    last = 1 + max((state.rank for state in states.values()), default=0)
+
+    def rank(label: str) -> int:
+        site = rules.site_of(members[label].addresses[0])
+        return last if site is None else states[site].rank
+
+    return {
+        label: each._replace(priority=each.priority + step * rank(label)) for label, each in weighted.items()
+    }
+
+
+def next_change_s(rules: SiteRules, states: Mapping[str, SiteState]) -> float:
+    """When time alone makes a site count again; infinite: never."""
+    waiting = (
+        state.enough_since_s + rules.back_after_s
+        for state in states.values()
+        if not state.is_enough and state.enough_since_s is not None
+    )
+    return min(waiting, default=float("inf"))
