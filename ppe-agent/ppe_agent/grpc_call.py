@@ -4,8 +4,6 @@
 The bytes of a server are bounded: a message by `MESSAGE_BYTES`, all bytes between two messages by
 `BYTES_WITHOUT_MESSAGE`, header lists and frames by h2. grpcio would do the same with 18 MB of C, grpclib
 bounds no message.
-
-`fields()` reads protocol buffers; the messages of a check and of a load report need no more.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from h2.config import H2Configuration
@@ -243,56 +241,3 @@ class OpenCall:
         self._call.hang_up()
         self._writer.write(self._call.data_to_send())
         self._writer.close()
-
-
-_VARINT_BYTES: Final = 10
-_FIXED64, _LENGTH, _FIXED32 = 1, 2, 5
-
-
-def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field of a protocol buffer: an integer, or bytes of any other type.
-
-    Raises ValueError when it is none.
-    """
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield number, value
-            continue
-        if kind == _LENGTH:
-            length, at = _varint(message, at)
-        elif kind in (_FIXED64, _FIXED32):
-            length = 8 if kind == _FIXED64 else 4
-        else:
-            raise ValueError(f"a field of the unknown type {kind}")
-        if number == 0 or length > len(message) - at:
-            raise ValueError("a field ends after its message")
-        yield number, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for position, byte in enumerate(message[at : at + _VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * position)
-        if byte < 0x80:
-            return value, at + position + 1
-    raise ValueError("a number without an end")
-
-
-def field(number: int, value: int | bytes) -> bytes:
-    """Return a field of a protocol buffer: `value` from 0 on as a varint, or bytes with their length."""
-    if isinstance(value, int):
-        return _write_varint(number << 3) + _write_varint(value)
-    return _write_varint(number << 3 | _LENGTH) + _write_varint(len(value)) + value
-
-
-def _write_varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])

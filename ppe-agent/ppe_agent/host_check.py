@@ -89,6 +89,10 @@ def lacks(config: AgentConfig) -> Iterator[Lack]:
                 yield from _snmp(here, check.credentials)
         if server.load is not None and server.load.command is not None:
             yield from _program(("as", i, "load", "command"), server.load.command[0])
+        if server.load is not None and server.load.source == "orca":
+            yield from _library(("as", i, "load", "source"))
+        if server.load is not None and server.load.ca_file is not None:
+            yield from _certificates(("as", i, "load", "ca_file"), server.load.ca_file)
         if server.load is not None and server.load.credentials is not None:
             yield from _snmp(("as", i, "load"), server.load.credentials)
 

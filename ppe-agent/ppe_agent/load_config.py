@@ -6,7 +6,7 @@ from daemon_kit.config_file import StrictModel
 from daemon_kit.files import FilePath
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
-from ppe_agent.checks.configuration import Credentials, Oid, SingleLine
+from ppe_agent.checks.configuration import Credentials, HostName, Oid, SingleLine
 from ppe_agent.config_types import CommandLine, Milliseconds, Port, Share, matching
 
 ValueT = TypeVar("ValueT")
@@ -20,6 +20,10 @@ _METRIC = matching(
     r"[A-Za-z_:][A-Za-z0-9_:]*",
     "the name of a metric has letters, digits, _ and : only; labels have a key of their own",
 )
+_FIELD = matching(
+    r"(application|cpu|mem)_utilization|rps_fractional|eps|(utilization|named_metrics)\.[\x21-\x7e]{1,255}",
+    "a field of an ORCA load report: cpu_utilization, or named_metrics.NAME, say",
+)
 _HEADER = matching(r"[A-Za-z0-9.!%*_+`'~-]+", "the name of a SIP header, without spaces and :")
 
 # The keys that each source needs, and those that it may have besides.
@@ -30,12 +34,13 @@ _KEYS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "exec": (("command",), ("capacity",)),
     "http-json": (("url", "pointer"), ("capacity",)),
     "prometheus": (("url", "metric"), ("capacity", "labels")),
+    "orca": ((), ("capacity", "ca_file", "field", "host", "port", "tls")),
     "sip-options": (("header",), ("capacity", "port", "transport")),
     "snmp": (("oid", "credentials"), ("capacity", "port")),
     "none": ((), ()),
 }
 _ALL_KEYS: Final = tuple(sorted({key for keys in _KEYS.values() for part in keys for key in part}))
-_ASKED: Final = frozenset({"exec", "http-json", "prometheus", "sip-options", "snmp"})
+_ASKED: Final = frozenset({"exec", "http-json", "orca", "prometheus", "sip-options", "snmp"})
 
 
 class LoadConfig(StrictModel):
@@ -44,7 +49,16 @@ class LoadConfig(StrictModel):
     model_config: ClassVar[ConfigDict] = ConfigDict(validate_default=True)
 
     source: Literal[
-        "cpu", "load-average", "file", "exec", "http-json", "prometheus", "sip-options", "snmp", "none"
+        "cpu",
+        "load-average",
+        "file",
+        "exec",
+        "http-json",
+        "prometheus",
+        "orca",
+        "sip-options",
+        "snmp",
+        "none",
     ] = "cpu"
     """`cpu`: the busy share of this host's processors. `load-average`: that of the last minute, for each
     processor. The others read one number, below."""
@@ -63,8 +77,18 @@ class LoadConfig(StrictModel):
     header: Annotated[SingleLine, _HEADER] | None = None
     """For `sip-options`: the header of the answer to SIP OPTIONS that holds the number."""
     port: Port | None = None
-    """For `sip-options`; default: the port of the server. For `snmp`, at the server's address; default:
-    161."""
+    """For `sip-options` and `orca`; default: the port of the server. For `snmp`, at the server's address;
+    default: 161."""
+    field: Annotated[str, _FIELD] | None = None
+    """For `orca`: the number of the load report: `cpu_utilization`, `mem_utilization`,
+    `application_utilization`, `rps_fractional`, `eps`, `utilization.NAME` or `named_metrics.NAME`. Default:
+    `application_utilization`, or else `cpu_utilization`."""
+    tls: bool | None = None
+    """For `orca`: whether the server is asked over TLS."""
+    host: HostName | None = None
+    """For `orca`: the name of the server in the request, and in its certificate. Default: the IP address."""
+    ca_file: FilePath | None = None
+    """For `orca` with `tls`: the file with the authorities to trust. Default: those of this host."""
     transport: Literal["udp", "tcp", "sctp"] | None = None
     """For `sip-options`. Default: that of the server."""
     oid: Oid | None = None
@@ -110,7 +134,7 @@ class LoadConfig(StrictModel):
     @property
     def asks_the_server(self) -> bool:
         """Tell whether the source asks at the AS's own address."""
-        return self.source in ("sip-options", "snmp")
+        return self.source in ("orca", "sip-options", "snmp")
 
     @property
     def every_ms(self) -> int:

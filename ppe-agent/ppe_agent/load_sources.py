@@ -1,4 +1,4 @@
-"""The sources of a load: this host, a file, a command, a web server, the SIP server."""
+"""The sources of a load: this host, a file, a command, a web server, a gRPC server, the SIP server."""
 
 import asyncio
 import json
@@ -13,8 +13,10 @@ from typing import Any, Final, Protocol
 
 from daemon_kit.durations import duration
 
+from ppe_agent import orca
 from ppe_agent.addresses import Address
 from ppe_agent.checks.exec_check import run_command
+from ppe_agent.checks.grpc import GrpcQuestion, NoGrpcAnswer
 from ppe_agent.checks.sip import make_asker
 from ppe_agent.checks.snmp import PORT, PROGRAM, NoNumber, SnmpQuestion
 from ppe_agent.load_config import LoadConfig
@@ -305,6 +307,37 @@ class SipHeaderLoad:
         self._asker.close()
 
 
+class OrcaLoad(_StatelessSource):
+    """A number of a gRPC server's load report.
+
+    Each reading is a new call, whose first report comes at once: in a call that goes on, servers send the
+    next one after 30 s unless they are set up otherwise.
+    """
+
+    def __init__(
+        self, question: GrpcQuestion, field: str | None, timeout_ms: int, capacity: float | None
+    ) -> None:
+        self._question = question
+        self._field = field
+        self._timeout_ms = timeout_ms
+        self._capacity = capacity
+
+    async def read(self) -> float:
+        """Return the load. Raises LoadUnknown."""
+        try:
+            number = orca.reported(await self._question.ask(self._timeout_ms, is_stream=True), self._field)
+        except NoGrpcAnswer as problem:
+            if problem.status == "UNIMPLEMENTED":
+                raise LoadUnknown(f"it has no load reports ({orca.METHOD.split('/')[1]})") from None
+            raise LoadUnknown(f"ORCA: {problem}") from None
+        except ValueError as problem:
+            raise LoadUnknown(f"ORCA: {problem}") from None
+        name = self._field or "application_utilization, nor cpu_utilization"
+        if number is None:
+            raise LoadUnknown(f"ORCA: the report has no {name}")
+        return scaled(number, self._capacity, name)
+
+
 class SnmpLoad(_StatelessSource):
     """A number of the server's SNMP agent."""
 
@@ -379,10 +412,21 @@ def make_source(config: LoadConfig, address: Address, port: int, transport: str)
         case "sip-options":
             at, transport = config.port or port, config.transport or transport
             return SipHeaderLoad(address, at, transport, config.header or "", config.timeout_ms, capacity)
+        case "orca":
+            question = GrpcQuestion(
+                address,
+                config.port or port,
+                orca.METHOD,
+                orca.request(),
+                host=config.host,
+                is_tls=bool(config.tls),
+                ca_file=config.ca_file,
+            )
+            return OrcaLoad(question, config.field, config.timeout_ms, capacity)
         case "snmp":
             assert config.credentials is not None  # noqa: S101 - the configuration was checked
-            question = SnmpQuestion(address, config.port or PORT, config.oid or "", config.credentials)
-            return SnmpLoad(question, config.timeout_ms, capacity)
+            asked = SnmpQuestion(address, config.port or PORT, config.oid or "", config.credentials)
+            return SnmpLoad(asked, config.timeout_ms, capacity)
         case "none":
             return None
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from ppe_agent.checks.base import CheckState, PeriodicCheck
 from ppe_agent.checks.configuration import GrpcConfig
 from ppe_agent.checks.make import make_check
-from ppe_agent.grpc_call import STATUS, CallEnded, GrpcCall, NoGrpc, field, fields
+from ppe_agent.grpc_call import STATUS, CallEnded, GrpcCall, NoGrpc
+from ppe_agent.protocol_buffers import field, fields
 from pydantic import ValidationError
 
 from tests.ppe_agent.servers import free_port, tcp_server
@@ -58,7 +59,7 @@ async def test_status_of_the_server_and_of_each_service_is_found(server: GrpcSer
 
 
 async def test_server_without_the_health_service_is_unwell_and_told_so() -> None:
-    with grpc_server(has_health=False) as bare:
+    with grpc_server(has_services=False) as bare:
         words = "UNIMPLEMENTED: it has no health service (grpc.health.v1.Health)"
         assert await attempt(bare.port) == (Life.UNWELL, words)
 
