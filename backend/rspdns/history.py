@@ -167,7 +167,7 @@ def histories(
 ) -> list[ServerHistory]:
     """The history of every server that was up or down between two moments, by handle and server.
 
-    `runs` and `entries` are whole, the oldest first: those before `since_s` tell the state at that moment.
+    `runs` and `entries` come with the oldest first: entries before `since_s` tell the state at that moment.
     """
     servers: dict[tuple[str, str, int], _Server] = {}
     by_run = groupby(entries, key=attrgetter("run"))

@@ -22,7 +22,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +86,8 @@ _SELECT = (
     "SELECT sequence, run, mono_s + offset_s, kind, handle, address, port, transport, identifier, name, code,"
     " facts FROM change JOIN run USING (run)"
 )
+_SELECT_LAST = _SELECT.replace("sequence", "max(sequence) AS newest", 1)
+"""For GROUP BY: the other columns are those of the row with this number."""
 
 _Row = tuple[float, str, str, Member, Cause]
 _Key = tuple[str, int]
@@ -453,25 +455,41 @@ class JournalReader:
 
     def after(self, sequence: int, limit: int) -> list[JournalRow]:
         """The rows after this number, the oldest first, at most `limit`: a cursor for whoever follows."""
-        rows = self._rows(f"{_SELECT} WHERE sequence > ? ORDER BY sequence LIMIT ?", sequence, limit)
-        return [JournalRow(*row) for row in rows]
+        return list(self._select(f"{_SELECT} WHERE sequence > ? ORDER BY sequence LIMIT ?", sequence, limit))
 
-    def rows(
-        self, handles: Collection[str] | None = None, server: tuple[str, int] | None = None
+    def since(
+        self,
+        since_s: float,
+        handles: Collection[str] | None = None,
+        server: tuple[str, int] | None = None,
     ) -> Iterator[JournalRow]:
-        """Yield the rows of these pool handles, or all, and of the server at this address and port, or all;
-        the oldest first, as they are read."""
-        wanted = ["TRUE"]
+        """Yield the rows from a moment on, as they are read, of these pool handles, or all, and of the server
+        at this address and port, or all; the oldest first.
+
+        The rows that tell the state at that moment come before them: the last one of each member that was in,
+        and the last one of each server that was out. SQLite finds them, in a tenth of the time that it would
+        take to read all rows here.
+        """
+        wanted = ""
+        values: tuple[str | int, ...] = ()
         if handles is not None:
-            wanted.append(f"handle IN ({', '.join('?' * len(handles))})")
+            wanted = f" AND handle IN ({', '.join('?' * len(handles))})"
+            values = (*handles,)
         if server is not None:
-            wanted.append("address = ? AND port = ?")
-        query = f"{_SELECT} WHERE {' AND '.join(wanted)} ORDER BY sequence"
-        try:
-            for row in self._file.execute(query, (*(handles or ()), *(server or ()))):
-                yield JournalRow(*row)
-        except sqlite3.Error as problem:
-            raise self._unreadable(problem) from None
+            wanted += " AND address = ? AND port = ?"
+            values += server
+        first = self._rows(
+            "SELECT coalesce(min(sequence), (SELECT max(sequence) + 1 FROM change), 0)"
+            " FROM change JOIN run USING (run) WHERE mono_s + offset_s >= ?",
+            since_s,
+        )[0][0]
+        before = self._select(
+            f"{_SELECT_LAST} WHERE sequence < ? AND kind != 'examined'{wanted}"
+            " GROUP BY handle, address, port, identifier ORDER BY newest",
+            *(first, *values),
+        )
+        yield from _standing(list(before))
+        yield from self._select(f"{_SELECT} WHERE sequence >= ?{wanted} ORDER BY sequence", first, *values)
 
     def last(self) -> int:
         """The number of the last row; 0 if there is none."""
@@ -486,7 +504,13 @@ class JournalReader:
         )
         return {(row[0], row[1], row[2], row[3]) for row in rows if row[4] != "left"}
 
-    def _rows(self, query: str, *values: int) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, *values: float | str) -> Iterator[JournalRow]:
+        try:
+            yield from map(JournalRow._make, self._file.execute(query, values))
+        except sqlite3.Error as problem:
+            raise self._unreadable(problem) from None
+
+    def _rows(self, query: str, *values: float) -> list[tuple[Any, ...]]:
         try:
             return self._file.execute(query, values).fetchall()
         except sqlite3.Error as problem:
@@ -494,3 +518,11 @@ class JournalReader:
 
     def _unreadable(self, problem: sqlite3.Error) -> JournalError:
         return JournalError(f"{self.path}: the journal can't be read: {problem}")
+
+
+def _standing(newest: Sequence[JournalRow]) -> list[JournalRow]:
+    """The rows, of the last ones of members, that tell who is in, or who left a server last."""
+    last = {(row.handle, row.address, row.port): row.sequence for row in newest}
+    return [
+        row for row in newest if row.kind != "left" or row.sequence == last[row.handle, row.address, row.port]
+    ]

@@ -82,7 +82,7 @@ def report(
     handles = None if pool is None else handles_of(pools, (pool,))
     try:
         with closing(JournalReader(loaded.state.path)) as reader:
-            found = histories(reader.runs(), reader.rows(handles), since, until)
+            found = histories(reader.runs(), reader.since(since, handles), since, until)
     except JournalError as problem:
         end_with(problem)
     found = [

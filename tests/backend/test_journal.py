@@ -1,5 +1,6 @@
 """The journal's file, and the history made of it."""
 
+import random
 import sqlite3
 import subprocess
 import time
@@ -161,6 +162,57 @@ def test_number_of_damaged_files_is_bounded_and_the_first_stays(tmp_path: Path) 
         journal_module._set_aside(tmp_path / FILE_NAME)
     kept = {int(path.read_text()) for path in tmp_path.iterdir()}
     assert kept == {*range(journal_module.MOST_DAMAGED - 1), 2 * journal_module.MOST_DAMAGED - 1}
+
+
+def test_history_since_any_moment_is_that_of_all_rows(tmp_path: Path) -> None:
+    """Servers that come and go under several identifiers, in runs that each begin with who is in."""
+    started(tmp_path).close()
+    draw = random.Random(7)
+    inside: set[tuple[int, int]] = set()
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as file, file:
+        file.execute("DELETE FROM run")
+        for run in range(1, 5):
+            runs = (run, 0.0, run * 100.0, run * 100.0 + 90, True)
+            file.execute(
+                "INSERT INTO run (run, offset_s, began_s, seen_s, is_ended) VALUES (?, ?, ?, ?, ?)", runs
+            )
+            inside -= set(draw.sample(sorted(inside), len(inside) // 2))
+            news = [(run * 100.0, "joined", *key) for key in sorted(inside)]
+            for at_s in sorted(draw.uniform(run * 100, run * 100 + 90) for _ in range(60)):
+                key = draw.randrange(6), draw.randrange(3)
+                inside ^= {key}
+                news.append((at_s, "joined" if key in inside else "left", *key))
+            file.executemany(
+                "INSERT INTO change"
+                " (run, mono_s, kind, handle, address, port, transport, identifier, code, facts)"
+                " VALUES (?, ?, ?, ?, ?, 5060, 'udp', ?, ?, '{}')",
+                [
+                    (
+                        run,
+                        at_s,
+                        kind,
+                        f"h{host % 2}",
+                        f"10.0.0.{host}",
+                        number,
+                        draw.choice(("removed", "drained")),
+                    )
+                    for at_s, kind, host, number in news
+                ],
+            )
+    with closing(JournalReader(tmp_path)) as reader:
+        for _ in range(100):
+            since_s = draw.uniform(50, 600)
+            found = [
+                histories(reader.runs(), rows, since_s, 600.0)
+                for rows in (reader.after(0, 10_000), reader.since(since_s))
+            ]
+            assert found[0] == found[1]
+            of_handle = histories(reader.runs(), reader.since(since_s, ["h1"]), since_s, 600.0)
+            assert of_handle == [history for history in found[0] if history.handle == "h1"]
+            of_server = histories(
+                reader.runs(), reader.since(since_s, None, ("10.0.0.4", 5060)), since_s, 600.0
+            )
+            assert of_server == [history for history in found[0] if history.address == "10.0.0.4"]
 
 
 def test_full_disk_is_told_and_its_time_is_unknown(small_disk: Path) -> None:

@@ -82,6 +82,6 @@ class Histories:
         until_s = time.time()
         since_s = until_s - wish.hours * 3600
         with closing(JournalReader(Path(self._directory))) as reader:
-            found = histories(reader.runs(), reader.rows(handles, wish.server), since_s, until_s)
+            found = histories(reader.runs(), reader.since(since_s, handles, wish.server), since_s, until_s)
         servers = [server_report(history, MOST_SPANS) for history in found[:MOST_SERVERS]]
         return HistoryPage(round(since_s, 3), round(until_s, 3), servers)
