@@ -59,6 +59,7 @@ class BackendMetrics(Collector):
         pools = [pool for zone in status.zones for pool in zone.pools]
         yield _gauge("rspdns_uptime_seconds", "Seconds since the backend started", {(): status.uptime_s})
         yield from _pools(pools)
+        yield from _sites(pools)
         yield from _members(pools, self._counts)
         yield from _registrars(status.registrars)
         yield from _answers(status)
@@ -119,6 +120,15 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
         stale,
         *labels,
     )
+
+
+def _sites(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
+    sites = {(pool.owner, site.name): site for pool in pools for site in pool.sites}
+    ranks = {key: site.rank for key, site in sites.items()}
+    help_text = "0 for the site that gets the calls of a pool with `order`; 1, 2, ... for those behind it"
+    yield _gauge("rspdns_site_rank", help_text, ranks, "owner", "site")
+    members = {key: site.members for key, site in sites.items()}
+    yield _gauge("rspdns_site_members", "Members of a pool that are in at the site", members, "owner", "site")
 
 
 def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metric]:

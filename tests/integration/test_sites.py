@@ -89,6 +89,8 @@ def test_the_other_site_takes_over_when_too_few_are_left_and_hands_back_after_a_
     (site, _) = chain.backend.pool()["sites"]
     assert (site["name"], site["rank"], site["members"], site["enough"]) == ("eu", 1, 1, False)
     assert "site eu: rank 1, 1 in" in chain.backend.command("status").stdout
+    metrics = chain.namespace.run("curl", "-sS", "http://127.0.0.1:8054/metrics").stdout
+    assert f'rspdns_site_rank{{owner="{OWNER}",site="us"}} 0.0' in metrics
     for identifier in (1, 2, 3):
         eu.add(identifier, HANDLE, 5000 + identifier)
     until(lambda: sites.priorities().keys() == {*EU, *US})

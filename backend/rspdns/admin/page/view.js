@@ -154,6 +154,15 @@ function poolState(pool) {
   return tag(pool.missing ? "warn" : "good", words);
 }
 
+// A site of the pool, and its part in the answers.
+function siteTag(site) {
+  const part = site.rank ? `rank ${site.rank}` : "gets the calls";
+  const load = site.load === null ? "" : `, load ${Math.round(site.load * 100)} %`;
+  const back = site.back_s === null ? "" : `, counts again in ${duration(site.back_s)}`;
+  return tag(site.enough ? (site.spilling ? "warn" : site.rank ? "quiet" : "good") : "bad",
+    `${site.name}: ${part}, ${site.members} in${load}${site.enough ? "" : ", not enough"}${site.spilling ? ", spills" : ""}${back}`);
+}
+
 // One answer of DNS, and the command that asks for it.
 function answerRow(answer) {
   const lines = answer.problem ? [make("p", { class: "reason" }, answer.problem)]
@@ -194,6 +203,7 @@ export function poolCard(pool, homes, states, history) {
     make("header", {}, make("h3", { class: "mono" }, pool.owner), poolState(pool),
       pool.planned ? tag("quiet", `${pool.planned} out on purpose`) : null, make("p", { class: "note" }, about)),
     pool.answered_instead ? make("p", { class: "notice" }, pool.answered_instead) : null,
+    pool.sites.length ? make("p", { class: "sites" }, ...pool.sites.flatMap((site) => [siteTag(site), " "])) : null,
     make("details", { open: "" }, make("summary", {}, "DNS says"), ...pool.answers.map(answerRow)),
     rows.length
       ? make("table", {}, make("caption", {}, `Members of ${pool.owner}`),
