@@ -86,7 +86,6 @@ def test_a_server_that_stops_is_missing_and_not_planned(chain_and_servers: Drain
     assert out(chain)["planned_s"] is None
     chain.sidecar.command("undrain", NAME)
     shown(chain, lambda: chain.targets_at(OWNER) == LIVE)
-    time.sleep(6)  # a farewell counts for 5 s
     kill(servers[PORT])
     shown(chain, lambda: chain.targets_at(OWNER) == LIVE - {PORT})
     shown(chain, lambda: chain.backend.pool()["missing"] == 1)

@@ -101,6 +101,35 @@ def test_a_farewell_of_long_ago_says_nothing_about_a_death() -> None:
     assert the_departure(play).cause.code is Code.REMOVED
 
 
+def test_a_farewell_that_is_renewed_counts_from_its_first_word() -> None:
+    play = settled()
+    for _ in range(5):
+        push(play, 0, farewell(1, R1))
+        play.wait(FAREWELL_HEEDED_S / 5)
+    push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == [2]
+    assert the_departure(play).cause.code is Code.REMOVED
+
+
+def test_a_server_that_came_back_and_dies_is_not_drained() -> None:
+    play = settled()
+    push(play, 0, farewell(1, R1))
+    push(play, 0, pe(1, R1), gone=True)
+    assert the_departure(play).cause.code is Code.DRAINED
+    push(play, 0, pe(1, R1))
+    assert play.members() == [1, 2]
+    push(play, 0, farewell(1, R1))  # it is listed for a moment more
+    push(play, 0, pe(1, R1), gone=True)
+    assert play.members() == [2]
+    assert the_departure(play).cause.code is Code.REMOVED
+    push(play, 0, pe(1, R1))
+    assert play.members() == [1, 2]
+    push(play, 0, farewell(1, R1, identifier=0xFC))
+    push(play, 0, pe(1, R1), gone=True)
+    play.evaluate()
+    assert the_departure(play).cause.code is Code.DRAINED, "drained once more"
+
+
 def test_drained_members_are_not_among_the_last_good() -> None:
     play = settled()
     play.wait(20)

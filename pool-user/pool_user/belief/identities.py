@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv6Address
 from pool_user.belief.rules import (
     ANSWERED_LATELY_S,
     FAREWELL_HEEDED_S,
+    FAREWELL_KEPT_S,
     LEFT_KEPT_S,
     VANISHED_AFTER_S,
     VANISHED_KEPT_S,
@@ -185,34 +186,59 @@ class _Gone:
     is_told: bool = False
 
 
+@dataclass(slots=True)
+class _Farewell:
+    identifier: int
+    heard_s: float
+    home: int
+    planned_s: float | None
+    is_over: bool = False
+    """Whether the server is in again."""
+
+
 class Farewells:
     """The servers that were drained lately: the place, home registrar and time of their farewells
-    (`rserpool.drain`)."""
+    (`rserpool.drain`).
+
+    A farewell counts for FAREWELL_HEEDED_S after it was heard first: it is renewed and told again while it
+    stays. It counts no more once its server is in again, and may die.
+    """
 
     def __init__(self) -> None:
-        self._latest: dict[_Server, tuple[float, int, float | None]] = {}
-        """When it was heard, its home registrar, and for how long the server is drained; the oldest first."""
+        self._latest: dict[_Server, _Farewell] = {}
+        """The oldest first."""
 
     def note(self, element: PoolElement, now: float) -> None:
         """Take a farewell that its home registrar tells."""
         transport = element.user_transport
+        said = _Farewell(element.identifier, now, element.home_registrar, drained_for_s(element.life_ms))
         for address in transport.addresses[:_MOST_TRIED]:
             server = transport.protocol, address, transport.port
-            self._latest.pop(server, None)
-            self._latest[server] = now, element.home_registrar, drained_for_s(element.life_ms)
+            known = self._latest.get(server)
+            if known is None or known.identifier != said.identifier:
+                self._latest.pop(server, None)
+                self._latest[server] = said
         while self._latest:
             first = next(iter(self._latest))
-            if len(self._latest) <= _MOST_FAREWELLS and now - self._latest[first][0] < FAREWELL_HEEDED_S:
+            if len(self._latest) <= _MOST_FAREWELLS and now - self._latest[first].heard_s < FAREWELL_KEPT_S:
                 break
             del self._latest[first]
+
+    def returned(self, member: Member) -> None:
+        """A member came in: its server's farewell is over."""
+        for address in member.addresses:
+            farewell = self._latest.get((member.protocol, address, member.port))
+            if farewell is not None:
+                farewell.is_over = True
 
     def cause_of(self, member: Member, now: float) -> Cause | None:
         """The cause of a member that leaves now; None if it was not drained at its own home registrar."""
         for address in member.addresses:
-            server = member.protocol, address, member.port
-            at_s, home, planned_s = self._latest.get(server, (float("-inf"), 0, None))
-            if now - at_s < FAREWELL_HEEDED_S and home == member.home_registrar:
-                return Cause(Code.DRAINED, planned_s=planned_s)
+            said = self._latest.get((member.protocol, address, member.port))
+            if said is None or said.is_over or said.home != member.home_registrar:
+                continue
+            if now - said.heard_s < FAREWELL_HEEDED_S:
+                return Cause(Code.DRAINED, planned_s=said.planned_s)
         return None
 
 

@@ -391,6 +391,8 @@ class PoolBelief:
             if decision is not None and decision.cause is not None:
                 causes[identifier] = decision.cause
         causes |= {identifier: member.cause for identifier, member in out.items()}
+        for identifier in members.keys() - self._shown.keys():
+            self.reports.farewells.returned(members[identifier])
         for identifier in self._shown.keys() - members.keys():
             drained = self.reports.farewells.cause_of(self._shown[identifier], now)
             cause = causes.get(identifier)

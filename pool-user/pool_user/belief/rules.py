@@ -62,6 +62,9 @@ ANSWERED_LATELY_S = 10.0
 """How long after a vanished server registered anew its answer to the probe counts, should it vanish again."""
 FAREWELL_HEEDED_S = 5.0
 """How long after a farewell a member that leaves counts as drained; a crowd is held back for 1 s."""
+FAREWELL_KEPT_S = 60.0
+"""How long a farewell is remembered, so that it is not taken for a new one: it is listed for 2 s, and for its
+registration life of 49 s at most."""
 LEFT_KEPT_S = 120.0
 """How long a member's word that it leaves holds against a registrar that still lists it."""
 MAX_MEMBERS = 1000
