@@ -120,6 +120,11 @@ def test_a_server_has_a_page_where_it_is_overridden(page: Page) -> None:
     page.click("#preview")
     page.browser.until("!document.getElementById('token-form').hidden")
     assert "needs a token" in page.text("#action-result")
+    page.fill("token", "a-wrong-token-0123456789")
+    page.click("#token-form button")
+    page.click("#preview")
+    page.browser.until("document.getElementById('token-problem').innerText === 'This token was refused.'")
+    assert page.browser.run("return sessionStorage.length") == 0, "it is not tried again"
     page.fill("token", TOKEN)
     page.click("#token-form button")
     page.click("#preview")

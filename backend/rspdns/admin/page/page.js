@@ -185,7 +185,7 @@ async function refresh() {
 
 function trouble(error) {
   if (error instanceof Unauthorized) {
-    needToken();
+    needToken(error);
     link("warn", "needs a token");
   } else {
     link("bad", "not connected");
@@ -193,7 +193,8 @@ function trouble(error) {
   }
 }
 
-function needToken() {
+function needToken(error) {
+  if (error.wasRefused) byId("token-problem").textContent = "This token was refused.";
   if (byId("token-form").hidden) {
     byId("token-form").hidden = false;
     byId("token").focus();
@@ -206,7 +207,7 @@ async function change(result, work) {
   try {
     await work();
   } catch (error) {
-    if (error instanceof Unauthorized) needToken();
+    if (error instanceof Unauthorized) needToken(error);
     const words = error instanceof Unauthorized ? "This needs a token of admin.write_tokens." : error.message;
     result([make("p", { class: "reason" }, words)]);
   }
@@ -307,6 +308,7 @@ byId("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
   remember(byId("token").value.trim());
   byId("token").value = "";
+  byId("token-problem").textContent = "";
   byId("token-form").hidden = true;
   soon(0);
 });

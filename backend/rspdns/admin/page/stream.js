@@ -3,7 +3,12 @@
 const TOKEN = "rspdns-token";
 const AGAIN_MS = 1000;
 
-export class Unauthorized extends Error {}
+export class Unauthorized extends Error {
+  constructor(wasRefused) {
+    super();
+    this.wasRefused = wasRefused; // a token was given, and it is no right one
+  }
+}
 
 export function remember(token) {
   if (token) sessionStorage.setItem(TOKEN, token);
@@ -14,7 +19,10 @@ export async function ask(path, more = {}) {
   const token = sessionStorage.getItem(TOKEN);
   const headers = { ...more.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const answer = await fetch(path, { ...more, headers, cache: "no-store" });
-  if (answer.status === 401) throw new Unauthorized();
+  if (answer.status === 401) {
+    if (token === sessionStorage.getItem(TOKEN)) remember(null); // it would be counted as wrong again and again
+    throw new Unauthorized(Boolean(token));
+  }
   if (!answer.ok) throw new Error(await problem(answer) ?? `${path}: ${answer.status}`);
   return answer;
 }
