@@ -69,11 +69,6 @@ class AnswerPaths:
             await self.fastpath.close()
         await self.connector.close()
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether no PowerDNS is connected. Over HTTP it connects when it asks: then that is not known."""
-        return self._address.startswith("unix:") and not self.connector.open_connections
-
     def is_kernel_answering(self) -> bool:
         """Whether the kernel shows a change as soon as it is told."""
         return self.fastpath is not None and self.fastpath.is_answering

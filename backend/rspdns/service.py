@@ -464,8 +464,9 @@ class Backend:
         ]
         if not pools:
             return None
-        if self.paths.is_alone:
-            return ["no PowerDNS is connected"]
+        controls = self.purger.sockets  # PowerDNS connects when it is asked, so no connection says nothing
+        if controls and all(control.problem is not None for control in controls):
+            return ["no PowerDNS answers at its control socket"]
         return not_ready(pools[0], self.belief.views, time.monotonic())
 
     def listed_by(self, handle: str, identifier: str) -> list[int]:

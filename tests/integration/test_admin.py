@@ -121,6 +121,20 @@ def test_every_answer_of_the_real_chain_is_as_described(chain: AdminChain) -> No
     assert {member["home_registrar"] for member in members()} <= homes
 
 
+def test_a_zone_is_ready_while_powerdns_is_there_though_nobody_asked_it(chain: AdminChain) -> None:
+    """PowerDNS connects when it is asked; who announces it waits for it to be ready."""
+
+    def ready() -> str:
+        return chain.namespace.run("curl", "-s", "-w", "%{http_code}", f"{URL}/ready/{ZONE}").stdout
+
+    until(lambda: ready().endswith("200"))
+    chain.pdns.stop()
+    until(lambda: ready().endswith("503"))
+    assert "no PowerDNS answers at its control socket" in ready()
+    chain.pdns.process = chain.namespace.start("pdns_server", f"--config-dir={chain.pdns.folder}")
+    until(lambda: ready().endswith("200"), 30)
+
+
 def test_metrics_tell_what_status_tells(chain: AdminChain) -> None:
     owner = f'owner="{OWNER}"'
     until(lambda: chain.metric("rspdns_pool_members", owner, 'state="in"') == len(SIP_PORTS))
