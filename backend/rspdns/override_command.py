@@ -37,7 +37,7 @@ class OverrideGroup(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let options of `set` come before the servers, too."""
-        if args and args[0].startswith("--") and args[0] != "--help":
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
             args = ["set", *args]
         return super().parse_args(ctx, args)
 

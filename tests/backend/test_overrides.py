@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from daemon_kit.control import ControlError
 from daemon_kit.durations import seconds_of
 from pool_user import OverrideAction, PoolOverride, PoolView
-from rspdns.override_command import seconds_until
+from rspdns.override_command import override, seconds_until
 from rspdns.overrides.book import Override, by_handle
 from rspdns.overrides.keeper import FILE, Overrides, Wish
 
@@ -131,6 +132,27 @@ async def test_two_overrides_of_one_server_at_one_time_are_refused(tmp_path: Pat
         await kept.set("10.0.0.0/8", OverrideAction.UP)
     assert await kept.set("sip-2", OverrideAction.UP, in_s=61.0) == 2, "later it is free"
     assert await kept.set("sip-3", OverrideAction.SHARE, share=0.05) == 3
+
+
+@pytest.mark.parametrize("option", ["-c", "--config"])
+def test_options_may_stand_before_the_servers(tmp_path: Path, option: str) -> None:
+    words = [option, str(tmp_path / "none.toml"), "sip-1", "down", "--reason", "a test"]
+    done = CliRunner().invoke(override, words)
+    assert "none.toml" in done.output
+    assert "No such option" not in done.output
+
+
+async def test_shares_of_more_than_all_calls_are_refused(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    with pytest.raises(ControlError, match=r"would come to 120 %: overrides 1 \(share=40% 10.0.0.\*\)"):
+        await kept.set("10.0.0.*", OverrideAction.SHARE, share=0.4)
+    assert await kept.set("sip-1", OverrideAction.SHARE, share=0.5, for_s=60.0) == 1
+    with pytest.raises(ControlError, match=r"110 %: overrides 1 \(share=50% sip-1\), 2 \(share=60% sip-2\)"):
+        await kept.set("sip-2", OverrideAction.SHARE, share=0.6)
+    assert await kept.set("sip-2", OverrideAction.SHARE, share=0.6, in_s=61.0) == 2, "later it is free"
+    with pytest.raises(ControlError, match="110 %"):
+        await kept.set("sip-3", OverrideAction.SHARE, share=0.5)
+    assert await kept.set("sip-3", OverrideAction.SHARE, share=0.4) == 3
 
 
 async def test_dry_run_tells_the_shares_and_changes_nothing(tmp_path: Path) -> None:

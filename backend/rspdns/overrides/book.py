@@ -233,6 +233,11 @@ def outlook(
     ]
 
 
+def given(pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float) -> float:
+    """Return the shares that these overrides give the servers of a pool, together; 1 is all calls."""
+    return sum(member.share or 0.0 for member in _members(pool, views, overrides, now).values())
+
+
 def _members(
     pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float
 ) -> dict[tuple[str, int], Member]:

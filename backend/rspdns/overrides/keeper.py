@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from rspdns.overrides.book import (
     OverrideError,
     by_handle,
     contradicting,
+    given,
     is_identifier,
     known_servers,
     networks_of,
@@ -42,6 +44,7 @@ _MOST_BYTES = 4 * 1024 * 1024
 _LOOK_AGAIN_S = 30.0
 """The longest time between two looks at the clock, which may be set."""
 _JUST_AFTER_S = 0.001
+_ROUNDING = 1e-9
 
 
 class OverridableBelief(Protocol):
@@ -249,6 +252,7 @@ class Overrides:
                 if repeated is not None:
                     return await self._shared(repeated, wish, by, now_s, is_dry=is_dry)
                 wanted = self._made(wish, by, now_s)
+                self._check_shares(wanted)
             except OverrideError as error:
                 raise ControlError(str(error)) from None
             pools = self._outlook(wanted, now_s)
@@ -332,6 +336,21 @@ class Overrides:
                 f"rspdns override clear {other.number}"
             )
         return wanted
+
+    def _check_shares(self, wanted: Override) -> None:
+        """Raise OverrideError if a pool's servers would have more than all calls at a time of `wanted`."""
+        if wanted.share is None:
+            return
+        others = [other for other in self.all if wanted.overlaps(other)]
+        moments = {max(wanted.starts_at_s, other.starts_at_s) for other in (wanted, *others)}
+        for pool, moment_s in itertools.product(filter(wanted.concerns, self._pools()), sorted(moments)):
+            held = [each for each in (*others, wanted) if each.holds(moment_s) and each.concerns(pool)]
+            part = given(pool, self._belief.views, [each.in_pool for each in held], time.monotonic())
+            if part > 1 + _ROUNDING:
+                giving = ", ".join(f"{each.number} ({each.title})" for each in held if each.share is not None)
+                raise OverrideError(
+                    f"the shares of {pool.owner} would come to {100 * part:g} %: overrides {giving}"
+                )
 
     def _outlook(self, wanted: Override, now_s: float) -> dict[str, list[dict[str, Any]]]:
         """The shares before and after, by the owner name of each pool that the override is about."""
