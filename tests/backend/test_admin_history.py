@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pool_user import BeliefChange, Cause, Code, Departure, PoolChange, PoolView
+from rspdns.admin import history
 from rspdns.admin.history import MOST_HOURS, Histories, history_wish
 from rspdns.journal import Journal, JournalError
 
@@ -34,7 +35,9 @@ def test_a_wrong_question_is_refused_in_words(query: dict[str, str]) -> None:
         history_wish(query)
 
 
-async def test_a_journal_is_told_by_pool_and_by_server(tmp_path: Path) -> None:
+async def test_a_journal_is_told_by_pool_and_by_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     journal = Journal(tmp_path, 1)
     journal.start()
     both = (member(1), member(2))
@@ -54,6 +57,9 @@ async def test_a_journal_is_told_by_pool_and_by_server(tmp_path: Path) -> None:
     (server,) = page.servers
     assert [span.state for span in server.spans if span.state != "unknown"] == ["up", "down"]
     assert (await histories.page(history_wish({"pool": "other"}), {"other"})).servers == []
+    monkeypatch.setattr(history, "MOST_SPANS_IN_ALL", 2)
+    page = await Histories(str(tmp_path)).page(history_wish({"pool": "sip-udp"}), {"sip-udp"})
+    assert [[span.state for span in server.spans] for server in page.servers] == [["up"], ["down"]]
 
 
 async def test_no_journal_is_told(tmp_path: Path, admin: Admin) -> None:

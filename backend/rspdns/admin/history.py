@@ -15,11 +15,12 @@ from rspdns.journal import JournalReader
 MOST_SERVERS = 500
 MOST_SPANS = 500
 """The latest of each server."""
+MOST_SPANS_IN_ALL = 25_000
 HOURS = 24.0
 MOST_HOURS = 31 * 24.0
 FRESH_S = 5.0
 """How long an answer is told again before the journal is read anew."""
-_MOST_KEPT = 100
+_MOST_KEPT = 20
 
 
 @dataclass(slots=True)
@@ -83,5 +84,7 @@ class Histories:
         since_s = until_s - wish.hours * 3600
         with closing(JournalReader(Path(self._directory))) as reader:
             found = histories(reader.runs(), reader.since(since_s, handles, wish.server), since_s, until_s)
-        servers = [server_report(history, MOST_SPANS) for history in found[:MOST_SERVERS]]
+        found = found[:MOST_SERVERS]
+        most_spans = min(MOST_SPANS, MOST_SPANS_IN_ALL // max(1, len(found)))
+        servers = [server_report(history, most_spans) for history in found]
         return HistoryPage(round(since_s, 3), round(until_s, 3), servers)

@@ -24,7 +24,7 @@ from rspdns.admin.answers import (
     PoolOfZone,
     Server,
 )
-from rspdns.admin.history import HOURS, MOST_HOURS, MOST_SPANS, HistoryPage
+from rspdns.admin.history import HOURS, MOST_HOURS, MOST_SPANS, MOST_SPANS_IN_ALL, HistoryPage
 from rspdns.admin.history import MOST_SERVERS as MOST_HISTORIES
 from rspdns.hooks.message import HookMessage
 from rspdns.overrides.book import ServerShare
@@ -245,7 +245,8 @@ ROUTES = (
             "pool": "the name of SRV records, or a handle",
             "server": "in place of pool: address:port",
             "hours": f"of the last hours, {HOURS:g} unless given, {MOST_HOURS:g} at most; of a pool "
-            f"{MOST_HISTORIES} servers at most, of each server the latest {MOST_SPANS} spans",
+            f"{MOST_HISTORIES} servers at most, of each server the latest {MOST_SPANS} spans, "
+            f"{MOST_SPANS_IN_ALL} in all",
         },
     ),
     Route("GET", "/v1/zones", "zones", "Every zone with its pools.", "Zones"),
