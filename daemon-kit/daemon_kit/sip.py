@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
+from daemon_kit.errors import printable
+
 SIP_PORT: Final = 5060
 """The port of SIP over UDP, TCP and SCTP (RFC 3261, section 19.1.2)."""
 MAX_RESPONSE_BYTES: Final = 16 * 1024
@@ -156,7 +158,7 @@ def parse_response(data: bytes) -> Response | None:
     branch = _BRANCH.search(headers.get("via", ""))
     return Response(
         status=int(status[1]),
-        phrase=_printable(status[2] or "")[:_MAX_REASON_CHARACTERS],
+        phrase=printable(status[2] or "", _MAX_REASON_CHARACTERS),
         call_id=headers["call-id"],
         sequence=int(sequence[1]),
         method=sequence[2],
@@ -268,7 +270,3 @@ def _with_source(via: str, source: tuple[str, int]) -> str:
 
 def _host(address: IPv4Address | IPv6Address) -> str:
     return f"[{address}]" if address.version == 6 else str(address)
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -1,5 +1,6 @@
 """Peers: where two name servers differ, and wrong tables."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,8 @@ import pytest
 from daemon_kit.config_file import ConfigurationErrors
 from pool_user import OverrideAction
 from rspdns.configuration import load_configuration
-from rspdns.peers.peers import differences
+from rspdns.peers import PeerConfig
+from rspdns.peers.peers import Peer, differences
 from rspdns.status.model import OverrideStatus
 
 HOUR_S = 3600.0
@@ -52,6 +54,31 @@ def test_each_difference_is_told_in_words() -> None:
     held_back = override(holds=False, problem="the last member")
     assert differences([override()], [held_back]) == ["down sip-1: it does not hold there: the last member"]
     assert len(differences([override(f"sip-{number}") for number in range(100)], [])) == 20
+
+
+def test_words_of_a_peer_are_cut_and_fit_for_a_terminal() -> None:
+    (told,) = differences([], [override(reason="\x1b[2J" + "x" * 10_000)])
+    assert told.startswith("not here: down sip-1, by alice: ?[2Jxxx")
+    assert len(told) == 500
+
+
+@pytest.mark.parametrize("theirs", [{"ends_at_s": 1e300}, {"ends_at_s": "soon"}, {"number": None}, "x"])
+async def test_answer_that_makes_no_sense_is_a_problem_and_the_next_is_heard(
+    monkeypatch: pytest.MonkeyPatch, theirs: Any
+) -> None:
+    """No name server answers so; `_ask` stands for one that does."""
+    config = PeerConfig(name="ns2", url="https://ns2.example.net", token="/etc/t")  # noqa: S106 - a path
+    peer, answers = Peer(config, lambda: [override()]), [theirs, {}]
+
+    async def ask(*wanted: Any) -> dict[str, Any]:
+        other = answers.pop(0)
+        return {"overrides": [asdict(override()) | other] if isinstance(other, dict) else other}
+
+    monkeypatch.setattr(peer, "_ask", ask)
+    await peer.compare(None)  # type: ignore[arg-type]
+    assert peer.status(0.0).problem == "it tells overrides of another version"
+    await peer.compare(None)  # type: ignore[arg-type]
+    assert (peer.status(0.0).problem, peer.status(0.0).differences) == (None, [])
 
 
 BASE = 'registrars = ["10.0.0.1"]\n'

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from daemon_kit.errors import printable
 from daemon_kit.logs import get_logger
 from pydantic import TypeAdapter, ValidationError
 
-from rspdns.overrides.book import utc
+from rspdns.overrides.book import title, utc
 from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.status.model import OverrideStatus, PeerResult, PeerStatus
 
@@ -31,6 +32,8 @@ SAME_TIME_S = 2.0
 """Ends that differ by less are the same."""
 _MOST_BYTES = 4 * 1024 * 1024
 _MOST_DIFFERENCES = 20
+_MOST_CHARACTERS = 500
+"""The length of words from a peer."""
 _OVERRIDES = TypeAdapter(list[OverrideStatus])
 
 
@@ -40,19 +43,21 @@ class PeerError(Exception):
 
 def differences(mine: Iterable[OverrideStatus], theirs: Iterable[OverrideStatus]) -> list[str]:
     """Return in words where the overrides of two name servers differ; the first is this one. Pure."""
-    here, there = ({each.title: each for each in overrides} for overrides in (mine, theirs))
-    words = [f"only here: {title}" for title in here.keys() - there.keys()]
+    here, there = (
+        {title(each.action, each.servers, each.share, each.pool): each for each in overrides}
+        for overrides in (mine, theirs)
+    )
+    words = [f"only here: {name}" for name in here.keys() - there.keys()]
     words += [
-        f"not here: {title}, by {there[title].by}: {there[title].reason}"
-        for title in there.keys() - here.keys()
+        f"not here: {name}, by {there[name].by}: {there[name].reason}" for name in there.keys() - here.keys()
     ]
-    for title in here.keys() & there.keys():
-        ends = [_end(each[title]) for each in (here, there)]
+    for name in here.keys() & there.keys():
+        ends = [_end(each[name]) for each in (here, there)]
         if ends[0] != ends[1] and not abs(ends[0] - ends[1]) < SAME_TIME_S:
-            words.append(f"{title}: it ends {_when(here[title])} here, {_when(there[title])} there")
-        if there[title].problem and not here[title].problem:
-            words.append(f"{title}: it does not hold there: {there[title].problem}")
-    return sorted(words)[:_MOST_DIFFERENCES]
+            words.append(f"{name}: it ends {_when(here[name])} here, {_when(there[name])} there")
+        if there[name].problem and not here[name].problem:
+            words.append(f"{name}: it does not hold there: {there[name].problem}")
+    return [printable(each, _MOST_CHARACTERS) for each in sorted(words)[:_MOST_DIFFERENCES]]
 
 
 def _end(override: OverrideStatus) -> float:
@@ -91,13 +96,14 @@ class Peer:
             told = await self._ask(session, "GET", "/v1/overrides")
             try:
                 theirs = _OVERRIDES.validate_python(told.get("overrides"))
-            except ValidationError:
+                found = differences(self._overrides(), theirs)
+            except (ValidationError, ValueError, OverflowError):  # no time of a calendar, say
                 raise PeerError("it tells overrides of another version") from None
         except PeerError as problem:
             self._note(str(problem), self._differences)
             return
         self._compared_s = time.monotonic()
-        self._note(None, differences(self._overrides(), theirs))
+        self._note(None, found)
 
     def _note(self, problem: str | None, found: list[str]) -> None:
         if problem is not None and self._problem is None:
@@ -160,7 +166,7 @@ class Peer:
         if not isinstance(answer, dict):
             raise PeerError(f"what answers at {self.config.url} is no rspdns (status {status})")
         if status != 200:
-            raise PeerError(str(answer.get("error", f"it answered {status}"))[:500])
+            raise PeerError(printable(str(answer.get("error", f"it answered {status}")), _MOST_CHARACTERS))
         return answer
 
     def _files(self) -> tuple[str, ssl.SSLContext | bool]:

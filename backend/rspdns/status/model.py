@@ -198,12 +198,6 @@ class OverrideStatus:
         str | None, Field(description="by which all name servers know it; null: it was set here alone")
     ] = None
 
-    @property
-    def title(self) -> str:
-        """The action and the servers: "down 10.0.0.1"."""
-        share = "" if self.share is None else f"={100 * self.share:g}%"
-        return f"{self.action}{share} {self.servers}" + (f" of {self.pool}" if self.pool else "")
-
 
 @dataclass(slots=True)
 class PeerStatus:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from daemon_kit.child import die_with_parent
+from daemon_kit.errors import printable
 from daemon_kit.finding import Finding, Life, of_error
 
 from ppe_agent.checks.base import PeriodicCheck, Timing
@@ -52,7 +53,7 @@ class Finished:
 
     def _line(self, number: int) -> str:
         lines = [line.strip() for line in self.output.splitlines() if line.strip()]
-        return "".join(each if each.isprintable() else "?" for each in lines[number][:120]) if lines else ""
+        return printable(lines[number], 120) if lines else ""
 
 
 async def run_command(
