@@ -285,6 +285,16 @@ async def test_override_set_here_alone_takes_the_identifier_of_the_same_one_else
     assert [each.id for each in Kept(tmp_path).overrides.all] == [ID], "in the file, too"
 
 
+async def test_times_of_another_name_server_must_not_contradict_other_overrides(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    assert await kept.set("sip-1", for_s=60.0) == 1
+    assert await kept.set("sip-1", OverrideAction.UP, in_s=60.0) == 2
+    with pytest.raises(ControlError, match=r"override 2 \(up sip-1\) names some of these servers"):
+        await kept.set("sip-1", id=ID, ends_at_s=time.time() + 120.0)
+    assert [each.id for each in kept.overrides.all] == [None, None]
+    assert await kept.set("sip-1", id=ID, ends_at_s=time.time() + 30.0) == 1
+
+
 async def test_repeated_wish_for_everywhere_changes_nothing(tmp_path: Path) -> None:
     kept = Kept(tmp_path)
     first = await kept.overrides.set(Wish(OverrideAction.DOWN, "sip-1", "a", for_s=60, everywhere=True), "al")

@@ -252,7 +252,6 @@ class Overrides:
                 if repeated is not None:
                     return await self._shared(repeated, wish, by, now_s, is_dry=is_dry)
                 wanted = self._made(wish, by, now_s)
-                self._check_shares(wanted)
             except OverrideError as error:
                 raise ControlError(str(error)) from None
             pools = self._outlook(wanted, now_s)
@@ -292,6 +291,7 @@ class Overrides:
             if wish.id is not None:
                 starts_at_s, ends_at_s = wish.times_s(now_s)
                 shared = replace(shared, starts_at_s=starts_at_s, ends_at_s=ends_at_s)
+                self._check(shared)
             kept = [shared if each is override else each for each in self._lasting(now_s)]
             await self._replace(kept)
             audit(by, "override", shared.title, before=override.words, after=shared.words)
@@ -328,20 +328,31 @@ class Overrides:
             forced=wish.forced,
             id=wish.id or (new_identifier() if wish.everywhere else None),
         )
-        others = [other for other in self.all if any(map(other.concerns, concerned))]
+        self._check(wanted)
+        return wanted
+
+    def _check(self, wanted: Override) -> None:
+        """Raise OverrideError if it contradicts another override."""
+        concerned = [pool for pool in self._pools() if wanted.concerns(pool)]
+        handles = dict.fromkeys(handle for pool in concerned for handle in pool.config.shards)
+        others = [
+            other
+            for other in self.all
+            if other.number != wanted.number and any(map(other.concerns, concerned))
+        ]
+        known = tuple(known_servers(self._belief.views, handles, self._name_of))
         other = contradicting(wanted, others, known)
         if other is not None:
             raise OverrideError(
                 f"override {other.number} ({other.title}) names some of these servers, too: clear it first, "
                 f"rspdns override clear {other.number}"
             )
-        return wanted
+        self._check_shares(wanted, [other for other in others if wanted.overlaps(other)])
 
-    def _check_shares(self, wanted: Override) -> None:
+    def _check_shares(self, wanted: Override, others: Sequence[Override]) -> None:
         """Raise OverrideError if a pool's servers would have more than all calls at a time of `wanted`."""
         if wanted.share is None:
             return
-        others = [other for other in self.all if wanted.overlaps(other)]
         moments = {max(wanted.starts_at_s, other.starts_at_s) for other in (wanted, *others)}
         for pool, moment_s in itertools.product(filter(wanted.concerns, self._pools()), sorted(moments)):
             held = [each for each in (*others, wanted) if each.holds(moment_s) and each.concerns(pool)]
