@@ -88,7 +88,7 @@ def weigh(
     `previous` is what this function gave for the pool the time before (empty at first), `now` monotonic
     seconds; `slow_start_s` 0 switches slow start off. `due` are the members whose weights may be others than
     in `previous`, None: all may. A member whose policy `is_relative` makes all others due, too. `wide` scales
-    all weights alike, so that the largest possible is `MAX_WEIGHT`.
+    all weights alike, so that the largest possible is `MAX_WEIGHT`. `with_shares` comes after it.
     """
     if due is None or has_shares(members):
         due = members.keys()
@@ -113,7 +113,7 @@ def weigh(
             weighted[key] = Weighted(0, weight, standby=registered == 0, base=weight)
         else:
             weighted[key] = Weighted(0, equal)
-    return _shared(members, weighted) if has_shares(members) else weighted
+    return weighted
 
 
 def has_shares(members: Mapping[Key, Member]) -> bool:
@@ -132,9 +132,14 @@ def shares(weighted: Mapping[Key, Weighted]) -> dict[Key, float]:
     }
 
 
-def _shared(members: Mapping[Key, Member], weighted: dict[Key, Weighted]) -> dict[Key, Weighted]:
-    """The weights, those of members with a share made from it. Standby members keep theirs."""
+def with_shares(members: Mapping[Key, Member], weighted: Mapping[Key, Weighted]) -> dict[Key, Weighted]:
+    """Return the weights, those of members with a share made from it. Standby members keep theirs.
+
+    The priorities are those of the answers, also where something else than load makes them.
+    """
     result = dict(weighted)
+    if not has_shares(members):
+        return result
     for priority in {each.priority for each in weighted.values()}:
         of_tier = [key for key, each in weighted.items() if each.priority == priority and not each.standby]
         given = {key: share for key in of_tier if (share := members[key].share) is not None}

@@ -227,7 +227,8 @@ def test_addresses_are_drawn_by_weight_without_replacement() -> None:
 def test_a_share_is_exact_over_many_answers_that_show_a_part_of_the_pool() -> None:
     """Clients draw by RFC 2782 among those that an answer of 8 shows, in a pool of 20."""
     members = {number: member(number) for number in range(1, 21)}
-    weighted = weights.weigh(members | {1: replace(members[1], share=0.05)}, {}, NOW, 0.0)
+    members[1] = replace(members[1], share=0.05)
+    weighted = weights.with_shares(members, weights.weigh(members, {}, NOW, 0.0))
     draw, chosen = Random(47), Counter[int]()
     for _ in range(2 * DRAWS):
         shown = in_order(weighted, draw)[:8]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from pool_user import Member
+from pool_user import Member, NamedServers, OverrideAction, PoolOverride, weights
 from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes
 from rspdns.answers.site_order import SiteState, next_change_s, site_states
 from rspdns.configuration import load_configuration
+from rspdns.overrides.book import given, outlook
 from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.sites import SiteConfig, SiteRules, Sites
 from rspdns.zones.zone import Pool
@@ -132,6 +133,31 @@ def test_srv_priorities_are_those_of_sites_and_addresses_of_the_first() -> None:
     nodes, _ = site_nodes(site, [after], 1, Random(1))
     addresses = {record.content for record in nodes[site.name].records if record.type == "A"}
     assert addresses == {"10.2.0.1", "10.2.0.2"}
+
+
+def test_share_is_that_of_the_calls_of_its_site() -> None:
+    at_sites = members(eu=[0, 0], us=[0, 0])
+    at_sites["00000065"] = replace(at_sites["00000065"], share=0.05)
+    (state,) = states_over(pool_of(POOL), (0, at_sites))
+    assert weights.shares(state.weights) == pytest.approx(
+        {"00000065": 0.05, "00000066": 0.95, "000000c9": 0.0, "000000ca": 0.0}, abs=1e-4
+    )
+
+
+def test_shares_are_foretold_with_the_order_of_the_sites() -> None:
+    def override(action: OverrideAction, network: str, share: float | None = None) -> PoolOverride:
+        return PoolOverride(1, action, NamedServers(networks=(ip_network(network),)), "a test", share)
+
+    pool, seen = pool_of(POOL), {"sip-udp": view(*members(eu=[0, 0], us=[0, 0]).values())}
+    few = override(OverrideAction.SHARE, "10.1.0.1/32", 0.6)
+    shares = outlook(pool, seen, [], [few], NOW)
+    assert [each.before for each in shares] == [0.5, 0.5, 0.0, 0.0]
+    assert [each.after for each in shares] == pytest.approx([0.6, 0.4, 0.0, 0.0], abs=1e-4)
+    shares = outlook(pool, seen, [], [override(OverrideAction.DOWN, "10.1.0.0/16")], NOW)
+    assert [each.after for each in shares] == [None, None, 0.5, 0.5]
+    other = override(OverrideAction.SHARE, "10.2.0.1/32", 0.6)
+    assert given(pool, seen, [few, other], NOW) == 0.6, "each of its own site"
+    assert given(replace(pool, sites=None), seen, [few, other], NOW) == 1.2
 
 
 def test_member_in_no_site_comes_last() -> None:

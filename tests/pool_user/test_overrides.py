@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
@@ -163,9 +164,16 @@ def drawn(weighted: dict[str, Weighted]) -> Counter[str]:
     return chosen
 
 
+def weighed(
+    members: Mapping[str, Member], before: Mapping[str, Weighted] | None = None, *, wide: bool = False
+) -> dict[str, Weighted]:
+    due = None if before is None else ()
+    return weights.with_shares(members, weights.weigh(members, before or {}, 1000.0, 0, due, wide))
+
+
 @pytest.mark.parametrize("loads", [(0.0, 0.0, 0.0, 0.0), (0.1, 0.5, 0.9, 0.3)])
 def test_share_of_5_percent_of_four_members_is_5_percent_of_the_draws(loads: tuple[float, ...]) -> None:
-    found = drawn(weights.weigh(members_of(*loads, m2=0.05), {}, 1000.0, 0))
+    found = drawn(weighed(members_of(*loads, m2=0.05)))
     assert abs(found["m2"] / DRAWS - 0.05) < 0.005
     free = {"m1": 1 - loads[0], "m3": 1 - loads[2], "m4": 1 - loads[3]}
     for key, part in free.items():
@@ -175,7 +183,7 @@ def test_share_of_5_percent_of_four_members_is_5_percent_of_the_draws(loads: tup
 def test_shares_of_a_priority_are_divided_within_it() -> None:
     members = members_of(0.0, 0.0, 0.0, m1=0.1)
     members["m3"] = replace(members["m3"], policy=LeastUsed(0.97))
-    given = weights.shares(weights.weigh(members, {}, 1000.0, 0))
+    given = weights.shares(weighed(members))
     assert given == pytest.approx({"m1": 0.1, "m2": 0.9, "m3": 0.0}, abs=1e-4)
 
 
@@ -188,9 +196,9 @@ def test_shares_fit_into_srv_weights_and_are_the_same_however_often(
 ) -> None:
     shares = {f"m{number}": share for number, (_, share) in enumerate(wanted, 1) if share is not None}
     members = members_of(*(load for load, _ in wanted), **shares)
-    first = weights.weigh(members, {}, 1000.0, 0, None, wide)
+    first = weighed(members, wide=wide)
     assert all(1 <= each.weight <= weights.MAX_WEIGHT for each in first.values())
-    assert weights.weigh(members, first, 1001.0, 0, (), wide) == first
+    assert weighed(members, first, wide=wide) == first
     if sum(shares.values()) < 0.95 and len(shares) < len(members):
         given = weights.shares(first)
         assert all(abs(given[key] - share) < 0.005 for key, share in shares.items())

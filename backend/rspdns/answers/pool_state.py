@@ -181,6 +181,7 @@ def _weighed(
         sites = site_states(rules, state.members, sites, now)
         fresh = ranked(rules, sites, state.members, fresh)
         rebuild_at_s = min(rebuild_at_s, next_change_s(rules, sites))
+    fresh = weights.with_shares(state.members, fresh)
     given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s

@@ -13,11 +13,13 @@ the members decide, so a site that spills hands on as much as the other has free
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pool_user import Member, Weighted, effective_load
 
 from rspdns.zones.sites import SiteRules
+
+Key = TypeVar("Key")
 
 
 class SiteState(NamedTuple):
@@ -36,7 +38,7 @@ class SiteState(NamedTuple):
 
 
 def site_states(
-    rules: SiteRules, members: Mapping[str, Member], before: Mapping[str, SiteState], now: float
+    rules: SiteRules, members: Mapping[Key, Member], before: Mapping[str, SiteState], now: float
 ) -> dict[str, SiteState]:
     """Return each site of the pool with its rank, `before` being what this function returned before."""
     of_site: dict[str, list[Member]] = {name: [] for name in rules.names}
@@ -80,19 +82,20 @@ def _spills(rules: SiteRules, state: SiteState, before: SiteState | None) -> boo
 def ranked(
     rules: SiteRules,
     states: Mapping[str, SiteState],
-    members: Mapping[str, Member],
-    weighted: Mapping[str, Weighted],
-) -> dict[str, Weighted]:
+    members: Mapping[Key, Member],
+    weighted: Mapping[Key, Weighted],
+) -> dict[Key, Weighted]:
     """The members with the SRV priorities of their sites; those in no site come last."""
     step = 1 + max((each.priority for each in weighted.values()), default=0)
     last = 1 + max((state.rank for state in states.values()), default=0)
 
-    def rank(label: str) -> int:
-        site = rules.site_of(members[label].addresses[0])
+    def rank(member: Member) -> int:
+        site = rules.site_of(member.addresses[0])
         return last if site is None else states[site].rank
 
     return {
-        label: each._replace(priority=each.priority + step * rank(label)) for label, each in weighted.items()
+        key: each._replace(priority=each.priority + step * rank(members[key]))
+        for key, each in weighted.items()
     }
 
 

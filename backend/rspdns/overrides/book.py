@@ -27,6 +27,7 @@ from pool_user import (
 )
 from pydantic import Field, TypeAdapter
 
+from rspdns.answers.site_order import ranked, site_states
 from rspdns.missing import is_called
 from rspdns.zones.zone import Pool
 
@@ -95,9 +96,8 @@ class Override:
 
     @property
     def title(self) -> str:
-        """The action and the servers: "down 10.0.0.1"."""
-        share = "" if self.share is None else f"={100 * self.share:g}%"
-        return f"{self.action}{share} {self.servers}" + (f" of {self.pool}" if self.pool else "")
+        """The action and the servers."""
+        return title(self.action, self.servers, self.share, self.pool)
 
     @property
     def meant(self) -> NamedServers:
@@ -115,6 +115,12 @@ class Override:
     def in_pool(self) -> PoolOverride:
         """The form for the belief."""
         return PoolOverride(self.number, self.action, self.meant, self.words, self.share)
+
+
+def title(action: str, servers: str, share: float | None, pool: str | None) -> str:
+    """Return the action and the servers of an override: "down 10.0.0.1"."""
+    part = "" if share is None else f"={100 * share:g}%"
+    return f"{action}{part} {servers}" + (f" of {pool}" if pool else "")
 
 
 OVERRIDES: TypeAdapter[tuple[Override, ...]] = TypeAdapter(tuple[Override, ...])
@@ -219,10 +225,10 @@ def outlook(
 ) -> list[ServerShare]:
     """Return the shares of a pool's servers under the overrides that are `held`, and under those `wanted`.
 
-    Slow start counts for nothing. `now` is monotonic.
+    Slow start counts for nothing, and sites as if `back_after_s` were over. `now` is monotonic.
     """
     before, after = (_members(pool, views, overrides, now) for overrides in (held, wanted))
-    shares = [weights.shares(weights.weigh(members, {}, now, 0.0, wide=True)) for members in (before, after)]
+    shares = [_shares(pool, members, now) for members in (before, after)]
     members = before | after
     return [
         ServerShare(
@@ -233,9 +239,26 @@ def outlook(
     ]
 
 
+def _shares(
+    pool: Pool, members: Mapping[tuple[str, int], Member], now: float
+) -> dict[tuple[str, int], float]:
+    weighted = weights.weigh(members, {}, now, 0.0, wide=True)
+    if pool.sites is not None:
+        states = site_states(pool.sites, members, {}, now)
+        weighted = ranked(pool.sites, states, members, weighted)
+    return weights.shares(weights.with_shares(members, weighted))
+
+
 def given(pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float) -> float:
-    """Return the shares that these overrides give the servers of a pool, together; 1 is all calls."""
-    return sum(member.share or 0.0 for member in _members(pool, views, overrides, now).values())
+    """Return the shares that these overrides give the servers of a pool, together; 1 is all calls.
+
+    A pool with an order of sites tells the most that the servers of one site have.
+    """
+    of_site: dict[str | None, float] = {None: 0.0}
+    for member in _members(pool, views, overrides, now).values():
+        site = None if pool.sites is None else pool.sites.site_of(member.addresses[0])
+        of_site[site] = of_site.get(site, 0.0) + (member.share or 0.0)
+    return max(of_site.values())
 
 
 def _members(
