@@ -130,6 +130,11 @@ def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: 
     else:
         kept = result["override"]
         click.echo(f"override {kept['number']} {_when(kept)}")
+        if result["is_repeat"]:
+            click.echo(
+                f"it was set before, by {kept['by']}: {kept['reason']}; to change it, clear it first: "
+                f"rspdns override clear {kept['number']} --everywhere"
+            )
     _end_if_refused(result["peers"], "give the same command again, when that is mended", as_json=as_json)
 
 

@@ -300,6 +300,7 @@ async def test_repeated_wish_for_everywhere_changes_nothing(tmp_path: Path) -> N
     first = await kept.overrides.set(Wish(OverrideAction.DOWN, "sip-1", "a", for_s=60, everywhere=True), "al")
     again = await kept.overrides.set(Wish(OverrideAction.DOWN, "sip-1", "b", for_s=90, everywhere=True), "bo")
     assert first["override"] == again["override"]
+    assert (first["is_repeat"], again["is_repeat"]) == (False, True)
     assert first["override"]["id"] is not None
     with pytest.raises(ControlError, match="names some of these servers, too"):
         await kept.set("sip-1")

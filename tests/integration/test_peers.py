@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.backend import OWNER
+from tests.support.certificates import authority, certificate_of
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, end, own_namespace
 from tests.support.waiting import until
@@ -28,9 +29,8 @@ def peer_table(port: int, folder: Path) -> str:
     """The [[peer]] of the page, for these two name servers."""
     table = PAGE.partition("```toml\n[[peer]]")[2].partition("```")[0]
     assert "tls_ca" in table
-    lines = [line for line in table.splitlines() if not line.startswith("tls_ca")]
-    text = "[[peer]]" + "\n".join(lines)
-    text = text.replace("https://ns2.example.net:8054", f"http://127.0.0.1:{port}")
+    text = f"[[peer]]{table}".replace("https://ns2.example.net:8054", f"https://127.0.0.1:{port}")
+    text = text.replace("/etc/rspdns/ca.pem", str(folder / "ca.pem"))
     return text.replace("/etc/rspdns/peer-tokens/ns2", str(folder / "tokens")) + "\n"
 
 
@@ -45,7 +45,10 @@ class TwoNameServers:
         tokens.chmod(0o600)
         backend = chain.backend
         plain = backend.config.read_text()
-        first = plain.replace("[admin]\n", '[admin]\nwrite_tokens = "tokens"\n')
+        self.issuer = authority(folder, "ca")
+        made = certificate_of(folder, self.issuer, 30)
+        keys = f'write_tokens = "tokens"\ntls_certificate = "{made["crt"]}"\ntls_key = "{made["key"]}"\n'
+        first = plain.replace("[admin]\n", f"[admin]\n{keys}")
         backend.config.write_text(first + peer_table(8055, folder))
         self.config, self.admin = folder / "second.toml", folder / "second.sock"
         second = first.replace("remote.sock", "second-remote.sock")
@@ -125,6 +128,7 @@ def test_an_override_is_set_and_cleared_at_both(pair: TwoNameServers) -> None:
 
     again = pair.override(*down(pair))
     assert again.returncode == 0, again.stderr
+    assert "it was set before, by root: new kernel; to change it, clear it first" in again.stdout
     assert pair.overrides(second=False) == [here]
     assert pair.overrides(second=True) == [there]
     assert pair.until_peer(False, 0)["compared_s"] is not None
@@ -198,6 +202,20 @@ def test_a_peer_that_hangs_delays_no_answer_and_is_named(pair: TwoNameServers) -
         pair.process.send_signal(signal.SIGCONT)
     pair.override("clear", "--all", "--everywhere")
     until(lambda: pair.override("clear", "--all", "--everywhere").returncode == 0)
+
+
+def test_a_certificate_of_another_authority_is_told(pair: TwoNameServers) -> None:
+    right = pair.issuer.read_bytes()
+    pair.issuer.write_bytes(authority(pair.chain.folder, "other").read_bytes())
+    try:
+        done = pair.override(*down(pair))
+        assert done.returncode == 1
+        assert "ns2: not done: " in done.stderr
+        assert "certificate" in done.stderr
+        assert pair.overrides(second=True) == []
+    finally:
+        pair.issuer.write_bytes(right)
+    until(lambda: pair.override("clear", "--all", "--everywhere").returncode == 0, 30)
 
 
 def test_a_wrong_token_and_a_refusal_there_are_told(pair: TwoNameServers) -> None:

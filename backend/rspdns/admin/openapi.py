@@ -128,6 +128,7 @@ class Outlook:
 
     override: Annotated[dict[str, Any], Field(description="as it is kept")]
     pools: dict[str, list[ServerShare]]
+    is_repeat: Annotated[bool, Field(description="it was set before, for as long and for the reason it has")]
     peers: list[PeerResult]
 
 

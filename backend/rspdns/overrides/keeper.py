@@ -260,7 +260,7 @@ class Overrides:
                 raise ControlError(
                     f"{', '.join(emptied)} would lose its last member; with --force it is done all the same"
                 )
-            result = {"override": _dumped(wanted), "pools": pools}
+            result = {"override": _dumped(wanted), "pools": pools, "is_repeat": False}
             if is_dry:
                 return result
             await self._replace((*self._lasting(now_s), wanted))
@@ -296,7 +296,7 @@ class Overrides:
             await self._replace(kept)
             audit(by, "override", shared.title, before=override.words, after=shared.words)
             override = shared
-        return {"override": _dumped(override), "pools": {}}
+        return {"override": _dumped(override), "pools": {}, "is_repeat": True}
 
     def _made(self, wish: Wish, by: str, now_s: float) -> Override:
         concerned = [
