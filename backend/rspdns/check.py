@@ -32,6 +32,8 @@ PATIENCE_S = 3.0
 Elements = dict[str, dict[int, PoolElement]]
 """By handle and identifier, the pool elements that registrars list."""
 LONGEST_TTL_S = 60
+TOLD_TTL_S = 30
+"""A TTL for resolvers that are told of changes."""
 FEWEST_REGISTRARS = 3
 
 
@@ -128,6 +130,7 @@ def warnings(
     `losses` are what the pools of the running backend would lose.
     """
     errors = [*_registrars(_CheckedFile(path), config), *_hooks(_CheckedFile(path), config)]
+    errors += _resolvers(_CheckedFile(path), config)
     if config.fastpath.socket is not None:
         file = _CheckedFile(path)
         errors += [
@@ -207,6 +210,12 @@ def _hooks(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationE
             if name not in known:
                 text = f"{name!r} is no pool: neither the name of SRV records nor a handle"
                 yield file.warn(("hook", position, "pools", place), text)
+
+
+def _resolvers(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
+    for position, resolver in enumerate(config.resolvers):
+        if resolver.risk is not None:
+            yield file.warn(("resolver", position, "address"), resolver.risk)
 
 
 def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:

@@ -77,7 +77,7 @@ def check(config: Path, offline: bool, strict: bool) -> None:
     running backend which servers are registered; when none runs, it asks the registrars. Root checks the
     service's own file as the user of the service, who must be able to read all of it.
     """
-    from rspdns.check import Registered, registered, warnings
+    from rspdns.check import TOLD_TTL_S, Registered, registered, warnings
     from rspdns.losses import losses
 
     loaded = load_configuration(config)
@@ -97,6 +97,11 @@ def check(config: Path, offline: bool, strict: bool) -> None:
         click.echo(f"note: no zone in {where}: nothing would be answered (rspdns zone add)", err=True)
     for warning in problems:
         click.echo(f"warning: {warning}", err=True)
+    if loaded.resolvers and any(served.config.ttl < TOLD_TTL_S for served in loaded.zones):
+        told = counted(len(loaded.resolvers), "resolver")
+        click.echo(
+            f"note: {told} forget what changed: where no others ask, ttl = {TOLD_TTL_S} is right", err=True
+        )
     if known.handles is None and not offline:
         click.echo(f"note: which servers are registered is not known: {_why_nobody_tells()}", err=True)
     if known.unknown:

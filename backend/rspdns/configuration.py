@@ -30,6 +30,8 @@ from rspdns.hooks.configuration import HookConfig, read_key
 from rspdns.hooks.configuration import problems as hook_problems
 from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.peers.configuration import problems as peer_problems
+from rspdns.resolvers.configuration import ResolverConfig
+from rspdns.resolvers.configuration import problems as resolver_problems
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.sites import SiteConfig, SiteName, Sites
@@ -88,6 +90,7 @@ class BackendConfig(StrictModel):
     fastpath: FastPathConfig = FastPathConfig()
     hooks: tuple[HookConfig, ...] = Field(default=(), alias="hook")
     peers: tuple[PeerConfig, ...] = Field(default=(), alias="peer")
+    resolvers: tuple[ResolverConfig, ...] = Field(default=(), alias="resolver")
     sites: tuple[SiteConfig, ...] = Field(default=(), alias="site")
     own_site: SiteName | None = None
     """The site of this name server, for pools with `order = "own-first"`."""
@@ -121,6 +124,7 @@ class BackendConfig(StrictModel):
         yield from admin_configuration.problems(document)
         yield from hook_problems(document)
         yield from peer_problems(document)
+        yield from resolver_problems(document)
         yield from site_problems(document)
 
     @property
@@ -145,8 +149,8 @@ class BackendConfig(StrictModel):
         page_errors: Sequence[ConfigurationError] = (),
         other: BackendConfig | None = None,
     ) -> BackendConfig:
-        """The same configuration with these zones, tokens, certificate, errors of these, and the hooks and
-        peers of `other`."""
+        """The same configuration with these zones, tokens, certificate, errors of these, and the hooks,
+        peers and resolvers of `other`."""
         copy = self.model_copy(update={key: getattr(other, key) for key in _READ_ANEW} if other else {})
         copy._zones = zones
         copy._access = access
@@ -187,7 +191,7 @@ class BackendConfig(StrictModel):
         }
 
 
-_READ_ANEW = ("hooks", "peers", "sites", "own_site")
+_READ_ANEW = ("hooks", "peers", "resolvers", "sites", "own_site")
 """The keys, beside zones and [admin]'s files, that a reload reads anew."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
@@ -252,7 +256,7 @@ def load_configuration(
 
 
 def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
-    """The errors in the files of hooks' secrets and peers' tokens, which never stop DNS."""
+    """The errors in the files that hooks, peers and resolvers name, which never stop DNS."""
     for position, hook in enumerate(config.hooks):
         try:
             if hook.secret is not None:
@@ -264,6 +268,11 @@ def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[Co
             read_token(peer.token)
         except ValueError as problem:
             yield document.error(("peer", position, "token"), str(problem))
+    for position, resolver in enumerate(config.resolvers):
+        try:
+            resolver.read_files()
+        except ValueError as problem:
+            yield document.error(("resolver", position, "key"), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:

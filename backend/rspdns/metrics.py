@@ -25,6 +25,7 @@ from rspdns.status.model import (
     PeerStatus,
     PoolStatus,
     RegistrarStatus,
+    ResolverStatus,
     Status,
 )
 
@@ -66,6 +67,7 @@ class BackendMetrics(Collector):
         yield from _purges(status.pdns)
         yield from _hooks(status.hooks)
         yield from _peers(status.peers)
+        yield from _resolvers(status.resolvers)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
@@ -292,6 +294,19 @@ def _peers(peers: Sequence[PeerStatus]) -> Iterator[Metric]:
     differing = {(peer.name,): len(peer.differences) for peer in peers}
     help_text = "Overrides that differ between the other name server and this one"
     yield _gauge("rspdns_peer_differences", help_text, differing, "peer")
+
+
+def _resolvers(resolvers: Sequence[ResolverStatus]) -> Iterator[Metric]:
+    works = {(each.name,): int(each.problem is None) for each in resolvers}
+    yield _gauge("rspdns_resolver_works", "1 while the resolver can be told of changes", works, "resolver")
+    waiting = {(each.name,): each.waiting for each in resolvers}
+    yield _gauge("rspdns_resolver_waiting", "Names that the resolver must be told yet", waiting, "resolver")
+    for name, key, help_text in (
+        ("rspdns_resolver_flushes_total", "flushes", "Times that the resolver was told of changes"),
+        ("rspdns_resolver_flushed_names_total", "names", "Names that it was told, each twice"),
+        ("rspdns_resolver_failures_total", "failed", "Times that it could not be told"),
+    ):
+        yield _counter(name, help_text, {(each.name,): getattr(each, key) for each in resolvers}, "resolver")
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

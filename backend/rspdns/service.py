@@ -45,6 +45,7 @@ from rspdns.answers.publisher import Publisher
 from rspdns.answers.serial_number import SerialNumbers
 from rspdns.answers.snapshot import Snapshot
 from rspdns.audit import audit
+from rspdns.caches import Caches
 from rspdns.configuration import BackendConfig
 from rspdns.event_log import EventLog
 from rspdns.examiner import Examiner
@@ -56,7 +57,6 @@ from rspdns.next_change import KEYS as CHANGE_KEYS
 from rspdns.next_change import NextChange
 from rspdns.overrides.keeper import CLEAR_KEYS, WISH_KEYS, Overrides
 from rspdns.pdns.listening import DnsServer, dns_server
-from rspdns.pdns.purge import Purger
 from rspdns.peers import SharedOverrides
 from rspdns.readiness import not_ready
 from rspdns.reloading import WAIT_S, ConfigurationReload, Read, Reloads
@@ -120,17 +120,19 @@ class Backend:
             max_per_s=config.probes_per_s,
         )
         self.serials = SerialNumbers(config.state.path, time.time())
-        self.purger = Purger(config.pdns.control, on_purged=self.events.purged)
+        self.caches = Caches(
+            config.pdns.control, self.events, lambda: [zone.name for zone in self.config.zones]
+        )
         self.lookups = PoolLookups(config, self.pool_user, lambda handles: self.publisher.looked_up(handles))
-        self.paths = AnswerPaths(config, self.serials, self.purger, self.lookups)
+        self.paths = AnswerPaths(config, self.serials, self.caches.purger, self.lookups)
         self.publisher = Publisher(
             config.zones,
             self.serials,
             self.paths.apply,
-            self.purger,
+            self.caches.purger,
             max_stale_s=config.max_stale_s,
             hot=self.lookups.hot,
-            on_published=self.events.published,
+            on_published=self.caches.published,
             is_seen_at_once=self.paths.is_kernel_answering,
         )
         self.overrides = SharedOverrides(
@@ -191,8 +193,8 @@ class Backend:
         await control.start()  # once it says something, PowerDNS is answered, too
         self.paths.start_kernel()
         self.paths.write_names()  # when the socket is ours: another backend's table stays
-        self.purger.start()
-        cleanup.push_async_callback(self.purger.close)
+        self.caches.purger.start()
+        cleanup.push_async_callback(self.caches.purger.close)
         try:
             self.pool_user.start()
         except OSError as problem:
@@ -239,6 +241,8 @@ class Backend:
         cleanup.push_async_callback(self.hooks.close)
         await self.overrides.start(self.config.peers)
         cleanup.push_async_callback(self.overrides.peers.close)
+        self.caches.resolvers.set(self.config.resolvers)
+        cleanup.push_async_callback(self.caches.resolvers.close)
 
     def _control(self) -> ControlServer:
         """Make the socket for commands, not yet listening."""
@@ -366,6 +370,7 @@ class Backend:
         self.names.set_zones(self.config.zones)
         self.hooks.set(config.hooks)
         self.overrides.set_peers(config.peers)
+        self.caches.resolvers.set(config.resolvers)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
         self.overrides.here.zones_changed()
@@ -449,7 +454,7 @@ class Backend:
     def purge(self, wanted: Collection[str], by: str) -> None:
         """Purge these names at every PowerDNS; those of the form "name$" with all below them."""
         audit(by, "purge", ", ".join([*wanted][:MOST_AUDITED]), after=f"{len(wanted)} names purged")
-        self.purger.purge(wanted)
+        self.caches.purger.purge(wanted)
 
     def answering(self) -> Snapshot:
         """The answers of now."""
@@ -464,7 +469,9 @@ class Backend:
         ]
         if not pools:
             return None
-        controls = self.purger.sockets  # PowerDNS connects when it is asked, so no connection says nothing
+        controls = (
+            self.caches.purger.sockets
+        )  # PowerDNS connects when it is asked, so no connection says nothing
         if controls and all(control.problem is not None for control in controls):
             return ["no PowerDNS answers at its control socket"]
         return not_ready(pools[0], self.belief.views, time.monotonic())
@@ -510,7 +517,7 @@ class Backend:
             uptime_s=round(now - self.started_at_s, 3),
             registrars=build.registrars(self.belief.registrar_states(now), now),
             zones=self._zone_statuses(now),
-            pdns=build.purging(self.purger),
+            pdns=build.purging(self.caches.purger),
             connector=ConnectorStatus(
                 connections=self.paths.connector.open_connections,
                 queries=dict(self.paths.responder.queries),
@@ -526,6 +533,7 @@ class Backend:
             overrides=self.overrides.here.statuses(),
             hooks=self.hooks.statuses(),
             peers=self.overrides.peers.statuses(),
+            resolvers=self.caches.resolvers.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
 

@@ -89,6 +89,7 @@ class Paper:
         return {
             "override": {"number": 1},
             "pools": {POOL.owner: [{"server": "a", "before": 1.0, "after": None}]},
+            "is_repeat": False,
             "peers": [],
         }
 

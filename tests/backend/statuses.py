@@ -145,6 +145,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "overrides": [],
         "hooks": [],
         "peers": [],
+        "resolvers": [],
         "fastpath": None,
     }
     return Status(**values | other)

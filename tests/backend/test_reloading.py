@@ -233,7 +233,7 @@ async def test_fixed_names_of_a_zone_that_is_purged_whole_are_not_purged_singly(
     backend: Backend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     purged: list[str] = []
-    monkeypatch.setattr(backend.purger, "purge", purged.extend)
+    monkeypatch.setattr(backend.caches.purger, "purge", purged.extend)
     write(tmp_path, OTHER, "$GENERATE 1-2000 h$ A 10.0.0.1\n")
     await run(tmp_path)
     assert f"{OTHER}$" in purged

@@ -10,6 +10,8 @@ from rspdns_lab.resolvers.run import NAME_SERVER
 from tests.support.labs import LAB, as_ordinary_user, traces
 
 LONGEST_MS = 40_000
+LONGEST_TOLD_MS = 10_000
+"""The TTL is 30 s: only a resolver that forgot answers rightly so soon."""
 
 
 def test_every_resolver_names_the_servers_that_are_in(tmp_path: Path) -> None:
@@ -26,14 +28,17 @@ def test_every_resolver_names_the_servers_that_are_in(tmp_path: Path) -> None:
         str(page),
     ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        story, _ = process.communicate(timeout=200)
+        story, _ = process.communicate(timeout=300)
     assert process.returncode == 0, story
     assert not traces(process.pid)
     results = json.loads(report.read_text())["results"]
-    assert list(results) == [NAME_SERVER, *RESOLVERS]
-    for figures in results.values():
-        assert figures["changes"] == 1
-        assert 0 <= figures["gone_max_ms"] < LONGEST_MS
-        assert 0 <= figures["back_max_ms"] < LONGEST_MS
+    for setting, longest_ms in (("not_told", LONGEST_MS), ("told", LONGEST_TOLD_MS)):
+        resolvers = results[setting]["resolvers"]
+        assert list(resolvers) == [NAME_SERVER, *RESOLVERS]
+        for figures in resolvers.values():
+            assert figures["changes"] == 1
+            assert 0 <= figures["gone_max_ms"] < longest_ms
+            assert 0 <= figures["back_max_ms"] < longest_ms
+    assert results["told"]["asked_per_s"] < results["not_told"]["asked_per_s"]
     assert "Knot Resolver" in page.read_text()
     assert "| Unbound | 1 |" in story

@@ -219,6 +219,20 @@ class PeerResult:
 
 
 @dataclass(slots=True)
+class ResolverStatus:
+    """A resolver that is told to forget the names that changed."""
+
+    name: str
+    type: str
+    address: str
+    flushes: Annotated[Count, Field(description="times that it was told, since the start")]
+    names: Annotated[Count, Field(description="names that it was told; each is told twice")]
+    failed: Annotated[Count, Field(description="times that it could not be told")]
+    waiting: Annotated[Count, Field(description="names, or whole zones, that it must be told yet")]
+    problem: Annotated[str | None, Field(description="why it could not be told last; null: it could")]
+
+
+@dataclass(slots=True)
 class HookStatus:
     """A web service that is told of changes."""
 
@@ -326,6 +340,7 @@ class Status:
     overrides: list[OverrideStatus]
     hooks: list[HookStatus]
     peers: list[PeerStatus]
+    resolvers: list[ResolverStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 

@@ -70,6 +70,9 @@ def _problems(status: Status) -> Iterator[tuple[Level, str]]:
     for pdns in status.pdns:
         if pdns.problem is not None:
             yield Level.CRITICAL, f"PowerDNS can't be purged: {pdns.problem}"
+    for resolver in status.resolvers:
+        if resolver.problem is not None:
+            yield Level.WARNING, f"resolver {resolver.name} can't be told of changes: {resolver.problem}"
     for peer in status.peers:
         if peer.problem is not None:
             yield Level.WARNING, f"peer {peer.name} can't be asked for its overrides: {peer.problem}"

@@ -91,6 +91,10 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         upper += _reload(status.reload, width)
     for problem in status.problems:
         upper += _wrapped(f"problem: {problem}", width, "red", "  ")
+    for resolver in status.resolvers:
+        if resolver.problem is not None:
+            words = f"resolver {resolver.name} can't be told of changes: {resolver.problem}"
+            upper += _wrapped(words, width, "yellow", "  ")
     for peer in status.peers:
         if peer.problem is not None:
             upper += _wrapped(f"peer {peer.name} can't be asked: {peer.problem}", width, "yellow", "  ")

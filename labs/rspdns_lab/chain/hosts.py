@@ -189,6 +189,14 @@ class NameServerHost:
         wait_until(self.registrar_standings, what, START_TIMEOUT_S, self.backend)
         return time.monotonic()
 
+    def questions(self) -> int:
+        """Return how many questions came to PowerDNS by UDP. Raises LabError."""
+        command = ["pdns_control", f"--socket-dir={self.folder}", "show", "udp-queries"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not done.stdout.strip().isdigit():
+            raise LabError(f"PowerDNS of {self.host.name} does not say what it was asked: {done.stderr}")
+        return int(done.stdout)
+
     def members(self) -> frozenset[str]:
         """Return the addresses of all whom the backend takes for members; empty when it doesn't answer."""
         try:

@@ -10,11 +10,23 @@ from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section
 from rspdns_lab.report.trials import LabReport, run_lab
 from rspdns_lab.resolvers.programs import RESOLVERS
-from rspdns_lab.resolvers.run import NAME_SERVER, Delay, run_resolvers, summed_up
+from rspdns_lab.resolvers.run import (
+    NAME_SERVER,
+    TOLD_TTL_S,
+    Delay,
+    asked_per_s,
+    run_resolvers,
+    summed_up,
+)
 
 _QUICK_TRIALS = 2
 _HEAD = ("answers of", "changes", "gone: median", "longest", "back: median", "longest")
 _TITLE = "How long resolvers go on naming a server that has left"
+_INTRO = (
+    "A client asks each resolver every 20 ms while a server is drained and comes back. In the first table "
+    f"the TTL is 1 s. In the second one it is {TOLD_TTL_S} s, and both backends have each resolver forget "
+    "what changed (`[[resolver]]`)."
+)
 
 
 @click.command()
@@ -24,28 +36,48 @@ _TITLE = "How long resolvers go on naming a server that has left"
 @click.option("--quick", is_flag=True, help=f"{_QUICK_TRIALS} changes.")
 @report_options
 def resolvers(trials: int, quick: bool, report: ReportFiles) -> None:
-    """Measure what caching resolvers add: a server leaves and comes back, its zone's TTL is 1 s.
+    """Measure what caching resolvers add: a server leaves and comes back. The TTL of its zone is 1 s; then
+    30 s, and the resolvers are told to forget.
 
     Exit status: 0 measured, 2 the lab can't run here.
     """
     keys = list(RESOLVERS)
 
     def measure(earlier: Sequence[Delay]) -> Iterable[Sequence[Delay]]:
-        done = {delay.trial for delay in earlier}
-        left = [trial for trial in range(1, (_QUICK_TRIALS if quick else trials) + 1) if trial not in done]
-        return run_resolvers(keys, left, say) if left else ()
+        for is_told in (False, True):
+            done = {delay.trial for delay in earlier if delay.is_told == is_told}
+            left = [each for each in range(1, (_QUICK_TRIALS if quick else trials) + 1) if each not in done]
+            if left:
+                yield from run_resolvers(keys, left, say, is_told=is_told)
 
     run_lab(report, REPORT, {"resolvers": keys}, measure)
 
 
 def _page(found: Sequence[Delay]) -> Page:
+    sections = [_section(found, is_told=is_told) for is_told in (False, True)]
+    return Page(_TITLE, _INTRO, [section for section in sections if len(section.table) > 1])
+
+
+def _section(found: Sequence[Delay], *, is_told: bool) -> Section:
     titles = {NAME_SERVER: "the name server itself"} | {key: each.title for key, each in RESOLVERS.items()}
     times = ("gone_p50_ms", "gone_max_ms", "back_p50_ms", "back_max_ms")
     rows = [
-        [titles[key], f"{figures['changes']:.0f}", *(f"{figures[name] / 1000:.2f} s" for name in times)]
-        for key, figures in summed_up(found).items()
+        [titles[key], f"{figures['changes']:.0f}", *(f"{figures[name] / 1000:.3f} s" for name in times)]
+        for key, figures in summed_up(found, is_told=is_told).items()
     ]
-    return Page(_TITLE, "", [Section("", "", [_HEAD, *rows])])
+    rate = asked_per_s(found, is_told=is_told)
+    asked = "" if rate is None else f"All resolvers together ask the name servers {rate:g} times a second."
+    return Section(f"Told, TTL {TOLD_TTL_S} s" if is_told else "Not told, TTL 1 s", asked, [_HEAD, *rows])
 
 
-REPORT: Final = LabReport(lambda fields: Delay(**fields), lambda found: {"results": summed_up(found)}, _page)
+def _results(found: Sequence[Delay]) -> dict[str, object]:
+    return {
+        "told" if is_told else "not_told": {
+            "resolvers": summed_up(found, is_told=is_told),
+            "asked_per_s": asked_per_s(found, is_told=is_told),
+        }
+        for is_told in (False, True)
+    }
+
+
+REPORT: Final = LabReport(lambda fields: Delay(**fields), lambda found: {"results": _results(found)}, _page)

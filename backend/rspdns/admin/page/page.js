@@ -37,7 +37,9 @@ function show(status) {
   const peers = status.peers.flatMap((peer) => [
     ...(peer.problem ? [`peer ${peer.name} can't be asked: ${peer.problem}`] : []),
     ...peer.differences.map((difference) => `peer ${peer.name} has other overrides: ${difference}`)]);
-  put(byId("problems"), [...status.problems, ...peers].map((problem) => make("p", {}, problem)));
+  const resolvers = status.resolvers.filter((resolver) => resolver.problem).map((resolver) =>
+    `resolver ${resolver.name} can't be told of changes: ${resolver.problem}`);
+  put(byId("problems"), [...status.problems, ...resolvers, ...peers].map((problem) => make("p", {}, problem)));
   byId("overrides").hidden = !status.overrides.length;
   put(byId("override-list"), status.overrides.map(overrideCard));
   byId("everywhere-label").hidden = !status.peers.length;
