@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,6 +32,8 @@ class OverrideGroup(CommandGroup):
         """Take words that are no command for the servers."""
         if args[:1] == ["site"] and len(args) > 1:
             args = [f"{SITE}{args[1]}", *args[2:]]
+        elif args and args[0].startswith("site "):
+            args = [f"{SITE}{args[0].removeprefix('site ').strip()}", *args[1:]]
         if args and args[0] not in self.commands:
             args = ["set", *args]
         return super().resolve_command(ctx, args)
@@ -126,7 +129,9 @@ def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: 
         click.echo(json.dumps(result, indent=2))
     elif wish["dry_run"]:
         _print_shares(result)
-        click.echo("nothing was changed (--dry-run)")
+        others = "; no other name server was asked" if wish["everywhere"] else ""
+        click.echo(f"it {_when(result['override'])}")
+        click.echo(f"nothing was changed (--dry-run){others}")
     else:
         kept = result["override"]
         click.echo(f"override {kept['number']} {_when(kept)}")
@@ -152,7 +157,10 @@ def list_(config: Path, as_json: bool) -> None:
         pool = f" of {each['pool']}" if each["pool"] else ""
         problem = f" (does not hold: {each['problem']})" if each["problem"] else ""
         what = f"{each['servers']}{pool} {each['action']}{share}"
-        click.echo(f"{each['number']}: {what}, {_when(each)}, by {each['by']}: {each['reason']}{problem}")
+        where = f", set everywhere as {each['id']}" if each["id"] else ""
+        click.echo(
+            f"{each['number']}: {what}, {_when(each)}, by {each['by']}: {each['reason']}{where}{problem}"
+        )
     if not found:
         click.echo("no override")
 
@@ -170,6 +178,10 @@ def clear(config: Path, named: tuple[str, ...], everything: bool, everywhere: bo
     result = request(control_path(config), "clear", timeout_s=PATIENCE_S, **words)
     click.echo(f"cleared: {', '.join(map(str, result['cleared'])) or 'there was none'}")
     again = " ".join(result["identifiers"] or named)
+    if everywhere and not result["peers"]:
+        click.echo("set here alone: no other name server was asked")
+    if result["identifiers"] and not everywhere:
+        click.echo(f"it may hold at other name servers still: rspdns override clear {again} --everywhere")
     _end_if_refused(result["peers"], f"when that is mended, give: rspdns override clear {again} --everywhere")
 
 
@@ -192,14 +204,17 @@ def _ask(path: str, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _print_shares(result: Mapping[str, Any]) -> None:
     pools: Mapping[str, Sequence[Mapping[str, Any]]] = result["pools"]
+    kept = result["override"]
+    begins = "" if kept["starts_at_s"] <= time.time() else f", from {_moment(kept['starts_at_s'])} on"
     for owner, shares in pools.items():
-        click.echo(f"{owner}: {counted(len(shares), 'server')}")
+        click.echo(f"{owner}: {counted(len(shares), 'server')}{begins}")
         for each in shares:
-            click.echo(
-                f"  {each['server']:<24} {_percent(each['before']):>7} -> {_percent(each['after']):>7}"
-            )
+            called = f"{each['name']} {each['server']}" if each["name"] else each["server"]
+            click.echo(f"  {called:<32} {_percent(each['before']):>7} -> {_percent(each['after']):>7}")
+    for note in result["notes"]:
+        click.echo(f"note: {note}")
     if not pools:
-        click.echo("no share changes now")
+        click.echo(f"no share changes{begins}")
 
 
 def _percent(share: float | None) -> str:
@@ -207,8 +222,18 @@ def _percent(share: float | None) -> str:
 
 
 def _when(kept: Mapping[str, Any]) -> str:
-    now_s = time.time()
-    begins = "" if kept["starts_at_s"] <= now_s else f"begins in {duration(kept['starts_at_s'] - now_s)}, "
+    now_s, begins = time.time(), ""
+    if kept["starts_at_s"] > now_s:
+        begins = f"begins {_in(kept['starts_at_s'], now_s)}, "
     if kept["ends_at_s"] is None:
         return f"{begins}holds until it is cleared"
-    return f"{begins}ends in {duration(kept['ends_at_s'] - now_s)}"
+    return f"{begins}ends {_in(kept['ends_at_s'], now_s)}"
+
+
+def _in(at_s: float, now_s: float) -> str:
+    return f"in {duration(math.ceil(at_s - now_s))} ({_moment(at_s)})"
+
+
+def _moment(at_s: float) -> str:
+    """The time of this host, as `--at` takes it, and the name of its zone."""
+    return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ from daemon_kit.control import ControlError
 from daemon_kit.logs import get_logger
 from pool_user import PoolUser
 
+from rspdns.audit import audit
 from rspdns.configuration import BackendConfig, differing
 from rspdns.losses import PoolLoss, losses
 from rspdns.status.model import ReloadStatus, Status
@@ -26,6 +27,8 @@ from rspdns.zones.zone import Zone, sharing
 WAIT_S = 3.0
 """Time after which a request for a reload is answered at the latest: with the result, or that it is
 running."""
+MOST_NAMED = 20
+"""The most zones that a line of the audit names."""
 _KEPT = 16
 _LET_GO_AT_ONCE = 500
 Result = dict[str, Any]
@@ -37,7 +40,8 @@ class Reload:
 
     number: int
     force: bool
-    by_signal: bool
+    by: str | None
+    """The user or token that wants it; None: a signal."""
     began_s: float
     progress: Progress = field(default_factory=Progress)
     ended_s: float | None = None
@@ -58,14 +62,14 @@ class Reloads:
         self.last: Reload | None = None
         """The one that runs, or ran last."""
 
-    def begin(self, *, force: bool = False, by_signal: bool = False) -> int:
+    def begin(self, by: str | None, *, force: bool = False) -> int:
         """Begin a reload when the one before is done; return its number. Raises ControlError."""
         if sum(not task.done() for task in self._tasks.values()) >= _KEPT:
             raise ControlError(f"{_KEPT} reloads are waiting already")
         while len(self._tasks) >= _KEPT:
             del self._tasks[next(number for number, task in self._tasks.items() if task.done())]
         self._number += 1
-        reload = Reload(self._number, force, by_signal, self._clock())
+        reload = Reload(self._number, force, by, self._clock())
         task = asyncio.get_running_loop().create_task(self._run(reload))
         task.add_done_callback(_look_at)
         self._tasks[reload.number] = task
@@ -116,6 +120,10 @@ class Reloads:
                 reload.ended_s = self._clock()
 
 
+def _zone_words(names: Collection[str]) -> str:
+    return f"zones: {', '.join([*names][:MOST_NAMED]) or 'none'}"
+
+
 def _look_at(task: asyncio.Task[Result]) -> None:
     """A reload that a signal began has nobody who takes its result."""
     if not task.cancelled():
@@ -161,7 +169,7 @@ class ConfigurationReload:
             self._log.error("not_reloaded", problems=str(errors).splitlines())
             raise ControlError(f"nothing was changed:\n{errors}") from None
         if not reload.force:
-            self._refuse_missing(config, by_signal=reload.by_signal)
+            self._refuse_missing(config, by_signal=reload.by is None)
         going = await self._losses(config)
         if any(loss.is_refused for loss in going) and not reload.force:
             problems = [loss.words for loss in going]
@@ -170,9 +178,11 @@ class ConfigurationReload:
             words = "nothing was changed, since a pool would lose its last member; --force does it anyway"
             raise ControlError(f"{words}:\n{lines}")
         before = {zone.name: zone for zone in self._service.config.zones}
+        zones = [_zone_words(before), _zone_words([zone.name for zone in config.zones])]
         config = await asyncio.to_thread(_sharing, config, before)
         del before
         await _let_go(self._service.take(config))
+        audit(reload.by or "a signal", "reload", "the configuration", before=zones[0], after=zones[1])
         for loss in going:
             self._log.warning("members_go", why=loss.words)
         return {

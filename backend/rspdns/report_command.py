@@ -98,7 +98,10 @@ def report(
     elif found:
         _print_table([asdict(server_report(history, 0)) for history in found], since, until)
     else:
-        click.echo("no such server was up or down in this time")
+        words = "no such server was up or down in this time"
+        if server is not None:
+            end_with(words)
+        click.echo(words)
 
 
 def _print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

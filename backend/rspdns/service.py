@@ -267,7 +267,7 @@ class Backend:
 
         def begin() -> None:
             with contextlib.suppress(ControlError):  # enough wait: one of them reads what is there now
-                self._reloads.begin(by_signal=True)
+                self._reloads.begin(None)
 
         loop.add_signal_handler(signal.SIGHUP, begin)
         cleanup.callback(loop.remove_signal_handler, signal.SIGHUP)
@@ -326,8 +326,7 @@ class Backend:
             self.prober.changed()
 
     async def _tell_reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        number = self._reloads.begin(force=request.get("force") is True)
-        self._audit_reload(await peer_user())
+        number = self._reloads.begin(await peer_user(), force=request.get("force") is True)
         return await self._tell_result(number)
 
     async def _tell_reloaded(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -341,19 +340,12 @@ class Backend:
         running = self._reloads.status(time.monotonic())
         return {"running": number, "reload": None if running is None else dumped(running)}
 
-    def _audit_reload(self, by: str) -> None:
-        audit(by, "reload", "the configuration", before=f"zones: {', '.join(self._zone_names()) or 'none'}")
-
-    def _zone_names(self) -> list[str]:
-        return [zone.name for zone in self.config.zones][:MOST_AUDITED]
-
     async def reload(self, by: str, *, force: bool = False) -> dict[str, Any]:
         """Read zones, tokens and certificate again; with an error in any file nothing changes.
 
         Nor does it when a pool would lose its last member, or when there is no zone any more, unless by
         `force`. All else needs a restart. Raises ControlError."""
-        number = self._reloads.begin(force=force)
-        self._audit_reload(by)
+        number = self._reloads.begin(by, force=force)
         return await self._reloads.result(number) or {}
 
     def take(self, config: BackendConfig) -> tuple[Zone, ...]:

@@ -137,7 +137,14 @@ def endpoint(address: str, port: int) -> str:
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+def is_loopback_host(host: str | None) -> bool:
+    """Whether the host of a URL is this host, by its name `localhost` or a loopback address."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
 _MOST_URL_CHARACTERS = 2000
 
 

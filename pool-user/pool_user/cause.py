@@ -177,6 +177,8 @@ class Cause:
             return f"{sidecar}: drained, or a check failed"
         if self.code is Code.UNCONFIRMED:
             return "the registrars: one of them starts, or is cut off"
+        if self.code is Code.OVERRIDDEN:
+            return "rspdns override list"
         if self.code is Code.OTHER_TRANSPORT:
             return "service in the zone's file, and transport in the sidecar's"
         return sidecar

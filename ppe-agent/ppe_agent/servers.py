@@ -162,12 +162,14 @@ class Servers:
             server.start()
 
     async def drain(self, names: Sequence[str], drain: Drain | None, by: str) -> None:
-        """Drain these, or (None) no longer, as the user `by` wants; returns when the disk has it.
+        """Drain these, or (None) no longer, as the user `by` wants; returns when the disk has it. Those that
+        are drained keep what `drain` does not say.
 
         Raises FatalError when it can't be written.
         """
         for name in names:
-            self.kept[name].set_drain(drain)
+            kept_state = self.kept[name]
+            kept_state.set_drain(None if drain is None else drain.renewed(kept_state.state.drain))
         concerned = [server for server in self.running if server.config.name in names]
         for server in concerned:
             server.heed_drain(by)

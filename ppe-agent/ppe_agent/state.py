@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from daemon_kit.errors import FatalError
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
@@ -45,6 +45,16 @@ class Drain:
     def left_s(self, wall_s: float) -> float | None:
         """How long it lasts from `wall_s` on, in seconds, 0 when it is over; None: without an end."""
         return None if self.until_s is None else max(0.0, self.until_s - wall_s)
+
+    def renewed(self, before: Self | None) -> Self:
+        """Return this drain with the reason, the end and the beginning of one that lasts, where it has none
+        of its own: a command that is given again, to wait say, changes nothing."""
+        if before is None:
+            return self
+        if not self.reason and self.until_s is None:
+            return before
+        until_s = before.until_s if self.until_s is None else self.until_s
+        return replace(self, reason=self.reason or before.reason, since_s=before.since_s, until_s=until_s)
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,8 @@ class Paper:
         self.overridden.append((keys, by))
         return {
             "override": {"number": 1},
-            "pools": {POOL.owner: [{"server": "a", "before": 1.0, "after": None}]},
+            "pools": {POOL.owner: [{"server": "a", "name": None, "before": 1.0, "after": None}]},
+            "notes": [],
             "is_repeat": False,
             "peers": [],
         }

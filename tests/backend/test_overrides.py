@@ -101,6 +101,7 @@ async def test_server_is_called_by_each_of_its_names(tmp_path: Path, servers: st
         (Wish(OverrideAction.SHARE, "sip-1", "why", share=1.0), "above 0 % and below 100 %"),
         (Wish(OverrideAction.SHARE, "sip-1", "why", share=float("nan")), "above 0 % and below 100 %"),
         (Wish(OverrideAction.DOWN, "sip-1", "why", for_s=-1), "ten years"),
+        (Wish(OverrideAction.DOWN, "sip-1", "why", for_s=0.0), "longer than 0 s"),
         (Wish(OverrideAction.DOWN, "sip-1", "why", for_s=float("inf")), "ten years"),
         (Wish(OverrideAction.DOWN, "sip-1", "why", pool="other"), "no pool has SRV records or a handle"),
         (Wish(OverrideAction.DOWN, "10.0.0.*", "why"), "would lose its last member"),
@@ -203,6 +204,53 @@ async def test_override_of_later_that_would_empty_the_pool_is_held_back(tmp_path
     kept.overrides.close()
 
 
+async def test_numbers_are_not_given_twice_not_even_after_a_restart(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    assert [await kept.set("sip-1"), await kept.set("sip-2")] == [1, 2]
+    await kept.overrides.clear([], "bob")
+    assert await kept.set("sip-1") == 3
+    await kept.overrides.clear(["3"], "bob")
+    assert await Kept(tmp_path).set("sip-1") == 4
+
+
+async def test_last_member_is_kept_at_the_time_of_the_override(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", for_s=3600.0)
+    await kept.set("sip-2", for_s=60.0)
+    with pytest.raises(ControlError, match=f"{OWNER} would lose its last member; with --force"):
+        await kept.set("sip-3")
+    with pytest.raises(ControlError, match=f"{OWNER} would lose its last member at "):
+        await kept.set("sip-3", in_s=30.0)
+    later = await kept.set("sip-3", in_s=120.0)
+    with pytest.raises(ControlError, match="would lose its last member at "):
+        await kept.set("sip-2", in_s=61.0, for_s=600.0)
+    await kept.overrides.clear([str(later)], "bob")
+    assert await kept.set("sip-2", in_s=61.0, for_s=600.0) == 4
+
+
+async def test_shares_are_foretold_for_the_time_of_the_override(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", for_s=60.0)
+    wish = Wish(OverrideAction.DOWN, "sip-2", "later", in_s=120.0)
+    told = await kept.overrides.set(wish, "alice", is_dry=True)
+    shares = {each["name"]: (each["before"], each["after"]) for each in told["pools"][OWNER]}
+    assert shares == {
+        "sip-1": (pytest.approx(1 / 3), 0.5),
+        "sip-2": (pytest.approx(1 / 3), None),
+        "sip-3": (pytest.approx(1 / 3), 0.5),
+    }
+
+
+async def test_shares_that_nobody_takes_the_rest_of_are_told(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1")
+    wish = Wish(OverrideAction.SHARE, "sip-2", "canary", share=0.1)
+    assert (await kept.overrides.set(wish, "alice"))["notes"] == []
+    wish = Wish(OverrideAction.SHARE, "sip-3", "canary", share=0.05)
+    (note,) = (await kept.overrides.set(wish, "alice"))["notes"]
+    assert note.startswith(f"{OWNER}: every server has a share")
+
+
 def test_override_of_a_pool_holds_where_another_pool_has_the_same_handle() -> None:
     other = [pool for site in zone(UDP, name="other.example").sites for pool in site.pools]
     for pools in ([*POOLS, *other], [*other, *POOLS]):
@@ -289,7 +337,7 @@ async def test_times_of_another_name_server_must_not_contradict_other_overrides(
     kept = Kept(tmp_path)
     assert await kept.set("sip-1", for_s=60.0) == 1
     assert await kept.set("sip-1", OverrideAction.UP, in_s=60.0) == 2
-    with pytest.raises(ControlError, match=r"override 2 \(up sip-1\) names some of these servers"):
+    with pytest.raises(ControlError, match=r"of that name server \(up sip-1, by alice: a test\)"):
         await kept.set("sip-1", id=ID, ends_at_s=time.time() + 120.0)
     assert [each.id for each in kept.overrides.all] == [None, None]
     assert await kept.set("sip-1", id=ID, ends_at_s=time.time() + 30.0) == 1

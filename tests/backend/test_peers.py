@@ -56,6 +56,25 @@ def test_each_difference_is_told_in_words() -> None:
     assert len(differences([override(f"sip-{number}") for number in range(100)], [])) == 20
 
 
+def test_overrides_are_compared_by_their_identifiers() -> None:
+    both, here = override(id="a" * 16), override(starts_at_s=2e9, ends_at_s=2e9 + HOUR_S, holds=False)
+    assert differences([both, here], [both]) == ["only here: down sip-1 from 2033-05-18 03:33:20 UTC on"]
+    assert differences([here, both], [both, here]) == []
+    assert differences([override(id="a" * 16)], [override(id="b" * 16)]) == []
+
+
+async def test_token_that_may_read_only_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = PeerConfig(name="ns2", url="https://ns2.example.net", token="/etc/t")  # noqa: S106 - a path
+    peer = Peer(config, list)
+
+    async def ask(*_: Any) -> dict[str, Any]:
+        return {"overrides": [], "may_write": False}
+
+    monkeypatch.setattr(peer, "_ask", ask)
+    await peer.compare(None)  # type: ignore[arg-type]
+    assert peer.status(0.0).problem == "the token may read only: no override can be set there"
+
+
 def test_words_of_a_peer_are_cut_and_fit_for_a_terminal() -> None:
     (told,) = differences([], [override(reason="\x1b[2J" + "x" * 10_000)])
     assert told.startswith("not here: down sip-1, by alice: ?[2Jxxx")
@@ -72,7 +91,8 @@ async def test_answer_that_makes_no_sense_is_a_problem_and_the_next_is_heard(
 
     async def ask(*wanted: Any) -> dict[str, Any]:
         other = answers.pop(0)
-        return {"overrides": [asdict(override()) | other] if isinstance(other, dict) else other}
+        others = [asdict(override()) | other] if isinstance(other, dict) else other
+        return {"overrides": others, "may_write": True}
 
     monkeypatch.setattr(peer, "_ask", ask)
     await peer.compare(None)  # type: ignore[arg-type]

@@ -167,9 +167,9 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
         return {"number": reload.number}
 
     reloads = Reloads(work)
-    numbers = [reloads.begin(force=number == 1) for number in range(reloading._KEPT)]
+    numbers = [reloads.begin("al", force=number == 1) for number in range(reloading._KEPT)]
     with pytest.raises(ControlError, match="waiting already"):
-        reloads.begin()
+        reloads.begin("al")
     assert await reloads.result(numbers[0], 0.01) is None
     assert under_way == numbers[:1]
     told = reloads.status(time.monotonic())
@@ -181,7 +181,7 @@ async def test_reloads_come_one_after_another_and_are_bounded() -> None:
         await reloads.result(numbers[1])
     assert await reloads.result(numbers[-1]) == {"number": numbers[-1]}
     assert under_way == numbers
-    assert await reloads.result(reloads.begin()) is not None
+    assert await reloads.result(reloads.begin("al")) is not None
     with pytest.raises(ControlError, match="no reload 1"):
         await reloads.result(1)
 

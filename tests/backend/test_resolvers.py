@@ -22,6 +22,7 @@ from rspdns.resolvers.flush_queue import (
     JOIN_S,
     MOST_NAMES,
     MOST_PAUSE_S,
+    WEIGHTS_S,
     FlushQueue,
     tellable,
 )
@@ -69,6 +70,17 @@ def test_name_that_changes_while_it_is_flushed_is_flushed_anew() -> None:
     of.add(names, NOW + 0.02)
     of.done(NOW + 0.03)
     assert [names for _, names in flushes(of, 10)] == [("a.example.net",)] * 2
+
+
+def test_weights_wait_and_a_change_does_not() -> None:
+    of = queue()
+    of.add(["a.example.net", "b.example.net"], NOW, WEIGHTS_S)
+    of.add(["a.example.net"], NOW + 1, WEIGHTS_S)
+    assert of.next_due_s == NOW + WEIGHTS_S
+    of.add(["a.example.net"], NOW + 2)
+    of.add(["a.example.net"], NOW + 2, WEIGHTS_S)
+    made = flushes(of, 2 + JOIN_S)
+    assert made == [(2 + JOIN_S, ("a.example.net",))]
 
 
 def test_resolver_that_fails_is_tried_after_growing_pauses_and_loses_nothing() -> None:

@@ -145,15 +145,18 @@ def test_share_is_that_of_the_calls_of_its_site() -> None:
 
 
 def test_shares_are_foretold_with_the_order_of_the_sites() -> None:
+    def nameless(handle: str, member: Member) -> None:
+        return None
+
     def override(action: OverrideAction, network: str, share: float | None = None) -> PoolOverride:
         return PoolOverride(1, action, NamedServers(networks=(ip_network(network),)), "a test", share)
 
     pool, seen = pool_of(POOL), {"sip-udp": view(*members(eu=[0, 0], us=[0, 0]).values())}
     few = override(OverrideAction.SHARE, "10.1.0.1/32", 0.6)
-    shares = outlook(pool, seen, [], [few], NOW)
+    shares = outlook(pool, seen, [], [few], NOW, nameless)
     assert [each.before for each in shares] == [0.5, 0.5, 0.0, 0.0]
     assert [each.after for each in shares] == pytest.approx([0.6, 0.4, 0.0, 0.0], abs=1e-4)
-    shares = outlook(pool, seen, [], [override(OverrideAction.DOWN, "10.1.0.0/16")], NOW)
+    shares = outlook(pool, seen, [], [override(OverrideAction.DOWN, "10.1.0.0/16")], NOW, nameless)
     assert [each.after for each in shares] == [None, None, 0.5, 0.5]
     other = override(OverrideAction.SHARE, "10.2.0.1/32", 0.6)
     assert given(pool, seen, [few, other], NOW) == 0.6, "each of its own site"

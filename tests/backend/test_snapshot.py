@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pool_user import PoolView
+from pool_user import Member, PoolView
 from rspdns.answers.change import difference
 from rspdns.answers.snapshot import NXDOMAIN, Failure, Found, Snapshot
 from rspdns.rrset import Node
@@ -106,6 +106,25 @@ def test_change_in_the_same_mapping_of_views_is_seen() -> None:
     two = answered(own, seen, before, serial=2)
     assert OWNER in difference(before, two).names()
     assert len(contents(two, OWNER, "SRV")) == 1
+
+
+def test_change_of_weights_alone_is_told_from_all_others() -> None:
+    own = zone()
+    loaded = replace(member(2), policy=LeastUsed(0.5))
+    before = answered(own, views(view(member(1), member(2))))
+
+    def reweighed(*members: Member, later: Snapshot = before) -> set[str]:
+        after = answered(own, views(view(*members)), later, NOW + 2, 2)
+        change = difference(later, after)
+        assert change.reweighed() <= change.names()
+        return change.reweighed()
+
+    assert OWNER in reweighed(member(1), loaded)
+    assert reweighed(member(1)) == set()
+    assert reweighed(member(1), loaded, member(3)) == set()
+    assert reweighed(member(1), member(2, "10.7.7.7")) == set()
+    overloaded = replace(member(2), policy=LeastUsed(0.99))
+    assert reweighed(member(1), overloaded) == set(), "its priority is another one"
 
 
 def test_a_change_that_no_answer_shows_does_not_move_the_serial() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 from daemon_kit.control import ControlError, check_keys
+from daemon_kit.errors import printable
 from daemon_kit.metrics import CONTENT_TYPE, exposition
 from pool_user import OVERLOADED_AT, RELIEVED_AT
 from prometheus_client import CollectorRegistry
@@ -26,6 +27,7 @@ from rspdns.admin.stream import Streams
 from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
 from rspdns.journal import JournalError
+from rspdns.overrides.book import MOST_CHARACTERS
 from rspdns.overrides.keeper import WISH_KEYS
 from rspdns.pdns.listening import DnsServer
 from rspdns.status.model import Status
@@ -232,7 +234,8 @@ class Api:
         return _json(result)
 
     async def _overrides(self, request: web.Request) -> web.Response:
-        return _json({"overrides": self.fresh().overrides})
+        may_write = self.guard.access.right_of(request.headers.get("Authorization")) >= Right.WRITE
+        return _json({"overrides": self.fresh().overrides, "may_write": may_write})
 
     async def _override(self, request: web.Request) -> web.Response:
         body = await _body(request)
@@ -246,8 +249,10 @@ class Api:
 
     async def _clear(self, request: web.Request) -> web.Response:
         everywhere = request.query.get("everywhere") == "true"
-        named = [request.match_info["number"]]
-        return await self._changed(self._service.clear(named, self._name(request), everywhere=everywhere))
+        named, by = [request.match_info["number"]], self._name(request)
+        if behalf := request.query.get("behalf"):
+            by = f"{printable(behalf, MOST_CHARACTERS)} ({by})"
+        return await self._changed(self._service.clear(named, by, everywhere=everywhere))
 
     async def _changed(self, work: Awaitable[dict[str, Any]]) -> web.Response:
         try:

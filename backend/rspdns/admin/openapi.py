@@ -100,6 +100,7 @@ class OverrideList:
     """The overrides that hold or will."""
 
     overrides: list[OverrideStatus]
+    may_write: Annotated[bool, Field(description="whether this client may set and clear overrides")]
 
 
 @dataclass(slots=True)
@@ -128,6 +129,7 @@ class Outlook:
 
     override: Annotated[dict[str, Any], Field(description="as it is kept")]
     pools: dict[str, list[ServerShare]]
+    notes: Annotated[list[str], Field(description="what the person who wants it may not expect")]
     is_repeat: Annotated[bool, Field(description="it was set before, for as long and for the reason it has")]
     peers: list[PeerResult]
 
@@ -310,7 +312,10 @@ ROUTES = (
         "Cleared",
         right=Right.WRITE,
         parameters=("number",),
-        query={"everywhere": "true clears it at all peers, too"},
+        query={
+            "everywhere": "true clears it at all peers, too",
+            "behalf": "who wants it, where another name server asks",
+        },
     ),
     Route(
         "GET",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from operator import is_not
@@ -55,6 +55,20 @@ class ZoneChange:
         apex = {self.after.name} if has_other_soa else set[str]()
         return apex | _changed(*self.parts(), self._services(self.before, self.after))
 
+    def reweighed(self) -> Iterator[str]:
+        """Yield the names whose answers differ by weights alone: of sites with the same servers, in the same
+        order of priorities. Which addresses are drawn follows the weights."""
+        for old, new in self.moved_sites if self.sites is not None else ():
+            if old.nodes.keys() != new.nodes.keys():
+                continue
+            moved = [name for name, node in new.nodes.items() if node is not old.nodes[name]]
+            changed = [name for name in moved if new.nodes[name] != old.nodes[name]]
+            if all(
+                name in new.services and _targets(old.nodes[name]) == _targets(new.nodes[name])
+                for name in changed
+            ):
+                yield from changed
+
     def _services(self, before: ZoneAnswers, after: ZoneAnswers) -> set[str]:
         """The names within the result of `parts()` that may have SRV records."""
         if self.sites is not None:
@@ -78,6 +92,10 @@ class Change:
             for zone, change in self.zones.items()
             for name in change.names(is_purged_whole=zone in purged_whole)
         }
+
+    def reweighed(self) -> set[str]:
+        """Return the names whose answers differ by weights alone (`ZoneChange.reweighed`)."""
+        return {name for change in self.zones.values() for name in change.reweighed()}
 
 
 def difference(before: Snapshot, after: Snapshot) -> Change:
@@ -105,6 +123,12 @@ def _all_parts(zone: ZoneAnswers | None) -> list[Nodes]:
 
 def _of_sites(zone: ZoneAnswers | None) -> list[Nodes]:
     return [site.nodes for site in zone.sites] if zone is not None else []
+
+
+def _targets(node: Node) -> frozenset[tuple[str, int, int]]:
+    """The SRV targets of a node, with port and priority."""
+    data = (record.data for record in node.records)
+    return frozenset((each.target, each.port, each.priority) for each in data if isinstance(each, SrvData))
 
 
 def _services(sites: Iterable[SiteAnswers]) -> set[str]:

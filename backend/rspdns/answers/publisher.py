@@ -34,7 +34,7 @@ class Publisher:
     answered, with the names to purge first: only then the changes are purged.
 
     `hot` gives the pool handles that were looked up lately: only for these chance draws again.
-    `on_published` is told, after each build, the names that are to be purged.
+    `on_published` is told, after each build, the names that are to be purged, and the change.
 
     `is_seen_at_once` tells whether the kernel shows a change without a purge: then no build waits for one.
     """
@@ -51,7 +51,7 @@ class Publisher:
         clock: Callable[[], float] = time.monotonic,
         draw: random.Random | None = None,
         fairness: Fairness | None = None,
-        on_published: Callable[[set[str]], None] = lambda names: None,
+        on_published: Callable[[set[str], Change], None] = lambda names, change: None,
         is_seen_at_once: Callable[[], bool] = lambda: False,
     ) -> None:
         self.snapshot = Snapshot()

@@ -29,10 +29,10 @@ class Purges(Interface):
 
 
 class ChangePurges:
-    """The purges of published changes. `on_published` is told the names of each."""
+    """The purges of published changes. `on_published` is told each with its names."""
 
     def __init__(
-        self, purger: Purges, on_published: Callable[[set[str]], None], clock: Callable[[], float]
+        self, purger: Purges, on_published: Callable[[set[str], Change], None], clock: Callable[[], float]
     ) -> None:
         self._purger = purger
         self._on_published = on_published
@@ -66,22 +66,22 @@ class ChangePurges:
         if not is_first:
             names |= change.names(whole)
             apexes = {*moved} - whole
-        return lambda first: self._purge(change.after, first, names, apexes)
+        return lambda first: self._purge(change, first, names, apexes)
 
     def _purge(
-        self, new: Snapshot, first: Collection[str], changed: Collection[str], apexes: Collection[str]
+        self, change: Change, first: Collection[str], changed: Collection[str], apexes: Collection[str]
     ) -> None:
-        """Purge these names, and the `apexes` of zones whose serial moved: `new` is answered now.
+        """Purge these names, and the `apexes` of zones whose serial moved: `change` is answered now.
 
         PowerDNS purges one name after the other: SRV records when their targets' names are up to date, the
         apex last, since a secondary that sees the new serial takes all else for new, too.
         """
         names = set(changed).difference(first)
-        self._on_published({*first, *names})
+        self._on_published({*first, *names}, change)
         due = self._apexes_due(set(apexes).difference(first, names))
         if first or names or due:
             self._purger.purge((*first, *sorted(names, key=_is_service), *due))
-        self._purge_later(new, names)
+        self._purge_later(change.after, names)
 
     def _apexes_due(self, zones: Collection[str]) -> list[str]:
         """The apexes to purge at once; one that was purged a moment ago is purged `APEX_EVERY_S` later."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from daemon_kit.addresses import LOOPBACK_NAMES, web_url
+from daemon_kit.addresses import is_loopback_host, web_url
 from daemon_kit.config_file import StrictModel, duplicates, find
 from daemon_kit.files import PathText, read_secret
 from pydantic import AfterValidator, Field
@@ -42,7 +42,7 @@ class HookConfig(StrictModel):
     def is_readable_on_the_way(self) -> bool:
         """Whether messages go to another host without TLS."""
         parts = urlsplit(self.url)
-        return parts.scheme == "http" and parts.hostname not in LOOPBACK_NAMES
+        return parts.scheme == "http" and not is_loopback_host(parts.hostname)
 
 
 def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daemon_kit.errors import reason_of
 from daemon_kit.logs import get_logger
 
 from rspdns.hooks.configuration import HookConfig, read_key
@@ -182,7 +183,7 @@ class Hook:
 
     async def _try(self, events: Sequence[HookEvent], session: ClientSession) -> None:
         """Post the events once. Raises DeliveryError."""
-        from aiohttp import ClientError, ClientTimeout
+        from aiohttp import ClientConnectorError, ClientError, ClientTimeout
 
         message = self._view.message_of(events, self._lost)
         body = message.text_body() if self.config.format == "text" else message.body()
@@ -198,9 +199,10 @@ class Hook:
                 response.close()  # its body is of no interest, and may have no end
         except TimeoutError:
             raise DeliveryError(f"no answer within {TIMEOUT_S:g} s") from None
-        except (ClientError, OSError, ValueError) as problem:
-            words = str(problem).replace(self.config.url, self.config.target)  # its path may be a secret
-            raise DeliveryError(f"{type(problem).__name__}: {words}"[:200]) from None
+        except ClientConnectorError as problem:
+            raise DeliveryError(f"{self.config.target}: {reason_of(problem.os_error)}") from None
+        except (ClientError, OSError, ValueError) as problem:  # its words may hold the path, a secret
+            raise DeliveryError(f"{self.config.target}: {type(problem).__name__}") from None
         if not 200 <= status < 300:
             raise DeliveryError(f"the receiver answered {status}", status)
 

@@ -9,7 +9,6 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated
 
 from daemon_kit.addresses import endpoint, read_address, read_network
@@ -29,6 +28,7 @@ from pydantic import Field, TypeAdapter
 
 from rspdns.answers.site_order import ranked, site_states
 from rspdns.missing import is_called
+from rspdns.status.override_words import title, utc
 from rspdns.zones.zone import Pool
 
 MOST_OVERRIDES = 1000
@@ -36,6 +36,7 @@ MOST_CHARACTERS = 500
 """The longest reason, and the longest name of servers."""
 LONGEST_S = 10 * 365 * 86_400.0
 
+ROUNDING = 1e-9
 _IDENTIFIER = r"^[0-9a-f]{16}$"
 
 NameOf = Callable[[str, Member], str | None]
@@ -100,6 +101,11 @@ class Override:
         return title(self.action, self.servers, self.share, self.pool)
 
     @property
+    def audited(self) -> str:
+        """The name of it in the log: that of the other name servers' logs, too, if they have it."""
+        return f"{self.number}{'' if self.id is None else f' {self.id}'}: {self.title}"
+
+    @property
     def meant(self) -> NamedServers:
         """The servers that it names."""
         places = frozenset(map(_place, self.places))
@@ -117,13 +123,16 @@ class Override:
         return PoolOverride(self.number, self.action, self.meant, self.words, self.share)
 
 
-def title(action: str, servers: str, share: float | None, pool: str | None) -> str:
-    """Return the action and the servers of an override: "down 10.0.0.1"."""
-    part = "" if share is None else f"={100 * share:g}%"
-    return f"{action}{part} {servers}" + (f" of {pool}" if pool else "")
+@dataclass(frozen=True, slots=True)
+class KeptOverrides:
+    """The contents of the file. `last_number` was the last one given: none is given twice, or somebody would
+    clear the override of somebody else."""
+
+    last_number: Annotated[int, Field(ge=0)] = 0
+    overrides: tuple[Override, ...] = ()
 
 
-OVERRIDES: TypeAdapter[tuple[Override, ...]] = TypeAdapter(tuple[Override, ...])
+KEPT: TypeAdapter[KeptOverrides] = TypeAdapter(KeptOverrides)
 """Reads and writes the file."""
 
 
@@ -212,6 +221,7 @@ class ServerShare:
     """The part of the calls, 0..1, that a server of a pool has before and after. None: it is out."""
 
     server: str
+    name: str | None
     before: float | None
     after: float | None
 
@@ -222,6 +232,7 @@ def outlook(
     held: Sequence[PoolOverride],
     wanted: Sequence[PoolOverride],
     now: float,
+    name_of: NameOf,
 ) -> list[ServerShare]:
     """Return the shares of a pool's servers under the overrides that are `held`, and under those `wanted`.
 
@@ -233,6 +244,7 @@ def outlook(
     return [
         ServerShare(
             endpoint(str(members[key].addresses[0]), members[key].port),
+            name_of(key[0], members[key]),
             *(of_time.get(key) for of_time in shares),
         )
         for key in sorted(members)
@@ -247,6 +259,14 @@ def _shares(
         states = site_states(pool.sites, members, {}, now)
         weighted = ranked(pool.sites, states, members, weighted)
     return weights.shares(weights.with_shares(members, weighted))
+
+
+def has_no_rest(
+    pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float
+) -> bool:
+    """Whether all servers of a pool have shares of less than all calls together: each gets more."""
+    shares = [member.share for member in _members(pool, views, overrides, now).values()]
+    return bool(shares) and None not in shares and sum(share or 0.0 for share in shares) < 1 - ROUNDING
 
 
 def given(pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOverride], now: float) -> float:
@@ -318,11 +338,6 @@ def new_identifier() -> str:
 def is_identifier(word: str) -> bool:
     """Whether a word is such an identifier, and no number."""
     return re.fullmatch(_IDENTIFIER, word) is not None
-
-
-def utc(at_s: float) -> str:
-    """Return a time of the wall clock for people."""
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _is_glob(words: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,16 +18,19 @@ from pydantic import ValidationError
 
 from rspdns.audit import audit
 from rspdns.overrides.book import (
+    KEPT,
     LONGEST_S,
     MOST_CHARACTERS,
     MOST_OVERRIDES,
-    OVERRIDES,
+    ROUNDING,
+    KeptOverrides,
     NameOf,
     Override,
     OverrideError,
     by_handle,
     contradicting,
     given,
+    has_no_rest,
     is_identifier,
     known_servers,
     networks_of,
@@ -37,6 +40,7 @@ from rspdns.overrides.book import (
     places_of,
 )
 from rspdns.status.model import OverrideStatus
+from rspdns.status.override_words import utc
 from rspdns.zones.zone import Pool
 
 FILE = "overrides.json"
@@ -44,7 +48,6 @@ _MOST_BYTES = 4 * 1024 * 1024
 _LOOK_AGAIN_S = 30.0
 """The longest time between two looks at the clock, which may be set."""
 _JUST_AFTER_S = 0.001
-_ROUNDING = 1e-9
 
 
 class OverridableBelief(Protocol):
@@ -92,8 +95,10 @@ class Wish:
             raise OverrideError("a share belongs to the action share, and to no other")
         if self.share is not None and not 0 < self.share < 1:
             raise OverrideError("a share is above 0 % and below 100 %; down takes a server out")
-        if not 0 <= self.in_s <= LONGEST_S or not 0 < (self.for_s or 1) <= LONGEST_S:
+        if not 0 <= self.in_s <= LONGEST_S or not 0 <= (self.for_s or 0) <= LONGEST_S:
             raise OverrideError("an override begins within ten years, and holds for ten years at most")
+        if self.for_s == 0:
+            raise OverrideError("an override holds for longer than 0 s")
         if self.id is not None and not is_identifier(self.id):
             raise OverrideError("the identifier of an override has 16 hexadecimal digits")
         if len(self.behalf) > MOST_CHARACTERS or not self.behalf.isprintable():
@@ -176,6 +181,7 @@ class Overrides:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.all: tuple[Override, ...] = ()
+        self._last_number = 0
         self.problem = ""
         """Why the file of before can't be used, or could not be written."""
         self.held_back: dict[int, str] = {}
@@ -204,7 +210,8 @@ class Overrides:
         try:
             with open_regular(self._path) as file:
                 text = file.read(_MOST_BYTES)
-            self.all = OVERRIDES.validate_json(text)
+            kept = KEPT.validate_json(text)
+            self.all, self._last_number = kept.overrides, kept.last_number
             for override in self.all:
                 override.meant  # noqa: B018 - raises ValueError where it names no servers
         except FileNotFoundError:
@@ -252,19 +259,21 @@ class Overrides:
                 if repeated is not None:
                     return await self._shared(repeated, wish, by, now_s, is_dry=is_dry)
                 wanted = self._made(wish, by, now_s)
+                if not wish.forced:
+                    self._check_last_members(wanted, now_s)
             except OverrideError as error:
                 raise ControlError(str(error)) from None
-            pools = self._outlook(wanted, now_s)
-            emptied = [owner for owner, shares in pools.items() if _is_emptied(shares)]
-            if emptied and not wish.forced:
-                raise ControlError(
-                    f"{', '.join(emptied)} would lose its last member; with --force it is done all the same"
-                )
-            result = {"override": _dumped(wanted), "pools": pools, "is_repeat": False}
+            begins_s = max(now_s, wanted.starts_at_s)
+            result = {
+                "override": _dumped(wanted),
+                "pools": self._outlook(wanted, begins_s),
+                "notes": self._notes(wanted, begins_s),
+                "is_repeat": False,
+            }
             if is_dry:
                 return result
             await self._replace((*self._lasting(now_s), wanted))
-            audit(by, "override", wanted.title, after=wanted.words)
+            audit(wanted.by, "override", wanted.audited, after=wanted.words)
             return result
 
     def _repeated(self, wish: Wish, now_s: float) -> Override | None:
@@ -291,12 +300,13 @@ class Overrides:
             if wish.id is not None:
                 starts_at_s, ends_at_s = wish.times_s(now_s)
                 shared = replace(shared, starts_at_s=starts_at_s, ends_at_s=ends_at_s)
-                self._check(shared)
+                self._check(shared, is_of_peer=True)
             kept = [shared if each is override else each for each in self._lasting(now_s)]
             await self._replace(kept)
-            audit(by, "override", shared.title, before=override.words, after=shared.words)
+            by = f"{wish.behalf} ({by})" if wish.behalf else by
+            audit(by, "override", shared.audited, before=override.words, after=shared.words)
             override = shared
-        return {"override": _dumped(override), "pools": {}, "is_repeat": True}
+        return {"override": _dumped(override), "pools": {}, "notes": [], "is_repeat": True}
 
     def _made(self, wish: Wish, by: str, now_s: float) -> Override:
         concerned = [
@@ -313,7 +323,7 @@ class Overrides:
         starts_at_s, ends_at_s = wish.times_s(now_s)
         networks = networks_of(wish.servers, self._sites())
         wanted = Override(
-            number=max((override.number for override in self.all), default=0) + 1,
+            number=self._last_number + 1,
             action=wish.action,
             servers=wish.servers,
             reason=wish.reason.strip(),
@@ -328,11 +338,12 @@ class Overrides:
             forced=wish.forced,
             id=wish.id or (new_identifier() if wish.everywhere else None),
         )
-        self._check(wanted)
+        self._check(wanted, is_of_peer=wish.id is not None)
         return wanted
 
-    def _check(self, wanted: Override) -> None:
-        """Raise OverrideError if it contradicts another override."""
+    def _check(self, wanted: Override, *, is_of_peer: bool) -> None:
+        """Raise OverrideError if it contradicts another override. `is_of_peer`: another name server asks, to
+        whose user the numbers of this one mean nothing."""
         concerned = [pool for pool in self._pools() if wanted.concerns(pool)]
         handles = dict.fromkeys(handle for pool in concerned for handle in pool.config.shards)
         others = [
@@ -343,9 +354,14 @@ class Overrides:
         known = tuple(known_servers(self._belief.views, handles, self._name_of))
         other = contradicting(wanted, others, known)
         if other is not None:
+            if is_of_peer:
+                raise OverrideError(
+                    f"an override of that name server ({other.title}, {other.words}) names some of these "
+                    "servers, too: clear it there first"
+                )
             raise OverrideError(
                 f"override {other.number} ({other.title}) names some of these servers, too: clear it first, "
-                f"rspdns override clear {other.number}"
+                f"rspdns override clear {other.number}{' --everywhere' if other.id is not None else ''}"
             )
         self._check_shares(wanted, [other for other in others if wanted.overlaps(other)])
 
@@ -353,31 +369,61 @@ class Overrides:
         """Raise OverrideError if a pool's servers would have more than all calls at a time of `wanted`."""
         if wanted.share is None:
             return
-        moments = {max(wanted.starts_at_s, other.starts_at_s) for other in (wanted, *others)}
-        for pool, moment_s in itertools.product(filter(wanted.concerns, self._pools()), sorted(moments)):
+        moments = _moments(wanted, others)
+        for pool, moment_s in itertools.product(filter(wanted.concerns, self._pools()), moments):
             held = [each for each in (*others, wanted) if each.holds(moment_s) and each.concerns(pool)]
             part = given(pool, self._belief.views, [each.in_pool for each in held], time.monotonic())
-            if part > 1 + _ROUNDING:
+            if part > 1 + ROUNDING:
                 giving = ", ".join(f"{each.number} ({each.title})" for each in held if each.share is not None)
                 raise OverrideError(
                     f"the shares of {pool.owner} would come to {100 * part:g} %: overrides {giving}"
                 )
 
-    def _outlook(self, wanted: Override, now_s: float) -> dict[str, list[dict[str, Any]]]:
-        """The shares before and after, by the owner name of each pool that the override is about."""
+    def _check_last_members(self, wanted: Override, now_s: float) -> None:
+        """Raise OverrideError if a pool would lose its last member at a time of `wanted`, with the servers of
+        now."""
+        for moment_s in _moments(wanted, [other for other in self.all if wanted.overlaps(other)]):
+            emptied = self._emptied(wanted, max(now_s, moment_s))
+            if emptied:
+                when = f" at {utc(moment_s)}" if moment_s > now_s else ""
+                raise OverrideError(
+                    f"{', '.join(emptied)} would lose its last member{when}; with --force it is done all "
+                    "the same"
+                )
+
+    def _notes(self, wanted: Override, moment_s: float) -> list[str]:
+        """What the person who wants it may not expect, in words."""
+        held = (*self._held_at(moment_s), wanted)
+        return [
+            f"{pool.owner}: every server has a share, so that each gets more than its share"
+            for pool in self._pools()
+            if wanted.share is not None
+            and wanted.concerns(pool)
+            and has_no_rest(
+                pool,
+                self._belief.views,
+                [each.in_pool for each in held if each.concerns(pool)],
+                time.monotonic(),
+            )
+        ]
+
+    def _held_at(self, moment_s: float) -> list[Override]:
+        return [each for each in self.all if each.holds(moment_s) and each.number not in self.held_back]
+
+    def _outlook(self, wanted: Override, moment_s: float) -> dict[str, list[dict[str, Any]]]:
+        """The shares before and after, by the owner name of each pool that the override is about, under the
+        overrides of that moment and with the servers of now."""
         pools = [pool for pool in self._pools() if wanted.concerns(pool)]
-        held = [each for each in self.all if each.holds(now_s) and each.number != wanted.number]
+        held = [each for each in self._held_at(moment_s) if each.number != wanted.number]
         result = {}
         for pool in pools:
             before, after = (
                 [override.in_pool for override in overrides if override.concerns(pool)]
                 for overrides in (held, (*held, wanted))
             )
-            shares = outlook(pool, self._belief.views, before, after, time.monotonic())
+            shares = outlook(pool, self._belief.views, before, after, time.monotonic(), self._name_of)
             if any(share.before != share.after for share in shares):
-                result[pool.owner] = [
-                    {"server": each.server, "before": each.before, "after": each.after} for each in shares
-                ]
+                result[pool.owner] = [asdict(share) for share in shares]
         return result
 
     async def clear(self, named: Sequence[str], by: str) -> list[Override]:
@@ -396,7 +442,7 @@ class Overrides:
             if gone:
                 await self._replace([each for each in lasting if each not in gone])
             for override in gone:
-                audit(by, "override cleared", override.title, before=override.words)
+                audit(by, "override cleared", override.audited, before=override.words)
             return gone
 
     def _lasting(self, now_s: float) -> list[Override]:
@@ -404,14 +450,15 @@ class Overrides:
 
     async def _replace(self, overrides: Sequence[Override]) -> None:
         """Keep these from now on: on the disk first."""
-        data = OVERRIDES.dump_json(tuple(overrides), indent=1)
+        last_number = max(self._last_number, *(override.number for override in overrides), 0)
+        data = KEPT.dump_json(KeptOverrides(last_number, tuple(overrides)), indent=1)
         try:
             await asyncio.to_thread(replace_file, self._path, data)
         except OSError as error:
             raise ControlError(
                 f"{self._path} can't be written, and nothing was changed: {error.strerror or error}"
             ) from None
-        self.all, self.problem = tuple(overrides), ""
+        self.all, self._last_number, self.problem = tuple(overrides), last_number, ""
         self._apply()
         self._look()
 
@@ -478,16 +525,20 @@ class Overrides:
     def _at_moment(self) -> None:
         now_s = self._clock()
         for override in [each for each in self.all if each.is_over(now_s)]:
-            self._log.info("override_ended", number=override.number, override=override.title)
+            self._log.info("override_ended", number=override.number, id=override.id, override=override.title)
         self.all = tuple(self._lasting(now_s))  # the file lists it until the next change
         self._apply()
         self._look()
 
 
 def _dumped(override: Override) -> dict[str, Any]:
-    (dumped,) = OVERRIDES.dump_python((override,), mode="json")
-    kept: dict[str, Any] = dumped
-    return kept
+    dumped: dict[str, Any] = KEPT.dump_python(KeptOverrides(0, (override,)), mode="json")["overrides"][0]
+    return dumped
+
+
+def _moments(wanted: Override, others: Sequence[Override]) -> list[float]:
+    """The times at which something begins while `wanted` holds; all `others` overlap it."""
+    return sorted({max(wanted.starts_at_s, other.starts_at_s) for other in (wanted, *others)})
 
 
 def _is_emptied(shares: Sequence[Mapping[str, Any]]) -> bool:

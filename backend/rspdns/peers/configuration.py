@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from daemon_kit.addresses import LOOPBACK_NAMES, web_url
+from daemon_kit.addresses import is_loopback_host, web_url
 from daemon_kit.config_file import StrictModel, duplicates
 from daemon_kit.files import PathText, read_secret
 from pydantic import AfterValidator, Field
@@ -18,7 +18,7 @@ def _url(text: str) -> str:
     parts = urlsplit(web_url(text))
     if parts.path not in ("", "/") or parts.query:
         raise ValueError('scheme, host and port of the other name server: "https://ns2.example.net:8054"')
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK_NAMES:
+    if parts.scheme == "http" and not is_loopback_host(parts.hostname):
         raise ValueError("https: by http anybody on the way could read the token")
     return text.rstrip("/")
 

@@ -12,19 +12,21 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 import orjson
-from daemon_kit.errors import printable
+from daemon_kit.errors import printable, reason_of
 from daemon_kit.logs import get_logger
 from pydantic import TypeAdapter, ValidationError
 
-from rspdns.overrides.book import title, utc
 from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.status.model import OverrideStatus, PeerResult, PeerStatus
+from rspdns.status.override_words import title, utc
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
 
+READ_ONLY = "the token may read only: no override can be set there"
 LOOK_S = 10.0
 """Time between two comparisons with a peer."""
 TIMEOUT_S = 5.0
@@ -41,23 +43,53 @@ class PeerError(Exception):
     """A peer could not be asked, or refused; the words are for people."""
 
 
+class PeerSilentError(PeerError):
+    """A peer did not answer: whether it did what it was asked is not known."""
+
+
 def differences(mine: Iterable[OverrideStatus], theirs: Iterable[OverrideStatus]) -> list[str]:
     """Return in words where the overrides of two name servers differ; the first is this one. Pure."""
-    here, there = (
-        {title(each.action, each.servers, each.share, each.pool): each for each in overrides}
-        for overrides in (mine, theirs)
-    )
-    words = [f"only here: {name}" for name in here.keys() - there.keys()]
-    words += [
-        f"not here: {name}, by {there[name].by}: {there[name].reason}" for name in there.keys() - here.keys()
-    ]
-    for name in here.keys() & there.keys():
-        ends = [_end(each[name]) for each in (here, there)]
+    pairs, only_here, only_there = _paired(mine, theirs)
+    words = [f"only here: {_called(each)}" for each in only_here]
+    words += [f"not here: {_called(each)}, by {each.by}: {each.reason}" for each in only_there]
+    for here, there in pairs:
+        ends = [_end(each) for each in (here, there)]
         if ends[0] != ends[1] and not abs(ends[0] - ends[1]) < SAME_TIME_S:
-            words.append(f"{name}: it ends {_when(here[name])} here, {_when(there[name])} there")
-        if there[name].problem and not here[name].problem:
-            words.append(f"{name}: it does not hold there: {there[name].problem}")
+            words.append(f"{_title(here)}: it ends {_when(here)} here, {_when(there)} there")
+        if there.problem and not here.problem:
+            words.append(f"{_title(here)}: it does not hold there: {there.problem}")
     return [printable(each, _MOST_CHARACTERS) for each in sorted(words)[:_MOST_DIFFERENCES]]
+
+
+def _paired(
+    mine: Iterable[OverrideStatus], theirs: Iterable[OverrideStatus]
+) -> tuple[list[tuple[OverrideStatus, OverrideStatus]], list[OverrideStatus], list[OverrideStatus]]:
+    """The overrides that are the same, by identifier or else by action and servers; the others of each."""
+    here, there, pairs = list(mine), list(theirs), []
+    for key in (lambda each: each.id, _title):
+        waiting: dict[str, list[OverrideStatus]] = {}
+        for each in reversed(there):
+            if (name := key(each)) is not None:
+                waiting.setdefault(name, []).append(each)
+        left = []
+        for each in here:
+            matching = waiting.get(key(each) or "")
+            if matching:
+                pairs.append((each, matching.pop()))
+            else:
+                left.append(each)
+        taken = {id(pair[1]) for pair in pairs}
+        here, there = left, [each for each in there if id(each) not in taken]
+    return pairs, here, there
+
+
+def _title(override: OverrideStatus) -> str:
+    return title(override.action, override.servers, override.share, override.pool)
+
+
+def _called(override: OverrideStatus) -> str:
+    later = "" if override.holds or override.problem else f" from {utc(override.starts_at_s)} on"
+    return f"{_title(override)}{later}"
 
 
 def _end(override: OverrideStatus) -> float:
@@ -103,7 +135,7 @@ class Peer:
             self._note(str(problem), self._differences)
             return
         self._compared_s = time.monotonic()
-        self._note(None, found)
+        self._note(None if told.get("may_write") is True else READ_ONLY, found)
 
     def _note(self, problem: str | None, found: list[str]) -> None:
         if problem is not None and self._problem is None:
@@ -119,15 +151,19 @@ class Peer:
         body |= {"force": override["forced"], "behalf": override["by"]}
         return await self._result_of(session, "POST", "/v1/overrides", body)
 
-    async def clear(self, session: ClientSession, identifier: str) -> PeerResult:
-        """Clear the override that all name servers know by this identifier."""
-        return await self._result_of(session, "DELETE", f"/v1/overrides/{identifier}")
+    async def clear(self, session: ClientSession, identifier: str, by: str) -> PeerResult:
+        """Clear the override that all name servers know by this identifier; `by` wants it."""
+        return await self._result_of(
+            session, "DELETE", f"/v1/overrides/{identifier}?{urlencode({'behalf': by})}"
+        )
 
     async def _result_of(
         self, session: ClientSession, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> PeerResult:
         try:
             await self._ask(session, method, path, body)
+        except PeerSilentError as problem:
+            return PeerResult(self.config.name, f"{problem}; it may be done all the same")
         except PeerError as problem:
             return PeerResult(self.config.name, str(problem))
         await self.compare(session)
@@ -137,7 +173,7 @@ class Peer:
         self, session: ClientSession, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         """Return the peer's answer. Raises PeerError."""
-        from aiohttp import ClientError, ClientTimeout
+        from aiohttp import ClientConnectorError, ClientError, ClientTimeout
 
         try:
             token, context = await asyncio.to_thread(self._files)  # each time: they may be renewed
@@ -156,7 +192,9 @@ class Peer:
                     if len(text) > _MOST_BYTES:
                         raise PeerError(f"an answer of more than {_MOST_BYTES} bytes")
         except TimeoutError:
-            raise PeerError(f"no answer within {TIMEOUT_S:g} s") from None
+            raise PeerSilentError(f"no answer within {TIMEOUT_S:g} s") from None
+        except ClientConnectorError as problem:
+            raise PeerError(reason_of(problem.os_error)) from None
         except (ClientError, OSError, ValueError) as problem:
             raise PeerError(str(problem)[:200] or type(problem).__name__) from None
         try:
@@ -228,13 +266,13 @@ class Peers:
         """Set an override, as this name server keeps it, at all peers side by side."""
         return await self._at_each(lambda peer, session: peer.set(session, override))
 
-    async def clear(self, identifiers: Sequence[str]) -> list[PeerResult]:
-        """Clear the overrides of these identifiers at all peers."""
+    async def clear(self, identifiers: Sequence[str], by: str) -> list[PeerResult]:
+        """Clear the overrides of these identifiers at all peers; `by` wants it."""
 
         async def clear(peer: Peer, session: ClientSession) -> PeerResult:
             result = PeerResult(peer.config.name, None)
             for identifier in identifiers:
-                result = await peer.clear(session, identifier)
+                result = await peer.clear(session, identifier, by)
                 if result.problem is not None:
                     break
             return result

@@ -52,7 +52,7 @@ class SharedOverrides:
         cleared = await self.here.clear(named, by)
         identifiers = [override.id for override in cleared if override.id is not None]
         shared = dict.fromkeys([*identifiers, *filter(is_identifier, named)])
-        peers = await self.peers.clear(list(shared)) if everywhere else []
+        peers = await self.peers.clear(list(shared), by) if everywhere and shared else []
         return {
             "cleared": [override.number for override in cleared],
             "identifiers": identifiers,

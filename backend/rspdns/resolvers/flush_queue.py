@@ -14,6 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 
 JOIN_S = 0.01
 """Time between a change and the first flush."""
+WEIGHTS_S = 5.0
+"""Time between a change of weights alone and the first flush: loads change all the time, and a TTL that never
+comes to its end would be of no use."""
 AGAIN_S = 0.1
 """Time between the two flushes of a name."""
 SPACING_S = 0.05
@@ -49,10 +52,11 @@ class FlushQueue:
     def __len__(self) -> int:
         return len(self._first)
 
-    def add(self, names: Iterable[str], now: float) -> None:
-        """These names changed."""
+    def add(self, names: Iterable[str], now: float, within_s: float = JOIN_S) -> None:
+        """These names changed, and are flushed within this time."""
+        due_s = now + within_s
         for name in map(tellable, names):
-            self._first.setdefault(name, now + JOIN_S)
+            self._first[name] = min(due_s, self._first.get(name, due_s))
         if len(self._first) > MOST_NAMES:
             self._first = self._joined(self._first)
 

@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from daemon_kit.errors import reason_of
 from daemon_kit.logs import get_logger
 
 from rspdns.resolvers.configuration import ResolverConfig
-from rspdns.resolvers.flush_queue import FlushQueue
+from rspdns.resolvers.flush_queue import JOIN_S, WEIGHTS_S, FlushQueue
 from rspdns.status.model import ResolverStatus
 
 TIMEOUT_S = 2.0
@@ -26,9 +27,9 @@ class Resolver:
         self._status = ResolverStatus(config.name, config.type, config.address, 0, 0, 0, 0, None)
         self._log = get_logger("resolvers")
 
-    def changed(self, names: Collection[str]) -> None:
+    def changed(self, names: Collection[str], within_s: float = JOIN_S) -> None:
         """Have it forget these names."""
-        self._queue.add(names, time.monotonic())
+        self._queue.add(names, time.monotonic(), within_s)
         self._news.set()
 
     def status(self) -> ResolverStatus:
@@ -75,7 +76,7 @@ class Resolver:
         except (FlushError, ValueError) as problem:
             return str(problem)
         except OSError as problem:
-            return problem.strerror or str(problem) or type(problem).__name__
+            return reason_of(problem)
         except Exception as problem:
             self._log.error("resolver_fault", resolver=self.config.name, exc_info=True)
             return f"a fault of the backend: {problem!r}"
@@ -115,11 +116,20 @@ class Resolvers:
                 resolver.changed([f"{zone}$" for zone in self._zones()])
                 self._resolvers[config.name] = resolver, asyncio.create_task(resolver.run())
 
+    @property
+    def is_any(self) -> bool:
+        """Whether there is a resolver."""
+        return bool(self._resolvers)
+
     def changed(self, names: Collection[str]) -> None:
         """The answers to these names changed, or a PowerDNS forgot them just now."""
-        if self._resolvers and names:
-            for resolver, _ in self._resolvers.values():
-                resolver.changed(names)
+        for resolver, _ in self._resolvers.values():
+            resolver.changed(names)
+
+    def reweighed(self, names: Collection[str]) -> None:
+        """The answers to these names changed by weights alone."""
+        for resolver, _ in self._resolvers.values():
+            resolver.changed(names, WEIGHTS_S)
 
     def statuses(self) -> list[ResolverStatus]:
         """Every resolver for the status."""

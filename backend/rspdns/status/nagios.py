@@ -70,6 +70,10 @@ def _problems(status: Status) -> Iterator[tuple[Level, str]]:
     for pdns in status.pdns:
         if pdns.problem is not None:
             yield Level.CRITICAL, f"PowerDNS can't be purged: {pdns.problem}"
+    for override in status.overrides:
+        if override.problem is not None:
+            words = f"override {override.number} of {override.servers} does not hold: {override.problem}"
+            yield Level.WARNING, words
     for resolver in status.resolvers:
         if resolver.problem is not None:
             yield Level.WARNING, f"resolver {resolver.name} can't be told of changes: {resolver.problem}"

@@ -20,6 +20,7 @@ from rspdns.status.model import (
     FastPathStatus,
     MemberStatus,
     OutStatus,
+    OverrideStatus,
     PdnsStatus,
     PoolStatus,
     RegistrarStatus,
@@ -28,6 +29,7 @@ from rspdns.status.model import (
     Status,
     ZoneStatus,
 )
+from rspdns.status.override_words import title, utc
 
 EVENTS_SHOWN = 8
 FEWEST_EVENTS = 3
@@ -91,6 +93,8 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         upper += _reload(status.reload, width)
     for problem in status.problems:
         upper += _wrapped(f"problem: {problem}", width, "red", "  ")
+    for override in status.overrides:
+        upper += _wrapped(_override_words(override), width, "yellow" if override.problem else "", "  ")
     for resolver in status.resolvers:
         if resolver.problem is not None:
             words = f"resolver {resolver.name} can't be told of changes: {resolver.problem}"
@@ -118,6 +122,15 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
         )
         shown = [*shown[: height - 1], note]
     return Text("\n").join(shown)
+
+
+def _override_words(override: OverrideStatus) -> str:
+    name = title(override.action, override.servers, override.share, override.pool)
+    until = "" if override.ends_at_s is None else f", until {utc(override.ends_at_s)}"
+    state = "" if override.holds else f", from {utc(override.starts_at_s)} on"
+    if override.problem is not None:
+        state = f" does not hold: {override.problem}"
+    return f"override {override.number}: {name}{state}{until}, by {override.by}: {override.reason}"
 
 
 LIMITED = ("limited_tc", "limited_dropped")
