@@ -179,7 +179,7 @@ def clear(config: Path, named: tuple[str, ...], everything: bool, everywhere: bo
     click.echo(f"cleared: {', '.join(map(str, result['cleared'])) or 'there was none'}")
     again = " ".join(result["identifiers"] or named)
     if everywhere and not result["peers"]:
-        click.echo("set here alone: no other name server was asked")
+        click.echo("no other name server was asked")
     if result["identifiers"] and not everywhere:
         click.echo(f"it may hold at other name servers still: rspdns override clear {again} --everywhere")
     _end_if_refused(result["peers"], f"when that is mended, give: rspdns override clear {again} --everywhere")

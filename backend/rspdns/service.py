@@ -321,6 +321,7 @@ class Backend:
             self.publisher.publish(change)
         finally:  # also when the answers of a pool can't be built
             self.journal.take(change)
+            self.overrides.here.members_changed()
             self.hooks.wake()
             self.keeper.changed(change.views)
             self.prober.changed()

@@ -18,12 +18,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 
 from daemon_kit.addresses import endpoint
 
 from pool_user.cause import Cause, Code
 from pool_user.views import Member, OutMember, ServerAddress
+
+
+MOST_DECIDED = 50_000
+"""The most places whose override is remembered: a glob is compared once with each, not at each load report."""
 
 
 class OverrideAction(StrEnum):
@@ -87,6 +91,8 @@ class MemberOverrides:
         """By place, the first override that names it so: its position."""
         self._wide: list[int] = []
         """The positions of those with networks or a glob."""
+        self._decided: dict[tuple[tuple[IPv4Address | IPv6Address, ...], int], int | None] = {}
+        """By addresses and port, the position of the override that decides."""
         self._out: frozenset[int] = frozenset()
         self._returned_s: dict[int, float] = {}
         """When members came in again that had been out by an override."""
@@ -94,7 +100,7 @@ class MemberOverrides:
     def set(self, overrides: Iterable[PoolOverride]) -> bool:
         """Let these hold from now on. Return whether any is new or gone."""
         before, self._overrides = self._overrides, tuple(overrides)
-        self._at, self._wide = {}, []
+        self._at, self._wide, self._decided = {}, [], {}
         for position, override in enumerate(self._overrides):
             for place in override.servers.places:
                 self._at.setdefault(place, position)
@@ -104,11 +110,22 @@ class MemberOverrides:
 
     def _deciding(self, member: Member) -> PoolOverride | None:
         """The override that decides about a member; None if there is none."""
+        if not self._overrides:
+            return None
+        key = member.addresses, member.port
+        if key not in self._decided:
+            if len(self._decided) >= MOST_DECIDED:
+                self._decided.clear()
+            self._decided[key] = self._first(member)
+        first = self._decided[key]
+        return None if first is None else self._overrides[first]
+
+    def _first(self, member: Member) -> int | None:
+        """The position of the first override that names the member."""
         places = ((address, member.port) for address in member.addresses)
         named = [self._at[place] for place in places if place in self._at]
         wide = (position for position in self._wide if self._overrides[position].servers.has_member(member))
-        first = min((*named, *itertools.islice(wide, 1)), default=None)
-        return None if first is None else self._overrides[first]
+        return min((*named, *itertools.islice(wide, 1)), default=None)
 
     def is_down(self, member: Member) -> bool:
         """Whether an override takes the member out."""

@@ -35,13 +35,14 @@ ONE_POOL = Override(
 )
 
 
+VIEWS: Mapping[str, PoolView] = {HANDLE: view(*(member(number, f"10.0.0.{number}") for number in (1, 2, 3)))}
+
+
 class PaperBelief:
     """A belief with three members that notes which overrides hold."""
 
-    def __init__(self) -> None:
-        self.views: Mapping[str, PoolView] = {
-            HANDLE: view(*(member(number, f"10.0.0.{number}") for number in (1, 2, 3)))
-        }
+    def __init__(self, views: Mapping[str, PoolView] | None = None) -> None:
+        self.views = VIEWS if views is None else views
         self.held: list[tuple[int, OverrideAction]] = []
 
     def set_overrides(self, overrides: Mapping[str, Sequence[PoolOverride]]) -> None:
@@ -51,8 +52,8 @@ class PaperBelief:
 class Kept:
     """Overrides in a folder, with a clock that a test may step."""
 
-    def __init__(self, folder: Path) -> None:
-        self.belief = PaperBelief()
+    def __init__(self, folder: Path, views: Mapping[str, PoolView] | None = None) -> None:
+        self.belief = PaperBelief(views)
         self.step_s = 0.0
         self.overrides = Overrides(
             folder,
@@ -251,6 +252,49 @@ async def test_shares_that_nobody_takes_the_rest_of_are_told(tmp_path: Path) -> 
     assert note.startswith(f"{OWNER}: every server has a share")
 
 
+async def test_override_that_was_held_back_begins_neither_by_a_restart_nor_before_it_may(
+    tmp_path: Path,
+) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", in_s=0.05)
+    kept.belief.views = {HANDLE: view(member(1, "10.0.0.1"))}
+    async with asyncio.timeout(10):
+        while not kept.overrides.held_back:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    kept.overrides.close()
+    again = Kept(tmp_path, {})
+    assert (again.belief.held, again.overrides.held_back) == ([], {1: "its pool is not known yet"})
+    again.belief.views = dict(kept.belief.views)
+    again.overrides.members_changed()
+    assert again.belief.held == []
+    again.belief.views = {HANDLE: view(member(1, "10.0.0.1"), member(2, "10.0.0.2"))}
+    again.overrides.members_changed()
+    assert again.belief.held == [(1, OverrideAction.DOWN)]
+    await asyncio.sleep(0.2)
+    again.overrides.close()
+    assert Kept(tmp_path, {}).belief.held == [(1, OverrideAction.DOWN)], "it has begun"
+
+
+async def test_override_that_holds_goes_on_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", for_s=3600.0)
+    kept.step_s = -1800.0
+    kept.overrides.zones_changed()
+    assert kept.belief.held == [(1, OverrideAction.DOWN)]
+    kept.overrides.close()
+
+
+async def test_override_that_ended_while_nobody_ran_is_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = Kept(tmp_path)
+    await kept.set("sip-1", for_s=0.05)
+    kept.overrides.close()
+    await asyncio.sleep(0.1)
+    assert Kept(tmp_path).overrides.all == ()
+    assert "override_ended" in capsys.readouterr().out
+
+
 def test_override_of_a_pool_holds_where_another_pool_has_the_same_handle() -> None:
     other = [pool for site in zone(UDP, name="other.example").sites for pool in site.pools]
     for pools in ([*POOLS, *other], [*other, *POOLS]):
@@ -329,18 +373,19 @@ async def test_override_set_here_alone_takes_the_identifier_of_the_same_one_else
     await kept.set("sip-1")
     ends_at_s = time.time() + 60
     assert await kept.set("sip-1", id=ID, ends_at_s=ends_at_s) == 1
-    assert [(each.id, each.ends_at_s) for each in kept.overrides.all] == [(ID, ends_at_s)]
+    assert [(each.id, each.ends_at_s) for each in kept.overrides.all] == [(ID, None)], "its times stay"
     assert [each.id for each in Kept(tmp_path).overrides.all] == [ID], "in the file, too"
 
 
-async def test_times_of_another_name_server_must_not_contradict_other_overrides(tmp_path: Path) -> None:
+async def test_server_under_maintenance_stays_out_when_another_name_server_plans_the_same(
+    tmp_path: Path,
+) -> None:
     kept = Kept(tmp_path)
-    assert await kept.set("sip-1", for_s=60.0) == 1
-    assert await kept.set("sip-1", OverrideAction.UP, in_s=60.0) == 2
-    with pytest.raises(ControlError, match=r"of that name server \(up sip-1, by alice: a test\)"):
-        await kept.set("sip-1", id=ID, ends_at_s=time.time() + 120.0)
-    assert [each.id for each in kept.overrides.all] == [None, None]
-    assert await kept.set("sip-1", id=ID, ends_at_s=time.time() + 30.0) == 1
+    await kept.set("sip-1", for_s=3600.0)
+    starts_at_s = time.time() + 86_400
+    assert await kept.set("sip-1", id=ID, starts_at_s=starts_at_s, ends_at_s=starts_at_s + 60) == 2
+    assert kept.belief.held == [(1, OverrideAction.DOWN)]
+    assert await kept.set("sip-1", everywhere=True, in_s=7200.0, for_s=60.0) == 3, "another window"
 
 
 async def test_repeated_wish_for_everywhere_changes_nothing(tmp_path: Path) -> None:

@@ -69,12 +69,14 @@ class Override:
     networks: tuple[str, ...] = ()
     """Those of the site that it names."""
     forced: bool = False
+    has_begun: bool = False
+    """Whether it began, and emptied no pool then, or was forced to. A clock that is set back ends it not."""
     id: Annotated[str | None, Field(pattern=_IDENTIFIER)] = None
     """By which all name servers know it; None: it was set here alone."""
 
     def holds(self, now_s: float) -> bool:
         """Whether it holds at this time."""
-        return self.starts_at_s <= now_s and not self.is_over(now_s)
+        return (self.has_begun or self.starts_at_s <= now_s) and not self.is_over(now_s)
 
     def is_over(self, now_s: float) -> bool:
         """Whether its time is over."""
@@ -82,8 +84,12 @@ class Override:
 
     def overlaps(self, other: Override) -> bool:
         """Whether there is a time at which both hold."""
-        ends = (float("inf") if each.ends_at_s is None else each.ends_at_s for each in (self, other))
-        return max(self.starts_at_s, other.starts_at_s) < min(ends)
+        return self.overlaps_time(other.starts_at_s, other.ends_at_s)
+
+    def overlaps_time(self, starts_at_s: float, ends_at_s: float | None) -> bool:
+        """Whether it holds at a time between these; None: without an end."""
+        ends = (float("inf") if each is None else each for each in (self.ends_at_s, ends_at_s))
+        return max(self.starts_at_s, starts_at_s) < min(ends)
 
     def concerns(self, pool: Pool) -> bool:
         """Whether it is about the servers of this pool."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +45,7 @@ from rspdns.status.override_words import utc
 from rspdns.zones.zone import Pool
 
 FILE = "overrides.json"
-_MOST_BYTES = 4 * 1024 * 1024
+_MOST_BYTES = 8 * 1024 * 1024
 _LOOK_AGAIN_S = 30.0
 """The longest time between two looks at the clock, which may be set."""
 _JUST_AFTER_S = 0.001
@@ -116,6 +117,8 @@ class Wish:
             raise OverrideError("an override begins within ten years, and holds for ten years at most")
         if ends_at_s is not None and ends_at_s <= now_s:
             raise OverrideError("its time is over: do the clocks of the name servers differ?")
+        if ends_at_s is not None and ends_at_s <= starts_at_s:
+            raise OverrideError("an override ends later than it begins")
         return starts_at_s, ends_at_s
 
 
@@ -199,6 +202,7 @@ class Overrides:
         """Those that hold now, by pool handle."""
         self._timer: asyncio.TimerHandle | None = None
         self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._log = get_logger("overrides")
 
     # Beginning and end
@@ -219,6 +223,7 @@ class Overrides:
         except (OSError, ValidationError, ValueError) as error:
             self.all = ()
             self._put_aside(error)
+        self._end_those_over()
         self._apply()
 
     def _put_aside(self, error: Exception) -> None:
@@ -241,6 +246,14 @@ class Overrides:
     def zones_changed(self) -> None:
         """The pools are others: what holds in each is found anew."""
         self._apply()
+
+    def members_changed(self) -> None:
+        """An override that was held back may hold now."""
+        if self.held_back:
+            before = self._held
+            self._apply()
+            if self._held != before:
+                self._look()
 
     # Wishes
 
@@ -277,30 +290,32 @@ class Overrides:
             return result
 
     def _repeated(self, wish: Wish, now_s: float) -> Override | None:
-        """The override that a wish for several name servers repeats. Raises OverrideError if another one has
-        its identifier."""
+        """The override that a wish for several name servers repeats: it is alike, and holds at a time of the
+        wish. Raises OverrideError if another one has its identifier."""
         if wish.id is None and not wish.everywhere:
             return None
+        starts_at_s, ends_at_s = wish.times_s(now_s)
         for each in self._lasting(now_s):
             is_alike = (each.action, each.servers, each.share, each.pool) == (
                 *(wish.action, wish.servers, wish.share, wish.pool),
             )
             if wish.id is not None and each.id == wish.id and not is_alike:
                 raise OverrideError(f"override {each.number} ({each.title}) has this identifier already")
-            if is_alike and (wish.id is None or each.id in (None, wish.id)):
+            is_then = each.overlaps_time(starts_at_s, ends_at_s)
+            is_same = wish.id is not None and each.id == wish.id
+            if is_alike and (is_same or (is_then and None in (wish.id, each.id))):
                 return each
         return None
 
     async def _shared(
         self, override: Override, wish: Wish, by: str, now_s: float, *, is_dry: bool
     ) -> dict[str, Any]:
-        """Let all name servers know the override of before by the wish's identifier, or by a new one."""
+        """Let all name servers know the override of before by the wish's identifier, or by a new one.
+
+        Its times stay: a server under maintenance must not come back because another name server knows less.
+        """
         if override.id is None and not is_dry:
             shared = replace(override, id=wish.id or new_identifier())
-            if wish.id is not None:
-                starts_at_s, ends_at_s = wish.times_s(now_s)
-                shared = replace(shared, starts_at_s=starts_at_s, ends_at_s=ends_at_s)
-                self._check(shared, is_of_peer=True)
             kept = [shared if each is override else each for each in self._lasting(now_s)]
             await self._replace(kept)
             by = f"{wish.behalf} ({by})" if wish.behalf else by
@@ -336,6 +351,7 @@ class Overrides:
             places=() if networks else places_of(wish.servers, known),
             networks=networks,
             forced=wish.forced,
+            has_begun=starts_at_s <= now_s,
             id=wish.id or (new_identifier() if wish.everywhere else None),
         )
         self._check(wanted, is_of_peer=wish.id is not None)
@@ -392,7 +408,7 @@ class Overrides:
                 )
 
     def _notes(self, wanted: Override, moment_s: float) -> list[str]:
-        """What the person who wants it may not expect, in words."""
+        """The things that the person who wants it may not expect, in words."""
         held = (*self._held_at(moment_s), wanted)
         return [
             f"{pool.owner}: every server has a share, so that each gets more than its share"
@@ -450,17 +466,24 @@ class Overrides:
 
     async def _replace(self, overrides: Sequence[Override]) -> None:
         """Keep these from now on: on the disk first."""
+        self._last_number = await self._write(overrides)
+        self.all, self.problem = tuple(overrides), ""
+        self._apply()
+        self._look()
+
+    async def _write(self, overrides: Sequence[Override]) -> int:
+        """Write the file; return the last number in it. Raises ControlError."""
         last_number = max(self._last_number, *(override.number for override in overrides), 0)
         data = KEPT.dump_json(KeptOverrides(last_number, tuple(overrides)), indent=1)
+        if len(data) > _MOST_BYTES:
+            raise ControlError(f"{self._path} would be longer than {_MOST_BYTES} bytes: clear some")
         try:
             await asyncio.to_thread(replace_file, self._path, data)
         except OSError as error:
             raise ControlError(
                 f"{self._path} can't be written, and nothing was changed: {error.strerror or error}"
             ) from None
-        self.all, self._last_number, self.problem = tuple(overrides), last_number, ""
-        self._apply()
-        self._look()
+        return last_number
 
     # The overrides that hold
 
@@ -494,21 +517,53 @@ class Overrides:
     def _apply(self) -> None:
         """Have the belief take those that hold now, and come back when that changes."""
         now_s = self._clock()
-        pools = self._pools()
-        holding = [override for override in self.all if override.holds(now_s)]
         before, self.held_back = self.held_back, {}
+        begun: set[int] = set()
+        holding = [override for override in self.all if override.holds(now_s)]
         for override in holding:
-            was_checked = override.starts_at_s <= override.set_at_s or override.number in self._held
-            emptied = [] if override.forced or was_checked else self._emptied(override, now_s)
-            if emptied:
-                self.held_back[override.number] = f"{', '.join(emptied)} would lose its last member"
+            if not override.has_begun:
+                why = self._why_held_back(override, now_s)
+                if why is None:
+                    begun.add(override.number)
+                else:
+                    self.held_back[override.number] = why
         for number in self.held_back.keys() - before.keys():
             self._log.error("override_held_back", number=number, problem=self.held_back[number])
+        if begun:
+            self.all = tuple(
+                replace(each, has_begun=True) if each.number in begun else each for each in self.all
+            )
+            self._write_soon()
+        holding = [override for override in self.all if override.holds(now_s)]
         holding = [override for override in holding if override.number not in self.held_back]
         self._held = frozenset(override.number for override in holding)
-        self._holding = by_handle(pools, holding)
+        self._holding = by_handle(self._pools(), holding)
         self._belief.set_overrides(self._holding)
         self._set_timer(now_s)
+
+    def _why_held_back(self, override: Override, now_s: float) -> str | None:
+        """The reason for which an override does not begin yet. None: it does."""
+        if override.forced:
+            return None
+        pools = [pool for pool in self._pools() if override.concerns(pool)]
+        views = [self._belief.views.get(handle) for pool in pools for handle in pool.config.shards]
+        if any(view is None or not view.known for view in views):
+            return "its pool is not known yet"
+        emptied = self._emptied(override, now_s)
+        return f"{', '.join(emptied)} would lose its last member" if emptied else None
+
+    def _write_soon(self) -> None:
+        """Keep which overrides have begun. If that fails, they are looked at again after a restart."""
+
+        async def write() -> None:
+            async with self._writing:
+                with contextlib.suppress(ControlError):
+                    await self._write(self.all)
+
+        with contextlib.suppress(RuntimeError):  # at the start no loop runs: the next change writes it
+            task = asyncio.get_running_loop().create_task(write())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _emptied(self, override: Override, now_s: float) -> list[str]:
         pools = self._outlook(override, now_s)
@@ -523,12 +578,15 @@ class Overrides:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._at_moment)
 
     def _at_moment(self) -> None:
+        self._end_those_over()
+        self._apply()
+        self._look()
+
+    def _end_those_over(self) -> None:
         now_s = self._clock()
         for override in [each for each in self.all if each.is_over(now_s)]:
             self._log.info("override_ended", number=override.number, id=override.id, override=override.title)
-        self.all = tuple(self._lasting(now_s))  # the file lists it until the next change
-        self._apply()
-        self._look()
+        self.all = tuple(self._lasting(now_s))  # the file lists them until the next change
 
 
 def _dumped(override: Override) -> dict[str, Any]:

@@ -56,8 +56,12 @@ def differences(mine: Iterable[OverrideStatus], theirs: Iterable[OverrideStatus]
         ends = [_end(each) for each in (here, there)]
         if ends[0] != ends[1] and not abs(ends[0] - ends[1]) < SAME_TIME_S:
             words.append(f"{_title(here)}: it ends {_when(here)} here, {_when(there)} there")
-        if there.problem and not here.problem:
-            words.append(f"{_title(here)}: it does not hold there: {there.problem}")
+        if here.holds != there.holds and not abs(here.starts_at_s - there.starts_at_s) < SAME_TIME_S:
+            begins = [utc(each.starts_at_s) for each in (here, there)]
+            words.append(f"{_title(here)}: it begins at {begins[0]} here, at {begins[1]} there")
+        if here.problem != there.problem:
+            where, problem = ("there", there.problem) if there.problem else ("here", here.problem)
+            words.append(f"{_title(here)}: it does not hold {where}: {problem}")
     return [printable(each, _MOST_CHARACTERS) for each in sorted(words)[:_MOST_DIFFERENCES]]
 
 

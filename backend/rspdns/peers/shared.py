@@ -48,7 +48,6 @@ class SharedOverrides:
 
         Raises ControlError if it can't be here; then no peer is asked.
         """
-        self._check(everywhere)
         cleared = await self.here.clear(named, by)
         identifiers = [override.id for override in cleared if override.id is not None]
         shared = dict.fromkeys([*identifiers, *filter(is_identifier, named)])

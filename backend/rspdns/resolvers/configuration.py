@@ -72,7 +72,7 @@ class ResolverConfig(StrictModel):
     type: Literal["unbound", "bind", "knot-resolver", "recursor", "dnsdist", "dnsmasq"]
     """The program: it decides how it is told. `recursor` is the PowerDNS Recursor."""
     address: Annotated[str, AfterValidator(_address)]
-    """Where its control listens: `10.0.0.53:8953`, or `unix:/run/unbound.ctl`. dnsmasq's is the D-Bus."""
+    """The address of its control: `10.0.0.53:8953`, or `unix:/run/unbound.ctl`. dnsmasq's is the D-Bus."""
     key: PathText | None = None
     """Whole path of a file: unbound_control.key of unbound, rndc.key of bind, the API key of the others."""
     certificate: PathText | None = None
@@ -94,7 +94,7 @@ class ResolverConfig(StrictModel):
 
     @property
     def risk(self) -> str | None:
-        """What an administrator may not have meant; None: nothing."""
+        """Something that an administrator may not have meant; None: there is nothing."""
         if self.endpoint is None or self.endpoint.is_loopback:
             return None
         kind = KINDS[self.type]
