@@ -437,3 +437,23 @@ async def test_secret_that_can_not_be_read_is_a_problem_of_the_hook(tmp_path: Pa
         config(receiver, tmp_path)
         await until_async(lambda: len(receiver.events) == 1)
         await told.close()
+
+
+async def test_new_hook_tells_after_sigkill_what_it_could_not_tell(tmp_path: Path) -> None:
+    receiver, told = Receiver(), Told(tmp_path)
+    async with receiver.listening():
+        port = int(receiver.url.split(":")[2].split("/")[0])
+    await told.written(joined(member(1)))
+    await told.hooks.start([config(receiver, tmp_path)])
+    await told.until_listening()
+    await told.written(left(member(1)))
+    await until_async(lambda: told.status().failed >= 1 and (tmp_path / "hooks.json").exists())
+    for _, task in told.hooks._hooks.values():
+        task.cancel()
+    told.journal.close()
+    again = Told(tmp_path)
+    await again.hooks.start([config(receiver, tmp_path)])
+    async with receiver.listening(port):
+        await until_async(lambda: len(receiver.events) == 1)
+    assert receiver.events[0][0] == "left"
+    await again.close()

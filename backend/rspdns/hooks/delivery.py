@@ -84,6 +84,8 @@ class Hook:
         self._woken = asyncio.Event()
         self._news: JournalNews | None = None
         self._unwritten = view.unwritten()
+        self._is_new = False
+        """Whether the cursor was set first just now."""
         self._is_unread = False
         """Whether the journal could not be read."""
         self._last = 0
@@ -110,6 +112,9 @@ class Hook:
             rows: list[JournalRow] = []
             try:
                 rows = await asyncio.to_thread(self._read)
+                if self._is_new:  # after SIGKILL it goes on from here, not from what comes then
+                    self._is_new = False
+                    self._view.kept()
                 if self._is_unread:
                     self._is_unread, self._status.problem = False, None
                 await self._deliver(rows, session)
@@ -139,6 +144,7 @@ class Hook:
             self._last = reader.last()
             if self.cursor is None:
                 self.cursor = self._last
+                self._is_new = True
             elif self.cursor > self._last:
                 self.cursor, self._news = 0, None
                 self._view.begun_anew()
