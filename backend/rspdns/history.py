@@ -148,6 +148,10 @@ class _Server:
             if self.cause is not None:
                 self.cause = replace(self.cause, finding=cause_of(entry.code, entry.facts).finding)
             return
+        if entry.kind == "judged":
+            if not self.identifiers and self.state in (Availability.DOWN, Availability.PLANNED):
+                self._out(entry)
+            return
         if entry.kind == "left":
             self.identifiers.discard(entry.identifier)
         else:
@@ -156,10 +160,13 @@ class _Server:
             if self.state is not Availability.UP:
                 self.turn(entry.at_s, Availability.UP, None)
         elif entry.kind == "left" and self.state in (Availability.UP, Availability.UNKNOWN):
-            cause = cause_of(entry.code, entry.facts)
-            self.turn(entry.at_s, Availability.PLANNED if cause.code.is_planned else Availability.DOWN, cause)
-            planned_s = float("inf") if cause.planned_s is None else cause.planned_s
-            self.planned_until_s = entry.at_s + planned_s
+            self._out(entry)
+
+    def _out(self, entry: JournalRow) -> None:
+        cause = cause_of(entry.code, entry.facts)
+        self.turn(entry.at_s, Availability.PLANNED if cause.code.is_planned else Availability.DOWN, cause)
+        planned_s = float("inf") if cause.planned_s is None else cause.planned_s
+        self.planned_until_s = entry.at_s + planned_s
 
 
 def histories(

@@ -17,19 +17,20 @@ SQLite:
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sqlite3
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import orjson
 from daemon_kit.logs import get_logger
-from pool_user import BeliefChange, BeliefEvent, Cause, Code, Member
+from pool_user import BeliefChange, BeliefEvent, Cause, Code, Departure, Member
 
 from rspdns.member_counts import MemberCounts
 
@@ -66,7 +67,7 @@ CREATE TABLE change (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
     run INTEGER NOT NULL,
     mono_s REAL NOT NULL,
-    kind TEXT NOT NULL,      -- joined, left, changed (its home registrar), examined
+    kind TEXT NOT NULL,      -- joined, left, changed (its home registrar), examined, judged (why it is out)
     handle TEXT NOT NULL,
     address TEXT NOT NULL,
     port INTEGER NOT NULL,
@@ -93,6 +94,12 @@ _Row = tuple[float, str, str, Member, Cause]
 _Key = tuple[str, int]
 _HERE = Cause(Code.REGISTERED)
 _GONE = Cause(Code.GONE)
+
+
+def _cause_from(departure: Departure, now: float) -> Cause:
+    """The cause, with the time that is planned from now on."""
+    planned_s = departure.planned_s(now)
+    return replace(departure.cause, planned_s=planned_s if planned_s and math.isfinite(planned_s) else None)
 
 
 class JournalError(Exception):
@@ -180,6 +187,7 @@ class Journal:
         rows: list[_Row] = []
         for handle, pool in change.pools.items():
             rows += [(now, "left", handle, departure.member, departure.cause) for departure in pool.left]
+            rows += [(now, "judged", handle, each.member, _cause_from(each, now)) for each in pool.judged]
             for member in pool.joined:
                 cause = Cause(Code.REGISTERED, registrar=f"{member.home_registrar:08x}")
                 rows.append((now, "joined", handle, member, cause))

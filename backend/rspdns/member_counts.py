@@ -46,6 +46,11 @@ class MemberCounts:
                     self._joined(handle, new, now)
             for member in pool.joined:
                 self._joined(handle, member, now)
+            for departure in pool.judged:
+                key = handle, departure.member.server_address
+                if key in self._down_from_s:
+                    self._end(key, now)
+                    self._down_from_s[key] = now + (departure.planned_s(now) or 0.0)
 
     def of(self, handle: str, server: ServerAddress, now: float) -> tuple[int, float]:
         """The changes of a server, and the seconds that it was down."""
@@ -62,6 +67,10 @@ class MemberCounts:
     def _joined(self, handle: str, member: Member, now: float) -> None:
         key = handle, member.server_address
         self._count(key)
+        self._end(key, now)
+
+    def _end(self, key: _Key, now: float) -> None:
+        """Its time down, if it was down, is over."""
         down_s = now - self._down_from_s.pop(key, now)
         self._down_s[key] = self._down_s.get(key, 0.0) + max(0.0, down_s)
 

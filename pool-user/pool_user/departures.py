@@ -111,17 +111,37 @@ class Departures:
                 self._by_server[departure.member.server_address] = replace(departure, cause=cause)
         self._changed()
 
-    def lift(self, is_overridden: Callable[[Member], bool]) -> None:
-        """Overrides ended: the members that no override holds out any more, and that are not in, are gone."""
-        ended = [
-            departure
-            for departure in self.all
-            if departure.cause.code is Code.OVERRIDDEN and not is_overridden(departure.member)
-        ]
-        for departure in ended:
-            self._by_server[departure.member.server_address] = replace(departure, cause=_GONE)
-        if ended:
+    def judge(
+        self,
+        overriding: Callable[[Member], Cause | None],
+        drained: Callable[[Departure], Cause | None],
+        listed: Container[int],
+    ) -> tuple[Departure, ...]:
+        """Give each departure the cause of now, and return those with another one.
+
+        `overriding` gives the cause of an override that holds a member out, None: none does. Without it the
+        server is `drained`, if that lasts, or out by the cause of before. Those `listed` are out by their
+        override alone.
+        """
+        judged = []
+        for departure in self.all:
+            override, is_out = overriding(departure.member), departure.cause.code is Code.OVERRIDDEN
+            if override is not None:
+                beside = departure.beside if is_out else departure.cause
+                beside = None if departure.member.identifier in listed else beside
+                new = replace(departure, cause=override, beside=beside)
+            elif is_out:
+                cause = drained(departure) or departure.beside or _GONE
+                new = replace(departure, cause=cause, beside=None)
+            else:
+                continue
+            if new != departure:
+                self._by_server[departure.member.server_address] = new
+                if new.cause != departure.cause:
+                    judged.append(new)
+        if judged:
             self._changed()
+        return tuple(judged)
 
     def examined(self, member: Member, finding: Finding) -> bool:
         """A probe looked at a member that had left. Return False if it is in again."""

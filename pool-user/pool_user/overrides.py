@@ -25,9 +25,8 @@ from daemon_kit.addresses import endpoint
 from pool_user.cause import Cause, Code
 from pool_user.views import Member, OutMember, ServerAddress
 
-
 MOST_DECIDED = 50_000
-"""The most places whose override is remembered: a glob is compared once with each, not at each load report."""
+"""The most places whose override is remembered: a glob is compared once with each, not at each change."""
 
 
 class OverrideAction(StrEnum):
@@ -127,10 +126,14 @@ class MemberOverrides:
         wide = (position for position in self._wide if self._overrides[position].servers.has_member(member))
         return min((*named, *itertools.islice(wide, 1)), default=None)
 
+    def down(self, member: Member) -> Cause | None:
+        """The cause of a member that an override takes out; None: none does."""
+        override = self._deciding(member)
+        return override.cause if override is not None and override.action is OverrideAction.DOWN else None
+
     def is_down(self, member: Member) -> bool:
         """Whether an override takes the member out."""
-        override = self._deciding(member)
-        return override is not None and override.action is OverrideAction.DOWN
+        return self.down(member) is not None
 
     def apply(
         self, members: dict[int, Member], known: Callable[[], Iterable[Member]], now: float

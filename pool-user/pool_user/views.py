@@ -62,7 +62,8 @@ class Member:
 class Departure:
     """A member that left its pool at `left_s` (monotonic), and why (`pool_user.departures`).
 
-    `is_confirmed`: its home registrar had listed it. `settled_home`: in a keyed pool, the settled registrar
+    `beside`: the cause without the override that is its `cause`, if it was out before. `is_confirmed`: its
+    home registrar had listed it. `settled_home`: in a keyed pool, the settled registrar
     that was its home before another repeated its identifier; 0 if that is not known.
     """
 
@@ -71,6 +72,7 @@ class Departure:
     cause: Cause
     is_confirmed: bool = False
     settled_home: int = 0
+    beside: Cause | None = None
 
     @property
     def was_in_s(self) -> float:
@@ -149,8 +151,9 @@ class PoolChange:
     """The step of a pool from the view `before` to the view `after`.
 
     `joined` are the members that came in; `left` the departures of those that went out. `moved` are
-    those, before and after, of which something differs: home registrar, address, policy, load or `stale`. All
-    three are empty if only PEs differ that are not shown.
+    those, before and after, of which something differs: home registrar, address, policy, load or `stale`.
+    `judged` are the departures of before that have another cause now, since an override began or ended. All
+    four are empty if only PEs differ that are not shown.
     """
 
     before: PoolView
@@ -158,15 +161,20 @@ class PoolChange:
     joined: tuple[Member, ...] = ()
     left: tuple[Departure, ...] = ()
     moved: tuple[tuple[Member, Member], ...] = ()
+    judged: tuple[Departure, ...] = ()
 
     @classmethod
     def between(
-        cls, before: PoolView, after: PoolView, departed: Mapping[int, Departure] | None = None
+        cls,
+        before: PoolView,
+        after: PoolView,
+        departed: Mapping[int, Departure] | None = None,
+        judged: tuple[Departure, ...] = (),
     ) -> PoolChange:
         """The step between two views of a pool. `departed` are the departures, by identifier; without them
         those of the ledger count."""
         if before.members is after.members:
-            return cls(before, after)
+            return cls(before, after, judged=judged)
         old = {member.identifier: member for member in before.members}
         new = {member.identifier: member for member in after.members}
         joined, gone = new.keys() - old.keys(), old.keys() - new.keys()
@@ -182,6 +190,7 @@ class PoolChange:
                 for identifier in sorted(gone)
             ),
             moved=tuple((old[identifier], new[identifier]) for identifier in others if identifier in old),
+            judged=judged,
         )
 
     def then(self, later: PoolChange) -> PoolChange:
@@ -206,8 +215,14 @@ class PoolChange:
                 joined[identifier] = new
             else:
                 moved[identifier] = moved.get(identifier, (old, old))[0], new
+        judged = {departure.member.identifier: departure for departure in (*self.judged, *later.judged)}
         return PoolChange(
-            self.before, later.after, tuple(joined.values()), tuple(left.values()), tuple(moved.values())
+            self.before,
+            later.after,
+            tuple(joined.values()),
+            tuple(left.values()),
+            tuple(moved.values()),
+            tuple(judged[identifier] for identifier in judged.keys() - joined.keys()),
         )
 
 

@@ -1,10 +1,11 @@
 """Drained servers: a farewell before a member leaves says that it is not missing, and for how long."""
 
 from dataclasses import replace
+from ipaddress import ip_address
 from math import inf
 
 import pytest
-from pool_user import Code
+from pool_user import Code, NamedServers, OverrideAction, PoolOverride
 from pool_user.belief.rules import FAREWELL_HEEDED_S
 from pool_user.memory import decode, encode
 from pool_user.views import Departure, RememberedPool
@@ -195,3 +196,76 @@ def test_a_reader_without_keys_takes_no_farewell_for_a_server_of_a_host_that_sta
     assert play.members() == [1, 2]
     push(play, 0, pe(1, R1), gone=True)
     assert the_departure(play).cause.code is Code.DRAINED
+
+
+S2 = NamedServers(places=frozenset({(ip_address("10.0.0.2"), 5060)}))
+
+
+def overridden(play: Play, *actions: OverrideAction) -> None:
+    play.belief.set_overrides({POOL: [PoolOverride(7, action, S2, "by alice: kernel") for action in actions]})
+
+
+def drained_for_an_hour(play: Play) -> None:
+    push(play, 1, farewell(2, R2))
+    leaves(play)
+
+
+def leaves(play: Play) -> None:
+    push(play, 1, pe(2, R2), gone=True)
+    for index in range(3):
+        play.answer(index, pe(1, R1))
+
+
+def comes(play: Play) -> None:
+    for index in range(3):
+        play.answer(index, pe(1, R1), pe(2, R2))
+
+
+def causes(play: Play) -> list[tuple[Code, bool]]:
+    """Return the cause of each departure, and whether it is planned now."""
+    return [(each.cause.code, each.is_planned(play.now)) for each in play.view().departures]
+
+
+def test_server_that_is_drained_while_an_override_holds_it_out_is_drained_after_it() -> None:
+    play = settled()
+    overridden(play, OverrideAction.DOWN)
+    drained_for_an_hour(play)
+    play.wait(30)
+    assert causes(play) == [(Code.OVERRIDDEN, True)]
+    overridden(play)
+    assert causes(play) == [(Code.DRAINED, True)]
+    play.wait(HOUR_S)
+    assert causes(play) == [(Code.DRAINED, False)]
+
+
+def test_override_holds_a_drained_server_out_when_its_drain_is_over() -> None:
+    play = settled()
+    drained_for_an_hour(play)
+    overridden(play, OverrideAction.DOWN)
+    play.wait(60)
+    comes(play)
+    play.wait(HOUR_S)
+    comes(play)
+    assert causes(play) == [(Code.OVERRIDDEN, True)]
+    leaves(play)
+    overridden(play)
+    assert causes(play) == [(Code.GONE, False)], "it was undrained, and died since"
+
+
+def test_override_of_a_dead_server_makes_it_planned_and_its_end_missing() -> None:
+    play = settled()
+    leaves(play)
+    assert causes(play) == [(Code.REMOVED, False)]
+    overridden(play, OverrideAction.DOWN)
+    assert causes(play) == [(Code.OVERRIDDEN, True)]
+    overridden(play)
+    assert causes(play) == [(Code.REMOVED, False)]
+
+
+def test_drained_server_that_an_override_held_in_is_drained_after_it() -> None:
+    play = settled()
+    drained_for_an_hour(play)
+    overridden(play, OverrideAction.UP)
+    assert play.members() == [1, 2]
+    overridden(play)
+    assert causes(play) == [(Code.DRAINED, True)]

@@ -8,6 +8,7 @@ is said of an element, `Identities.has_left` takes out the members whose sidecar
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv6Address
@@ -195,6 +196,11 @@ class _Farewell:
     is_over: bool = False
     """Whether the server is in again."""
 
+    @property
+    def ends_s(self) -> float:
+        """When the drain is over; infinite: it has no end."""
+        return math.inf if self.planned_s is None else self.heard_s + self.planned_s
+
 
 class Farewells:
     """The servers that were drained lately: the place, home registrar and time of their farewells
@@ -220,7 +226,9 @@ class Farewells:
                 self._latest[server] = said
         while self._latest:
             first = next(iter(self._latest))
-            if len(self._latest) <= _MOST_FAREWELLS and now - self._latest[first].heard_s < FAREWELL_KEPT_S:
+            kept = self._latest[first]
+            lasts = now < kept.heard_s + FAREWELL_KEPT_S or (not kept.is_over and now < kept.ends_s)
+            if len(self._latest) <= _MOST_FAREWELLS and lasts:
                 break
             del self._latest[first]
 
@@ -239,6 +247,17 @@ class Farewells:
                 continue
             if now - said.heard_s < FAREWELL_HEEDED_S:
                 return Cause(Code.DRAINED, planned_s=said.planned_s)
+        return None
+
+    def lasting(self, member: Member, left_s: float, now: float) -> Cause | None:
+        """The cause of a member that was out at `left_s` by something else, and whose drain lasts still."""
+        for address in member.addresses:
+            said = self._latest.get((member.protocol, address, member.port))
+            if said is None or said.is_over or said.home != member.home_registrar:
+                continue
+            if said.ends_s > now:
+                planned_s = None if said.planned_s is None else said.ends_s - left_s
+                return Cause(Code.DRAINED, planned_s=planned_s)
         return None
 
 

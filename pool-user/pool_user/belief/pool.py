@@ -188,10 +188,12 @@ class PoolBelief:
         stale_s = self._staleness.since(stale_since_s, now, is_settled=is_settled, is_vouched=is_vouched)
         suspected = self._suspects(members, registrars, judged, stale_s, now)
         before, self._members = self._members, dict(members)
+        for identifier in self._members.keys() - before.keys():
+            reports.farewells.returned(self._members[identifier])
         unreachable = self._reachability.drop(
             members, out, suspected, everybody=self._is_probed(stale_s), stale=stale_s is not None
         )
-        members = self._override(members, out, now)
+        members, judged_departures = self._override(members, out, now)
         causes = self._why_out(judged, members, out, now)
         events += self._moves.events(self.handle, now)
         departed = self._history.departures.note(
@@ -220,7 +222,7 @@ class PoolBelief:
         self._shown = members
         if view == self.view:
             return None, events
-        change = PoolChange.between(self.view, view, departed)
+        change = PoolChange.between(self.view, view, departed, judged_departures)
         self.view = view
         return change, events + events_of(change, now)
 
@@ -230,8 +232,9 @@ class PoolBelief:
 
     def _override(
         self, members: dict[int, Member], out: dict[int, OutMember], now: float
-    ) -> dict[int, Member]:
-        """The members after the overrides; those that an override takes out are `out`."""
+    ) -> tuple[dict[int, Member], tuple[Departure, ...]]:
+        """The members after the overrides; those that an override takes out are `out`. And the departures of
+        before that have another cause now."""
         departures = self._history.departures
 
         def known() -> Iterator[Member]:
@@ -245,8 +248,12 @@ class PoolBelief:
         out |= overridden
         for identifier in members:
             out.pop(identifier, None)
-        departures.lift(self._overrides.is_down)
-        return members
+        judged = departures.judge(
+            self._overrides.down,
+            lambda departure: self.reports.farewells.lasting(departure.member, departure.left_s, now),
+            overridden,
+        )
+        return members, judged
 
     def _in_order(self, members: Mapping[int, Member]) -> tuple[Member, ...]:
         """The members by identifier; those of the view when they are the same."""
@@ -391,10 +398,11 @@ class PoolBelief:
             if decision is not None and decision.cause is not None:
                 causes[identifier] = decision.cause
         causes |= {identifier: member.cause for identifier, member in out.items()}
-        for identifier in members.keys() - self._shown.keys():
-            self.reports.farewells.returned(members[identifier])
         for identifier in self._shown.keys() - members.keys():
-            drained = self.reports.farewells.cause_of(self._shown[identifier], now)
+            member, farewells = self._shown[identifier], self.reports.farewells
+            drained = farewells.cause_of(member, now)
+            if member.stale and drained is None:  # an override held it in
+                drained = farewells.lasting(member, now, now)
             cause = causes.get(identifier)
             if drained is not None and (cause is None or cause.code.is_leave):
                 causes[identifier] = drained
