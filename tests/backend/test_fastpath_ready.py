@@ -244,7 +244,7 @@ def test_load_of_a_member_that_is_not_shown_now_changes_every_variant() -> None:
     for seed in range(1000):
         before = answered(pools, views(view(*first, member(3))), seed=seed)
         after = answered(pools, busy, before, now=NOW + 60, seed=seed)
-        if before.zone_answers[ZONE].sites[0].nodes is after.zone_answers[ZONE].sites[0].nodes:
+        if before.zone_answers[ZONE].sites[0].nodes == after.zone_answers[ZONE].sites[0].nodes:
             break
     else:
         raise AssertionError("the third was shown in every draw")

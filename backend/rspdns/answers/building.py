@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter, is_not
 
 from pool_user import BeliefChange
 
 from rspdns.answers.change import Change, difference
 from rspdns.answers.pool_state import PoolState, state_of
-from rspdns.answers.records import site_nodes
+from rspdns.answers.records import site_nodes, transferred_nodes
 from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
 from rspdns.rrset import Node
 from rspdns.zones.zone import Site, Zone, live_names
@@ -161,17 +162,16 @@ class _Moment:
             state_of(pool, self.believed, old.get(pool.owner), self.now, self.max_stale_s, ttl_s)
             for pool in site.pools
         )
-        if (
-            before is not None
-            and before.site is site
-            and self.now < before.redraw_at_s
-            and _give_the_same(states, before.states)
-        ):
+        is_same = before is not None and before.site is site and _give_the_same(states, before.states)
+        transferred = None
+        if before is not None and is_same and self.now < before.redraw_at_s:
             # A load report that moves no weight is no reason to draw again: that would be a purge.
             nodes, redraw_at_s, redraw = before.nodes, before.redraw_at_s, before.redraw
+            transferred = before.transferred
         else:
-            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s)
+            nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, is_same=is_same)
             redraw = _redraw(site, states, ttl_s) if redraw_at_s != float("inf") else None
+            transferred = partial(transferred_nodes, site, states, ttl_s) if redraw is not None else None
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
@@ -181,6 +181,7 @@ class _Moment:
             redraw_at_s=redraw_at_s,
             services=tuple(live_names(site)),
             redraw=redraw,
+            transferred=transferred,
         )
 
     def _new_nodes(
@@ -189,15 +190,22 @@ class _Moment:
         states: Sequence[PoolState],
         before: SiteAnswers | None,
         ttl_s: int,
+        *,
+        is_same: bool,
     ) -> tuple[Mapping[str, Node], float]:
-        """The nodes of a site, those of before when they are equal, and when chance may draw again."""
+        """The nodes of a site, those of before when they are equal, and when chance may draw again.
+
+        If the members are not the same (`is_same`), equal nodes that chance drew are new ones: the serial
+        moves, since a zone transfer holds the members that they don't show, too.
+        """
         is_redraw_due = before is None or before.site is not site or self.now >= before.redraw_at_s
         kept = {} if before is None or is_redraw_due else before.nodes
         nodes, drawn = site_nodes(site, states, ttl_s, self.draw, kept)
         redraw_at_s = self.now + max(REDRAW_S, ttl_s) if drawn else float("inf")
         if before is not None and not is_redraw_due and drawn:
             redraw_at_s = min(before.redraw_at_s, self.now + REDRAW_S)  # newcomers wait no longer
-        return (before.nodes if before is not None and before.nodes == nodes else nodes), redraw_at_s
+        is_kept = before is not None and before.nodes == nodes and (is_same or not drawn)
+        return (before.nodes if before is not None and is_kept else nodes), redraw_at_s
 
 
 def _redraw(

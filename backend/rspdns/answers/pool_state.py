@@ -30,6 +30,7 @@ class PoolState(NamedTuple):
 
     `view` is that of the `members`, None where they are of several shards, or not live. `changed` are the
     labels that differ from the state before; None: any may. `sites` are those of a pool with an order.
+    `is_transferred`: the records are for a zone transfer, which holds the whole pool.
     """
 
     pool: Pool
@@ -46,6 +47,7 @@ class PoolState(NamedTuple):
     view: PoolView | None = None
     sites: Mapping[str, SiteState] = MappingProxyType({})
     changed: frozenset[str] | None = None
+    is_transferred: bool = False
 
     def gives_the_records_of(self, other: PoolState) -> bool:
         """Whether the records made from this state and from `other`, the one before, are the same, chance

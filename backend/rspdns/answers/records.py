@@ -100,6 +100,13 @@ def site_nodes(
     return nodes, drawn
 
 
+def transferred_nodes(site: Site, states: Sequence[PoolState], ttl_s: int) -> Mapping[str, Node]:
+    """The nodes of a site in a zone transfer: SRV records of all members, however few an answer shows; A and
+    AAAA records of all members with room. A secondary draws nothing, so chance has no part in them."""
+    whole = [state._replace(is_transferred=True) for state in states]
+    return site_nodes(site, whole, ttl_s, random.Random(0))[0]  # noqa: S311 - it draws only what can't fit
+
+
 def _owner_node(
     site: Site, state: PoolState, ttl_s: int, draw: random.Random, kept: Node
 ) -> tuple[Node, bool]:
@@ -156,7 +163,8 @@ def _is_whole(state: PoolState) -> bool:
 
 def _most_records(state: PoolState) -> int:
     """The most SRV records in an answer, whatever their size."""
-    return len(state.members) if _is_whole(state) else state.pool.config.max_answers
+    is_whole = state.is_transferred or _is_whole(state)
+    return len(state.members) if is_whole else state.pool.config.max_answers
 
 
 def _most_shown(state: PoolState, labels: Iterable[str]) -> int:
@@ -167,7 +175,7 @@ def _most_shown(state: PoolState, labels: Iterable[str]) -> int:
 
 def _that_fit(state: PoolState, labels: Iterable[str]) -> int:
     sizes = (_size(state, label) for label in labels)
-    limit = fitting.LIMIT_TCP if _is_whole(state) else fitting.LIMIT
+    limit = fitting.LIMIT_TCP if state.is_transferred or _is_whole(state) else fitting.LIMIT
     return fitting.how_many(state.pool.owner, sizes, limit)
 
 
@@ -215,7 +223,7 @@ def _addresses(
 ) -> tuple[list[Record], bool]:
     """A and AAAA records: of the best members of all pools, `max_addresses` of each kind drawn by weight;
     where a pool answers with all members, each of them."""
-    if any(map(_is_whole, states)):
+    if any(state.is_transferred or _is_whole(state) for state in states):
         most, limit_bytes = sum(len(state.members) for state in states), fitting.LIMIT_TCP
     else:
         most, limit_bytes = max(state.pool.config.max_addresses for state in states), fitting.LIMIT

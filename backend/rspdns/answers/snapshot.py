@@ -99,8 +99,8 @@ class SiteAnswers(NamedTuple):
 
     `site` is what they were made for, `states` the state of each pool in the site's order;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
-    chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; None where it
-    had no part.
+    chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; `transferred`
+    returns those of a zone transfer, which hold whole pools. Both are None where chance had no part.
     """
 
     name: str
@@ -112,6 +112,7 @@ class SiteAnswers(NamedTuple):
     services: tuple[str, ...]
     """The names that may have SRV records: all but the targets."""
     redraw: Callable[[random.Random], Mapping[str, Node]] | None = None
+    transferred: Callable[[], Mapping[str, Node]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,22 @@ class ZoneAnswers:
         for part in (self.fixed, *(site.nodes for site in self.sites)):
             yield from ((name, self.with_soa(name, node)) for name, node in part.items())
 
+    def transferred_records(self) -> Iterator[Record]:
+        """Every record of a zone transfer, the SOA first: whole pools, not the members drawn for answers."""
+        yield self.soa
+        for part in (self.fixed, *(_transferred(site) for site in self.sites)):
+            for node in part.values():
+                yield from node.records
+
     def with_soa(self, name: str, node: Node) -> Node:
         """The node as it is served: with the SOA if it is the apex's."""
         if name != self.name:
             return node
         return Node((self.soa, *node.records), node.failure, node.below)
+
+
+def _transferred(site: SiteAnswers) -> Mapping[str, Node]:
+    return site.nodes if site.transferred is None else site.transferred()
 
 
 class ZoneNodes(Mapping[str, Node]):

@@ -112,7 +112,7 @@ def _list(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply] | bo
             raise NoAnswer(f"{name}: {node.failure}")
     # Without the zone's number, which PowerDNS knows here: it parses the growing reply again and again, so
     # that its size decides how large a zone can be transferred.
-    return [as_reply(record) for record in snapshot.zone_records(zone.name)]
+    return [as_reply(record) for record in zone.transferred_records()]
 
 
 def _domain_info(zone: ZoneAnswers, snapshot: Snapshot) -> Reply:
