@@ -17,7 +17,7 @@ from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import end_process, run_service
 from daemon_kit.users import become
-from pdns_config import pdns_conf
+from pdns_config import distributor_conf, pdns_conf
 from registrar_config import check_inventory, render_inventory, render_wireguard
 
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
@@ -288,6 +288,7 @@ main.add_command(import_)
 main.add_command(report)
 main.add_command(watch)
 main.add_command(pdns_conf)
+main.add_command(distributor_conf)
 registrar.add_command(render_inventory)
 registrar.add_command(render_wireguard)
 registrar.add_command(check_inventory)

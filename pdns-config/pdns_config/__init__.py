@@ -1,6 +1,7 @@
 """How PowerDNS is run: its configuration. This is the package's door: everything that others may import."""
 
 from pdns_config.cli import pdns_conf
+from pdns_config.distributor import DistributorSettings, distributor_conf, render_named_conf
 from pdns_config.render import (
     BESIDE,
     OtherBackend,
@@ -12,10 +13,13 @@ from pdns_config.render import (
 
 __all__ = [
     "BESIDE",
+    "DistributorSettings",
     "OtherBackend",
     "PdnsSettings",
+    "distributor_conf",
     "lacks_remote_backend",
     "pdns_conf",
+    "render_named_conf",
     "render_pdns_conf",
     "write_script",
 ]
