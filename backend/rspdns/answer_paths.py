@@ -1,11 +1,13 @@
-"""The two paths to a client: PowerDNS, which asks the connector, and the kernel's fast path.
+"""The paths to a client: PowerDNS, which asks the connector; the kernel's fast path; and secondaries.
 
-Both are told the same changes. The kernel's answers change at once, PowerDNS's with the purge.
+All are told the same changes. The kernel's answers change at once, PowerDNS's with the purge, those of
+secondaries when they transferred the zone after that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Collection, Sequence
 
 from rspdns.answers.change import Change
@@ -19,11 +21,12 @@ from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, make_connector
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import PdnsResponder
+from rspdns.secondaries import Secondaries
 from rspdns.zones.zone import Zone
 
 
 class AnswerPaths:
-    """Both paths, the keys with which PowerDNS signs, and the table that tells it which names there are.
+    """All paths, the keys with which PowerDNS signs, and the table that tells it which names there are.
 
     `lookups` is told the names that are looked up.
     """
@@ -49,6 +52,7 @@ class AnswerPaths:
         self._serials = serials
         self._purger = purger
         self._snapshot = Snapshot()
+        self.secondaries = Secondaries(config.pdns.control, lambda: self._snapshot)
         self._signed = frozenset(self.store.signed_zones())
         """Zones that PowerDNS signs."""
         self._loop: asyncio.AbstractEventLoop
@@ -75,10 +79,16 @@ class AnswerPaths:
 
     def apply(self, change: Change, purge: Callable[[Collection[str]], None]) -> None:
         """Answer as this change says, then call `purge` with the names to purge first."""
+
+        def purge_and_tell(first: Collection[str]) -> None:
+            now = time.monotonic()
+            purge(first)
+            self.secondaries.changed(change, now)
+
         self._snapshot = change.after
         if self.fastpath is not None:
             self.fastpath.apply(change, self._signed)
-        self.connector.do(lambda: self.responder.swap(change), purge)
+        self.connector.do(lambda: self.responder.swap(change), purge_and_tell)
 
     def set_zones(self, zones: Sequence[Zone]) -> None:
         """These zones are served from now on; their answers come with the next change."""

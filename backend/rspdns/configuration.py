@@ -32,6 +32,8 @@ from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.peers.configuration import problems as peer_problems
 from rspdns.resolvers.configuration import ResolverConfig
 from rspdns.resolvers.configuration import problems as resolver_problems
+from rspdns.secondaries.configuration import SecondaryConfig, read_tsig, unknown_zones
+from rspdns.secondaries.configuration import problems as secondary_problems
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.sites import SiteConfig, SiteName, Sites
@@ -91,6 +93,7 @@ class BackendConfig(StrictModel):
     hooks: tuple[HookConfig, ...] = Field(default=(), alias="hook")
     peers: tuple[PeerConfig, ...] = Field(default=(), alias="peer")
     resolvers: tuple[ResolverConfig, ...] = Field(default=(), alias="resolver")
+    secondaries: tuple[SecondaryConfig, ...] = Field(default=(), alias="secondary")
     sites: tuple[SiteConfig, ...] = Field(default=(), alias="site")
     own_site: SiteName | None = None
     """The site of this name server, for pools with `order = "own-first"`."""
@@ -125,6 +128,7 @@ class BackendConfig(StrictModel):
         yield from hook_problems(document)
         yield from peer_problems(document)
         yield from resolver_problems(document)
+        yield from secondary_problems(document)
         yield from site_problems(document)
 
     @property
@@ -150,7 +154,7 @@ class BackendConfig(StrictModel):
         other: BackendConfig | None = None,
     ) -> BackendConfig:
         """The same configuration with these zones, tokens, certificate, errors of these, and the hooks,
-        peers and resolvers of `other`."""
+        peers, resolvers and secondaries of `other`."""
         copy = self.model_copy(update={key: getattr(other, key) for key in _READ_ANEW} if other else {})
         copy._zones = zones
         copy._access = access
@@ -191,7 +195,7 @@ class BackendConfig(StrictModel):
         }
 
 
-_READ_ANEW = ("hooks", "peers", "resolvers", "sites", "own_site")
+_READ_ANEW = ("hooks", "peers", "resolvers", "secondaries", "sites", "own_site")
 """The keys, beside zones and [admin]'s files, that a reload reads anew."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
@@ -227,7 +231,7 @@ def load_configuration(
     path = Path(path)
     errors: list[ConfigurationError] = []
     page_errors: list[ConfigurationError] = []
-    config = None
+    config, zones = None, None
     text = read_text(path)  # once: it may be written to meanwhile
     try:
         config = parse(text, str(path), BackendConfig)
@@ -247,16 +251,21 @@ def load_configuration(
     page_errors += where_named(document, refused, named)
     if config is not None and not without_page:
         page_errors += _secret_errors(document, config)
+        if zones is not None:
+            served = {zone.name for zone in zones}
+            page_errors += (document.error(*error) for error in unknown_zones(config.secondaries, served))
     if errors or (page_errors and not without_page):
         raise ConfigurationErrors([*errors, *page_errors])
     if page_errors:
-        return _without_page(document).with_files(zones, Access(), ConfigurationErrors(page_errors).errors)
-    assert config is not None  # noqa: S101 - there was no error
+        return _without_page(document).with_files(
+            zones or (), Access(), ConfigurationErrors(page_errors).errors
+        )
+    assert config is not None and zones is not None  # noqa: S101, PT018 - there was no error
     return config.with_files(zones, access)
 
 
 def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
-    """The errors in the files that hooks, peers and resolvers name, which never stop DNS."""
+    """The errors in the files that hooks, peers, resolvers and secondaries name, which never stop DNS."""
     for position, hook in enumerate(config.hooks):
         try:
             if hook.secret is not None:
@@ -273,6 +282,12 @@ def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[Co
             resolver.read_files()
         except ValueError as problem:
             yield document.error(("resolver", position, "key"), str(problem))
+    for position, secondary in enumerate(config.secondaries):
+        try:
+            if secondary.tsig is not None:
+                read_tsig(secondary.tsig)
+        except ValueError as problem:
+            yield document.error(("secondary", position, "tsig"), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:

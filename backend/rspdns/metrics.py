@@ -26,6 +26,7 @@ from rspdns.status.model import (
     PoolStatus,
     RegistrarStatus,
     ResolverStatus,
+    SecondaryStatus,
     Status,
 )
 
@@ -68,6 +69,7 @@ class BackendMetrics(Collector):
         yield from _hooks(status.hooks)
         yield from _peers(status.peers)
         yield from _resolvers(status.resolvers)
+        yield from _secondaries(status.secondaries)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
@@ -307,6 +309,21 @@ def _resolvers(resolvers: Sequence[ResolverStatus]) -> Iterator[Metric]:
         ("rspdns_resolver_failures_total", "failed", "Times that it could not be told"),
     ):
         yield _counter(name, help_text, {(each.name,): getattr(each, key) for each in resolvers}, "resolver")
+
+
+def _secondaries(secondaries: Sequence[SecondaryStatus]) -> Iterator[Metric]:
+    works = {(each.name,): int(each.problem is None) for each in secondaries}
+    yield _gauge("rspdns_secondary_works", "1 while the secondary follows all its zones", works, "secondary")
+    lacking = {(each.name,): each.of_zones - each.right for each in secondaries}
+    help_text = "Zones of the secondary that were not right when it was asked last"
+    yield _gauge("rspdns_secondary_zones_behind", help_text, lacking, "secondary")
+    for name, key, help_text in (
+        ("rspdns_secondary_notifies_total", "notifies", "NOTIFYs that were sent to the secondary"),
+        ("rspdns_secondary_repeats_total", "repeats", "Those of them that were for the same serial again"),
+    ):
+        yield _counter(
+            name, help_text, {(each.name,): getattr(each, key) for each in secondaries}, "secondary"
+        )
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

@@ -121,7 +121,10 @@ class Backend:
         )
         self.serials = SerialNumbers(config.state.path, time.time())
         self.caches = Caches(
-            config.pdns.control, self.events, lambda: [zone.name for zone in self.config.zones]
+            config.pdns.control,
+            self.events,
+            lambda: [zone.name for zone in self.config.zones],
+            lambda path, names, taken_s: self.paths.secondaries.purged(path, names, taken_s),
         )
         self.lookups = PoolLookups(config, self.pool_user, lambda handles: self.publisher.looked_up(handles))
         self.paths = AnswerPaths(config, self.serials, self.caches.purger, self.lookups)
@@ -243,6 +246,8 @@ class Backend:
         cleanup.push_async_callback(self.overrides.peers.close)
         self.caches.resolvers.set(self.config.resolvers)
         cleanup.push_async_callback(self.caches.resolvers.close)
+        self.paths.secondaries.start(self.config.secondaries)
+        cleanup.push_async_callback(self.paths.secondaries.close)
 
     def _control(self) -> ControlServer:
         """Make the socket for commands, not yet listening."""
@@ -364,6 +369,7 @@ class Backend:
         self.hooks.set(config.hooks)
         self.overrides.set_peers(config.peers)
         self.caches.resolvers.set(config.resolvers)
+        self.paths.secondaries.set(config.secondaries)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
         self.overrides.here.zones_changed()
@@ -527,6 +533,7 @@ class Backend:
             hooks=self.hooks.statuses(),
             peers=self.overrides.peers.statuses(),
             resolvers=self.caches.resolvers.statuses(),
+            secondaries=self.paths.secondaries.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
 

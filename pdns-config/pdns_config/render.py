@@ -291,8 +291,8 @@ def _transfers(settings: PdnsSettings) -> list[Line]:
             "allow-axfr-ips",
             ", ".join(settings.axfr),
             "Hosts that may transfer every zone; others need a zone's metadata ALLOW-AXFR-FROM "
-            "or TSIG-ALLOW-AXFR. A copy of a live zone is not live: run a second name server with a backend "
-            "of its own instead.",
+            "or TSIG-ALLOW-AXFR. A copy of a live zone follows if the backend tells of changes: "
+            "[[secondary]] in rspdns.toml.",
         ),
     ]
 

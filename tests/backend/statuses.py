@@ -12,6 +12,8 @@ from rspdns.status.model import (
     PoolStatus,
     RefusedStatus,
     RegistrarStatus,
+    SecondaryStatus,
+    SecondaryZoneStatus,
     SnapshotStatus,
     Status,
     ZoneStatus,
@@ -129,6 +131,20 @@ def pdns_status(**other: Any) -> PdnsStatus:
     return PdnsStatus(**values | other)
 
 
+def secondary_status(problem: str | None = None, **other: Any) -> SecondaryStatus:
+    zone = SecondaryZoneStatus("ims.example.net", SERIAL, 0, 1.5, problem)
+    values: dict[str, Any] = {
+        "name": "nsd-1",
+        "address": "192.0.2.53",
+        "notifies": 9,
+        "repeats": 1,
+        "right": 0 if problem else 1,
+        "of_zones": 1,
+        "zones": [zone],
+    }
+    return SecondaryStatus(**values | other)
+
+
 def status(*pools: PoolStatus, **other: Any) -> Status:
     values: dict[str, Any] = {
         "host": "ns1",
@@ -146,6 +162,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "hooks": [],
         "peers": [],
         "resolvers": [],
+        "secondaries": [],
         "fastpath": None,
     }
     return Status(**values | other)

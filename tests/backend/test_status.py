@@ -129,8 +129,8 @@ zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
 TOP = (
-    "connector events fastpath hooks host overrides pdns peers problems registrars reload resolvers snapshot"
-    " uptime_s version zones"
+    "connector events fastpath hooks host overrides pdns peers problems registrars reload resolvers"
+    " secondaries snapshot uptime_s version zones"
 )
 METRICS = """
 rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_departures_total
@@ -147,7 +147,9 @@ rspdns_purge_works rspdns_purged_names_total rspdns_queries_total rspdns_query_f
 rspdns_refusals_total rspdns_registrar_link_up rspdns_registrar_pushes rspdns_registrar_round_trip_seconds
 rspdns_registrar_standing
 rspdns_resolver_failures_total rspdns_resolver_flushed_names_total rspdns_resolver_flushes_total
-rspdns_resolver_waiting rspdns_resolver_works rspdns_site_members rspdns_site_rank
+rspdns_resolver_waiting rspdns_resolver_works rspdns_secondary_notifies_total
+rspdns_secondary_repeats_total rspdns_secondary_works rspdns_secondary_zones_behind
+rspdns_site_members rspdns_site_rank
 rspdns_snapshot_age_seconds rspdns_snapshot_builds_total rspdns_uptime_seconds
 rspdns_zone_serial
 """

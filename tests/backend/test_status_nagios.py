@@ -20,6 +20,7 @@ from tests.backend.statuses import (
     pdns_status,
     pool_status,
     registrar_status,
+    secondary_status,
     status,
     valid,
 )
@@ -46,6 +47,8 @@ def state(*pools: Any, **other: Any) -> Status:
         (state(registrars=[REGISTRARS[0], DOWN]), Level.WARNING, "registrar 2 (10.0.0.2) is down"),
         (state(registrars=[DOWN]), Level.CRITICAL, "registrar 2 (10.0.0.2) is down"),
         (state(pdns=[pdns_status(problem="refused")]), Level.CRITICAL, "can't be purged: refused"),
+        (state(secondaries=[secondary_status()]), Level.OK, "3 members"),
+        (state(secondaries=[secondary_status("is mute")]), Level.WARNING, "nsd-1: ims.example.net: is mute"),
         (state(problems=["the disk | is full"]), Level.WARNING, "the disk / is full"),
         (state(reload=ReloadStatus("refused", 1.0, 0, 0, 0, "line 3")), Level.WARNING, "refused: line 3"),
     ],

@@ -17,6 +17,7 @@ from tests.backend.statuses import (
     pdns_status,
     pool_status,
     registrar_status,
+    secondary_status,
     status,
     valid,
 )
@@ -89,6 +90,15 @@ def test_a_missing_server_is_shown_with_what_to_look_at() -> None:
     assert "1 of 3 in" in shown
     assert re.search(r"^sip-2 .* missing$", shown, re.M)
     assert "look at: journalctl -u ppe-agent" in " ".join(shown.split())
+
+
+def test_secondaries_are_shown_with_their_trouble() -> None:
+    mute = secondary_status("does not answer", name="nsd-2", repeats=3)
+    shown = view(valid(status(pool_status(), secondaries=[secondary_status(), mute])), 80).plain
+    assert re.search(r"^nsd-1 +192\.0\.2\.53 +1 of 1 +9 +1 +follows\n", shown, re.M)
+    assert re.search(
+        r"^nsd-2 +192\.0\.2\.53 +0 of 1 +9 +3 +fails\n +ims\.example\.net: does not answer", shown, re.M
+    )
 
 
 def test_a_screen_of_its_own_height_shows_events_in_a_line_and_a_page_shows_them_whole() -> None:

@@ -246,6 +246,39 @@ class HookStatus:
 
 
 @dataclass(slots=True)
+class SecondaryZoneStatus:
+    """A zone at a secondary."""
+
+    zone: str
+    serial: Annotated[Count | None, Field(description="that it had when it was asked last; null: none")]
+    behind: Annotated[Count | None, Field(description="changes it lacked then; null: not known")]
+    right_s: Annotated[Number | None, Field(description="how long ago it was seen to be right; null: never")]
+    problem: Annotated[str | None, Field(description="why it does not follow; null: it does")]
+
+
+@dataclass(slots=True)
+class SecondaryStatus:
+    """A name server that transfers zones, and is told of each change."""
+
+    name: str
+    address: str
+    notifies: Annotated[Count, Field(description="NOTIFYs that were sent")]
+    repeats: Annotated[Count, Field(description="of these, those that were for the same serial again")]
+    right: Annotated[Count, Field(description="zones that were right when it was asked last")]
+    of_zones: Annotated[Count, Field(description="zones that it should have")]
+    zones: Annotated[list[SecondaryZoneStatus], Field(description="100 at most, first those that fail")]
+
+    @property
+    def problem(self) -> str | None:
+        """The problem of the first zone that has one, with the number of others."""
+        failing = [zone for zone in self.zones if zone.problem is not None]
+        if not failing:
+            return None
+        more = f" (and {len(failing) - 1} more zones)" if len(failing) > 1 else ""
+        return f"{failing[0].zone}: {failing[0].problem}{more}"
+
+
+@dataclass(slots=True)
 class PdnsStatus:
     """A control socket of PowerDNS."""
 
@@ -341,6 +374,7 @@ class Status:
     hooks: list[HookStatus]
     peers: list[PeerStatus]
     resolvers: list[ResolverStatus]
+    secondaries: list[SecondaryStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 

@@ -82,6 +82,9 @@ def _problems(status: Status) -> Iterator[tuple[Level, str]]:
             yield Level.WARNING, f"peer {peer.name} can't be asked for its overrides: {peer.problem}"
         for difference in peer.differences:
             yield Level.WARNING, f"peer {peer.name} has other overrides: {difference}"
+    for secondary in status.secondaries:
+        if secondary.problem is not None:
+            yield Level.WARNING, f"secondary {secondary.name}: {secondary.problem}"
     if status.reload is not None and status.reload.state == "refused":
         yield Level.WARNING, f"the last reload was refused: {status.reload.problem}"
     for problem in status.problems:

@@ -25,6 +25,7 @@ from rspdns.status.model import (
     PoolStatus,
     RegistrarStatus,
     ReloadStatus,
+    SecondaryStatus,
     SiteStatus,
     Status,
     ZoneStatus,
@@ -72,6 +73,14 @@ REGISTRARS = (
     Column("follow", 4),
     Column("identifier", 5),
 )
+SECONDARIES = (
+    Column("secondary"),
+    Column("address", 2),
+    Column("zones right", 1),
+    Column("NOTIFYs", 3),
+    Column("repeats", 4),
+    Column(""),
+)
 PDNS = (
     Column("control socket"),
     Column("commands", 3),
@@ -107,6 +116,7 @@ def view(status: Status, width: int, height: int | None = None) -> Text:
             upper += _wrapped(words, width, "yellow", "  ")
     upper += _registrars(status.registrars, width)
     upper += _pdns(status.pdns, width)
+    upper += _secondaries(status.secondaries, width)
     if status.fastpath is not None:
         upper += _fastpath(status.fastpath, width)
     if height is None:
@@ -307,6 +317,28 @@ def _pdns(sockets: Iterable[PdnsStatus], width: int) -> list[Text]:
         for socket in controls
     ]
     return _table(PDNS, rows, width, ["red" if socket.problem else "green" for socket in controls])
+
+
+def _secondaries(secondaries: Iterable[SecondaryStatus], width: int) -> list[Text]:
+    listed = list(secondaries)
+    rows = [
+        (
+            secondary.name,
+            secondary.address,
+            f"{secondary.right} of {secondary.of_zones}",
+            str(secondary.notifies),
+            str(secondary.repeats),
+            "fails" if secondary.problem else "follows",
+        )
+        for secondary in listed
+    ]
+    styles = ["yellow" if secondary.problem else "green" for secondary in listed]
+    table = _table(SECONDARIES, rows, width, styles)
+    lines = table[:1]
+    for secondary, line in zip(listed, table[1:], strict=True):
+        lines.append(line)
+        lines += _wrapped(secondary.problem, width, "", _INDENT, first=_INDENT) if secondary.problem else []
+    return lines
 
 
 def _events(events: Sequence[EventStatus], width: int, *, whole: bool) -> list[Text]:
