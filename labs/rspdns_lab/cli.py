@@ -21,6 +21,7 @@ from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
+from rspdns_lab.secondaries.cli import secondaries
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 
@@ -75,6 +76,7 @@ main.add_command(loss)
 main.add_command(resolvers)
 main.add_command(proxies)
 main.add_command(discover)
+main.add_command(secondaries)
 
 
 @main.command()
