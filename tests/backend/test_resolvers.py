@@ -166,8 +166,8 @@ def test_command_is_signed_and_a_reply_read() -> None:
     assert b"flushname a.example.net" in message
     digest = base64.b64encode(hmac.digest(KEY.secret, message[message.index(b"\x05_ctrl") :], "sha256"))
     assert digest in message
-    assert rndc.reply(KEY, answer("null")) == rndc.Reply("77", None)
-    assert rndc.reply(KEY, answer("x", result="24")) == rndc.Reply("77", "result 24")
+    assert rndc.reply(KEY, answer("null")) == rndc.RndcReply("77", None)
+    assert rndc.reply(KEY, answer("x", result="24")) == rndc.RndcReply("77", "result 24")
 
 
 def test_reply_of_another_key_is_refused() -> None:

@@ -78,7 +78,7 @@ class ToldChain:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToldChain]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToldChain]:
     with own_namespace() as namespace:
         chain = Chain(namespace, tmp_path_factory.mktemp("told"))
         for port in SIP_PORTS:
@@ -93,47 +93,47 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToldChain]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_resolver_forgets_a_server_that_leaves_and_one_that_comes(told: ToldChain, key: str) -> None:
-    until(lambda: told.targets_at(key) == LIVE, SOON_S, told.log)
-    told.override(f"{told.chain.address}:{LAST}", "down", "--reason", "a test")
+def test_resolver_forgets_a_server_that_leaves_and_one_that_comes(lab: ToldChain, key: str) -> None:
+    until(lambda: lab.targets_at(key) == LIVE, SOON_S, lab.log)
+    lab.override(f"{lab.chain.address}:{LAST}", "down", "--reason", "a test")
     try:
-        until(lambda: told.targets_at(key) == LIVE - {LAST}, SOON_S, told.log)
+        until(lambda: lab.targets_at(key) == LIVE - {LAST}, SOON_S, lab.log)
     finally:
-        told.override("clear", "--all")
-    until(lambda: told.targets_at(key) == LIVE, SOON_S, told.log)
-    status = told.status(key)
+        lab.override("clear", "--all")
+    until(lambda: lab.targets_at(key) == LIVE, SOON_S, lab.log)
+    status = lab.status(key)
     assert status["problem"] is None
     assert status["flushes"] > 2
     assert status["failed"] == 0
 
 
 def test_resolver_that_hangs_or_is_away_is_named_delays_nothing_and_forgets_afterwards(
-    told: ToldChain,
+    lab: ToldChain,
 ) -> None:
-    server = f"{told.chain.address}:{LAST}"
-    until(lambda: told.targets_at("unbound") == LIVE, SOON_S, told.log)
-    told.programs["unbound"].send_signal(signal.SIGSTOP)
+    server = f"{lab.chain.address}:{LAST}"
+    until(lambda: lab.targets_at("unbound") == LIVE, SOON_S, lab.log)
+    lab.programs["unbound"].send_signal(signal.SIGSTOP)
     try:
-        told.override(server, "down", "--reason", "a test")
+        lab.override(server, "down", "--reason", "a test")
         for key in KEYS:
             if key != "unbound":
-                until(lambda key=key: told.targets_at(key) == LIVE - {LAST}, SOON_S, told.log)  # type: ignore[misc]
-        until(lambda: told.status("unbound")["problem"] is not None, SOON_S, told.log)
-        nagios = told.chain.backend.command("status", "--nagios").stdout
+                until(lambda key=key: lab.targets_at(key) == LIVE - {LAST}, SOON_S, lab.log)  # type: ignore[misc]
+        until(lambda: lab.status("unbound")["problem"] is not None, SOON_S, lab.log)
+        nagios = lab.chain.backend.command("status", "--nagios").stdout
         assert "WARNING" in nagios
         assert "resolver unbound can't be told of changes: not done within 2 s" in nagios
     finally:
-        told.programs["unbound"].send_signal(signal.SIGCONT)
-    until(lambda: told.targets_at("unbound") == LIVE - {LAST}, 25, told.log)
-    until(lambda: told.status("unbound")["problem"] is None, 25, told.log)
+        lab.programs["unbound"].send_signal(signal.SIGCONT)
+    until(lambda: lab.targets_at("unbound") == LIVE - {LAST}, 25, lab.log)
+    until(lambda: lab.status("unbound")["problem"] is None, 25, lab.log)
 
-    end(told.programs["named"])
-    told.override("clear", "--all")
-    until(lambda: told.targets_at("kresd-0") == LIVE, SOON_S, told.log)
-    until(lambda: told.status("named")["problem"] is not None, SOON_S, told.log)
-    assert "refused" in told.status("named")["problem"].lower()
-    told.start("named")
-    until(lambda: told.status("named")["problem"] is None, 25, told.log)
+    end(lab.programs["named"])
+    lab.override("clear", "--all")
+    until(lambda: lab.targets_at("kresd-0") == LIVE, SOON_S, lab.log)
+    until(lambda: lab.status("named")["problem"] is not None, SOON_S, lab.log)
+    assert "refused" in lab.status("named")["problem"].lower()
+    lab.start("named")
+    until(lambda: lab.status("named")["problem"] is None, 25, lab.log)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +144,11 @@ def test_resolver_that_hangs_or_is_away_is_named_delays_nothing_and_forgets_afte
         ("unbound", "unbound_server.pem", "certificate"),
     ],
 )
-def test_wrong_key_is_told_in_words_without_the_key(told: ToldChain, key: str, file: str, words: str) -> None:
-    path = told.chain.folder / key / file
+def test_wrong_key_is_told_in_words_without_the_key(lab: ToldChain, key: str, file: str, words: str) -> None:
+    path = lab.chain.folder / key / file
     right = path.read_text()
     if key == "unbound":
-        other = told.chain.folder / "other"
+        other = lab.chain.folder / "other"
         other.mkdir()
         subprocess.run(["unbound-control-setup", "-d", str(other)], check=True, capture_output=True)
         wrong = (other / file).read_text()
@@ -157,13 +157,13 @@ def test_wrong_key_is_told_in_words_without_the_key(told: ToldChain, key: str, f
         wrong = wrong if key == "recursor" else right.replace(right.split('"')[3], "c2VjcmV0c2VjcmV0")
     path.write_text(wrong)
     try:
-        told.override(f"{told.chain.address}:{LAST}", "down", "--reason", "a test")
-        until(lambda: words in str(told.status(key)["problem"]), SOON_S, told.log)
+        lab.override(f"{lab.chain.address}:{LAST}", "down", "--reason", "a test")
+        until(lambda: words in str(lab.status(key)["problem"]), SOON_S, lab.log)
     finally:
         path.write_text(right)
-        told.override("clear", "--all")
-    until(lambda: told.status(key)["problem"] is None, 25, told.log)
-    log = Path(told.chain.backend.log).read_text()
+        lab.override("clear", "--all")
+    until(lambda: lab.status(key)["problem"] is None, 25, lab.log)
+    log = Path(lab.chain.backend.log).read_text()
     assert "resolver_failed" in log
     assert "resolver_works_again" in log
     assert "Traceback" not in log
@@ -171,19 +171,19 @@ def test_wrong_key_is_told_in_words_without_the_key(told: ToldChain, key: str, f
         assert secret.strip() not in log
 
 
-def test_wrong_tables_are_told_with_file_line_and_key_and_nothing_changes(told: ToldChain) -> None:
-    config = told.chain.backend.config
+def test_wrong_tables_are_told_with_file_line_and_key_and_nothing_changes(lab: ToldChain) -> None:
+    config = lab.chain.backend.config
     right = config.read_text()
     config.write_text(f'{right}\n[[resolver]]\nname = "x"\ntype = "bind"\naddress = "unix:/run/x"\n')
     try:
-        done = told.chain.backend.command("check", "--offline")
+        done = lab.chain.backend.command("check", "--offline")
         assert done.returncode != 0
         line = len(right.splitlines()) + 5
         assert f"{config}:{line}: resolver[{len(KEYS)}].address: bind is told by IP" in done.stderr
-        assert told.chain.backend.command("reload").returncode != 0
-        status = told.chain.backend.status()
+        assert lab.chain.backend.command("reload").returncode != 0
+        status = lab.chain.backend.status()
         assert status is not None
         assert [each["name"] for each in status["resolvers"]] == KEYS
     finally:
         config.write_text(right)
-    assert "note: 5 resolvers forget what changed" not in told.chain.backend.command("check").stderr
+    assert "note: 5 resolvers forget what changed" not in lab.chain.backend.command("check").stderr

@@ -34,7 +34,7 @@ def _address(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ControlKind:
     """A kind of resolver: where its control is, and the keys that it needs."""
 
     is_remote: bool
@@ -51,14 +51,14 @@ class Kind:
     """Whether its key goes over the network as it is."""
 
 
-KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
+KINDS: Final[Mapping[str, ControlKind]] = MappingProxyType(
     {
-        "unbound": Kind(True, True, needs=("server_certificate", "certificate", "key")),
-        "bind": Kind(True, False, needs=("key",)),
-        "knot-resolver": Kind(True, True, is_open=True),
-        "recursor": Kind(True, False, needs=("key",), is_readable=True),
-        "dnsdist": Kind(True, False, needs=("key",), takes=("cache_pool",), is_readable=True),
-        "dnsmasq": Kind(False, True),
+        "unbound": ControlKind(True, True, needs=("server_certificate", "certificate", "key")),
+        "bind": ControlKind(True, False, needs=("key",)),
+        "knot-resolver": ControlKind(True, True, is_open=True),
+        "recursor": ControlKind(True, False, needs=("key",), is_readable=True),
+        "dnsdist": ControlKind(True, False, needs=("key",), takes=("cache_pool",), is_readable=True),
+        "dnsmasq": ControlKind(False, True),
     }
 )
 _KEYS = ("server_certificate", "certificate", "key", "cache_pool")

@@ -17,7 +17,7 @@ TIMEOUT_S = 2.0
 """How long one flush may take."""
 
 
-class Resolver:
+class ToldResolver:
     """One resolver, and what it is to forget."""
 
     def __init__(self, config: ResolverConfig, zones: Callable[[], Collection[str]]) -> None:
@@ -101,7 +101,7 @@ class Resolvers:
 
     def __init__(self, zones: Callable[[], Collection[str]]) -> None:
         self._zones = zones
-        self._resolvers: dict[str, tuple[Resolver, asyncio.Task[None]]] = {}
+        self._resolvers: dict[str, tuple[ToldResolver, asyncio.Task[None]]] = {}
 
     def set(self, configs: Sequence[ResolverConfig]) -> None:
         """Let these be the resolvers from now on; those that stay as they are go on. A new one forgets all
@@ -112,7 +112,7 @@ class Resolvers:
                 del self._resolvers[name]
         for config in configs:
             if config.name not in self._resolvers:
-                resolver = Resolver(config, self._zones)
+                resolver = ToldResolver(config, self._zones)
                 resolver.changed([f"{zone}$" for zone in self._zones()])
                 self._resolvers[config.name] = resolver, asyncio.create_task(resolver.run())
 

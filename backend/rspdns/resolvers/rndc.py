@@ -29,7 +29,7 @@ _KEY = re.compile(
     r'\s*secret\s+"(?P<secret>[^"]*)"\s*;\s*\}',
     re.ASCII,
 )
-Table = Mapping[str, "str | Table"]
+CommandTable = Mapping[str, "str | CommandTable"]
 
 
 class RndcError(Exception):
@@ -86,14 +86,14 @@ def length(head: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class RndcReply:
     """The reply to a command. `error` is named's word on why it did not do it."""
 
     nonce: str | None
     error: str | None
 
 
-def reply(key: RndcKey, message: bytes) -> Reply:
+def reply(key: RndcKey, message: bytes) -> RndcReply:
     """Read a message without its length. Raises RndcError, also where it is not signed with the key."""
     if not message.startswith(_VERSION):
         raise RndcError("it speaks another version of BIND's control protocol")
@@ -109,10 +109,10 @@ def reply(key: RndcKey, message: bytes) -> Reply:
         raise RndcError("its reply is not whole")
     nonce, result = control.get("_nonce"), data.get("result")
     error = None if result == "0" else str(data.get("err") or f"result {result}")
-    return Reply(nonce if isinstance(nonce, str) else None, error)
+    return RndcReply(nonce if isinstance(nonce, str) else None, error)
 
 
-def _written(table: Table) -> bytes:
+def _written(table: CommandTable) -> bytes:
     return b"".join(
         _entry(name, _TABLE, _written(value))
         if isinstance(value, Mapping)

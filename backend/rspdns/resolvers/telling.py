@@ -55,7 +55,7 @@ async def _bind(config: ResolverConfig, names: Sequence[str]) -> None:
     serial = random.getrandbits(32)
     async with _connection(config) as (reader, writer):
 
-        async def ask(words: str, serial: int, nonce: str | None = None) -> rndc.Reply:
+        async def ask(words: str, serial: int, nonce: str | None = None) -> rndc.RndcReply:
             writer.write(rndc.command(key, words, serial, int(time.time()), nonce))
             size = rndc.length(await reader.readexactly(4))
             return rndc.reply(key, await reader.readexactly(size))
