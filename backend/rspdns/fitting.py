@@ -26,6 +26,10 @@ RECORD = 2 + 10
 """A record but for its data: the owner as a compression pointer, type, class, TTL, length."""
 SRV_FIXED = 6
 """Priority, weight, port; the target follows uncompressed (RFC 2782)."""
+SVCB_FIXED = 2
+"""Priority; the target follows uncompressed (RFC 9460 section 2.2)."""
+SVC_PARAMETER, SVC_PORT = 4, 2
+"""Key and length of each parameter, and the data of a port."""
 A_DATA, AAAA_DATA = 4, 16
 NAPTR_FIXED = 4
 """Order and preference; flags, services and regexp follow with a length byte each, the replacement
@@ -46,6 +50,25 @@ def srv_size(target: str, ipv4: int, ipv6: int) -> int:
     """Bytes of an SRV record together with its target's `ipv4` A and `ipv6` AAAA records."""
     own = RECORD + SRV_FIXED + name_size(target)
     return own + ipv4 * (RECORD + A_DATA) + ipv6 * (RECORD + AAAA_DATA)
+
+
+def svcb_size(target: str, alpn: Sequence[str], *, with_port: bool, ipv4: int, ipv6: int) -> int:
+    """Bytes of an SVCB or HTTPS record, its target's addresses as hints and in records of their own."""
+    hints = sum(SVC_PARAMETER + count * size for count, size in ((ipv4, A_DATA), (ipv6, AAAA_DATA)) if count)
+    port = SVC_PARAMETER + SVC_PORT if with_port else 0
+    addresses = ipv4 * (RECORD + A_DATA) + ipv6 * (RECORD + AAAA_DATA)
+    return svcb_own_size(target, alpn) + port + hints + addresses
+
+
+def svcb_own_size(target: str, alpn: Sequence[str]) -> int:
+    """Bytes of an SVCB or HTTPS record with nothing but protocols; none in AliasMode."""
+    protocols = SVC_PARAMETER + sum(1 + len(protocol) for protocol in alpn) if alpn else 0
+    return RECORD + SVCB_FIXED + name_size(target) + protocols
+
+
+def svcb_alias_size(target: str) -> int:
+    """Bytes that an alias takes beside the records it stands for, which PowerDNS puts behind it."""
+    return svcb_own_size(target, ()) + name_size(target)
 
 
 def addresses_beside(qname: str, target: str, addresses: Sequence[Address]) -> tuple[Address, ...]:

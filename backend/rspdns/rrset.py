@@ -15,6 +15,9 @@ import dns.name
 import dns.rdata
 
 _SRV = struct.Struct("!HHH")
+_PARAMETER = struct.Struct("!HH")
+_ALPN, _PORT, _IPV4HINT, _IPV6HINT = 1, 3, 4, 6
+"""Keys of SvcParams (RFC 9460 section 14.3.2)."""
 MOST_LABELS = 127
 """The most labels of a name of 255 bytes (RFC 1035 section 2.3.4)."""
 
@@ -36,6 +39,47 @@ class SrvData(NamedTuple):
     def wire(self) -> bytes:
         """The data on the wire. Raises struct.error for numbers of more than two octets, DNSException."""
         return _SRV.pack(self.priority, self.weight, self.port) + wire_name(self.target)
+
+
+class SvcbData(NamedTuple):
+    """The data of an SVCB or HTTPS record (RFC 9460); `target` without the final dot, the owner as ".".
+
+    Priority 0 is AliasMode, which has a target alone. `port` None: that of the URL. The hints are addresses
+    of 4 bytes, or of 16.
+    """
+
+    priority: int
+    target: str
+    alpn: tuple[str, ...] = ()
+    port: int | None = None
+    ipv4hint: tuple[bytes, ...] = ()
+    ipv6hint: tuple[bytes, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The data as text."""
+        words = [str(self.priority), self.target]
+        if self.alpn:
+            words.append(f"alpn={','.join(self.alpn)}")
+        if self.port is not None:
+            words.append(f"port={self.port}")
+        for key, hints in (("ipv4hint", self.ipv4hint), ("ipv6hint", self.ipv6hint)):
+            if hints:
+                words.append(f"{key}={','.join(AddressData(packed).text for packed in hints)}")
+        return " ".join(words)
+
+    @property
+    def wire(self) -> bytes:
+        """The data on the wire. Raises struct.error for numbers of more than two octets, DNSException."""
+        alpn = b"".join(bytes([len(protocol)]) + protocol.encode() for protocol in self.alpn)
+        parameters = (
+            (_ALPN, alpn),
+            (_PORT, b"" if self.port is None else struct.pack("!H", self.port)),
+            (_IPV4HINT, b"".join(self.ipv4hint)),
+            (_IPV6HINT, b"".join(self.ipv6hint)),
+        )
+        written = (_PARAMETER.pack(key, len(value)) + value for key, value in parameters if value)
+        return struct.pack("!H", self.priority) + wire_name(self.target.rstrip(".")) + b"".join(written)
 
 
 class AddressData(NamedTuple):
@@ -93,7 +137,7 @@ class OtherData(NamedTuple):
         return self.parsed.to_wire() or b""
 
 
-Data = SrvData | AddressData | SoaData | OtherData
+Data = SrvData | SvcbData | AddressData | SoaData | OtherData
 
 
 @lru_cache(maxsize=16384)

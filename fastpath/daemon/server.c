@@ -161,6 +161,12 @@ static void print_type(FILE *out, uint16_t type)
 	case 35:
 		fputs("NAPTR", out);
 		break;
+	case 64:
+		fputs("SVCB", out);
+		break;
+	case 65:
+		fputs("HTTPS", out);
+		break;
 	default:
 		fprintf(out, "TYPE%u", type);
 	}

@@ -70,6 +70,7 @@ def pool_status(**other: Any) -> PoolStatus:
         "handles": [HANDLE],
         "name": "as.ims.example.net",
         "owner": OWNER,
+        "svcb_owner": None,
         "when_empty": "last-good",
         "verify": None,
         "known": True,

@@ -120,7 +120,7 @@ reload: files of_files problem records since_s state
 snapshot: age_s builds
 zones[]: pools serial zone
 zones[].pools[]: answered_instead expected handles known members missing name out owner planned refused
-zones[].pools[]: sites stale_s verify when_empty
+zones[].pools[]: sites stale_s svcb_owner verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
 zones[].pools[].members[]: protocol share since_s site stale weight
 zones[].pools[].out[]: address cause handle identifier look_at missing name planned planned_s port reason

@@ -3,7 +3,7 @@
 from rspdns.answers.change import difference
 from rspdns.answers.snapshot import Snapshot
 
-from rserpool import LeastUsed
+from rserpool import LeastUsed, Protocol
 from tests.backend.making import NOW, UDP, ZONE, answered, member, view, views, zone
 
 TWENTY = [member(number, policy=LeastUsed(number / 40)) for number in range(1, 21)]
@@ -46,3 +46,13 @@ def test_weight_of_a_member_that_no_answer_shows_moves_the_serial() -> None:
     assert kinds(before)[1:] != kinds(after)[1:]
     assert (before.zone_answers[ZONE].serial, after.zone_answers[ZONE].serial) == (1, 2)
     assert difference(before, after).names() == set(), "nothing else is purged"
+
+
+def test_transfer_holds_https_records_of_all_members() -> None:
+    web = UDP.replace("_sip._udp", "_https._tcp") + 'svcb = { alpn = ["h2"] }\n'
+    members = (member(number, protocol=Protocol.TCP, port=443) for number in range(1, 21))
+    made = answered(zone(web), views(view(*members)))
+    of_transfer = [content.split() for _, kind, content in kinds(made) if kind == "HTTPS"]
+    assert len(of_transfer) == 21
+    assert of_transfer[-1][:2] == ["2", "."]
+    assert sum(record.type == "HTTPS" for record in made.zone_records(ZONE)) < 10

@@ -5,6 +5,7 @@ import struct
 from collections.abc import Iterator, Mapping
 
 import pytest
+from rspdns.fastpath.ready import Question
 from rspdns.status.build import fastpath
 
 from rserpool import Protocol
@@ -20,8 +21,13 @@ ALL_SHOWN = "slow_start_s = 0\nmax_addresses = 16"
 """No address is left out by chance."""
 WHOLE = pool("web", "_xmpp-client._tcp", "w", "web") + 'answers = "all"\n'
 """Its addresses fit into 512 bytes, its SRV records do not."""
+SVCB = (
+    pool("https", "_https._tcp", "y", "www", 'svcb = { alpn = ["h3", "h2"], apex_alias = true }')
+    + pool("alt", "_alt._tcp", "q", "alt", 'svcb = { alpn = ["h2"], url_port = 8443 }')
+    + pool("dns", "_domain-s._tcp", "z", "res", 'svcb = { alpn = ["dot"], scheme = "dns" }')
+)
 ZONES = [
-    zone(POOLS.replace("slow_start_s = 0", ALL_SHOWN) + WHOLE, FIXED),
+    zone((POOLS + SVCB).replace("slow_start_s = 0", ALL_SHOWN) + WHOLE, FIXED),
     zone(
         pool("sip-udp", "_sip._udp", "u", "voice"),
         "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
@@ -41,6 +47,17 @@ VIEWS = views(
     view(handle="empty"),
     view(*(member(n, f"10.0.9.{n}", protocol=Protocol.TCP) for n in range(1, 21)), handle="web"),
     view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
+    view(
+        member(1, "10.0.8.1", protocol=Protocol.TCP, port=443),
+        member(2, "2001:db8:8::2", protocol=Protocol.TCP, port=443),
+        handle="https",
+    ),
+    view(
+        member(1, "10.0.8.3", "2001:db8:8::3", protocol=Protocol.TCP, port=8443),
+        member(2, "10.0.8.4", protocol=Protocol.TCP, port=8444),
+        handle="alt",
+    ),
+    view(member(1, "10.0.8.5", protocol=Protocol.TCP, port=853), handle="dns"),
 )
 
 NAMES = [
@@ -49,7 +66,8 @@ NAMES = [
         *("as", "_sip._udp.as", "_sip._tcp.as", "_sip._sctp.as", "_sips._tcp.as", "u.as", "00000001.u.as"),
         *("00000002.u.as", "00000001.t.as", "00000001.s.as", "00000002.s.as", "hss", "_diameter._sctp.hss"),
         *("", "_http._tcp", "00000008.h", "ns1", "nobody", "x.as", "_ldap._tcp.dir", "dir", "alias"),
-        *("web", "_xmpp-client._tcp.web", "0000000a.w.web"),
+        *("web", "_xmpp-client._tcp.web", "0000000a.w.web", "https", "svcb", "www", "00000002.y.www"),
+        *("_8443._https.alt", "_https.alt", "alt", "_dns.res", "res"),
     )
 ] + [f"{label}.{OTHER}" for label in ("voice", "_sip._udp.voice", "00000001.u.voice")]
 
@@ -58,7 +76,7 @@ import json, random, socket, struct, sys
 import dns.message, dns.rdatatype
 names, count, seed, fast, slow = json.loads(sys.argv[1])
 draw = random.Random(seed)
-OF_SERVICE, OF_HOST, ANY_TYPE = (33,), (1, 1, 28, 35), (1, 28, 33, 35, 16, 255, 6)
+OF_SERVICE, OF_HOST, ANY_TYPE = (33, 33, 64, 65), (1, 1, 28, 35, 65), (1, 28, 33, 35, 16, 255, 6, 64, 65)
 OPTIONS = (  # none, NSID, a cookie, a client subnet, one that nobody knows, padding
     b"", b"", b"", b"", b"\0\3\0\0", b"\0\x0a\0\x08abcdefgh", b"\0\x08\0\4\0\1\0\0", b"\xfd\xe9\0\1x",
     b"\0\x0c\0\3\0\0\0",
@@ -343,6 +361,23 @@ def test_trace_tells_what_became_of_each_question(stage: FastStage) -> None:
         tracing.terminate()
         tracing.wait(30)
     assert json.loads(stage.command("status"))["decisions"]["edns"] > 0
+
+
+def test_kernel_answers_for_https_and_svcb_and_leaves_aliases_to_powerdns(stage: FastStage) -> None:
+    before = stage.decisions()["answered"]
+    questions = [
+        (f"www.{ZONE}", "HTTPS"),
+        (f"_8443._https.alt.{ZONE}", "HTTPS"),
+        (f"_dns.res.{ZONE}", "SVCB"),
+    ]
+    for name, kind in questions:
+        said = stage.client.run("dig", f"@{FAST}", "+short", "+nocookie", name, kind).stdout
+        assert "hint=" in said, name
+    assert stage.decisions()["answered"] - before == len(questions)
+    alias = stage.client.run("dig", f"@{FAST}", "+short", "+nocookie", ZONE, "HTTPS").stdout
+    assert alias == f"0 www.{ZONE}.\n"
+    assert stage.decisions()["answered"] - before == len(questions)
+    until(lambda: {Question(*question) for question in questions} <= stage.link.asked.keys())
 
 
 def test_status_view_and_metrics_tell_what_the_kernel_did(stage: FastStage) -> None:

@@ -58,7 +58,7 @@ class AnswerNow:
     """The answer to one question."""
 
     name: str
-    type: Annotated[str, Field(description="SRV, A, AAAA or NAPTR")]
+    type: Annotated[str, Field(description="SRV, A, AAAA, NAPTR, HTTPS or SVCB")]
     ttl: Annotated[Count | None, Field(description="seconds; null without records")]
     records: Annotated[list[str], Field(description="the data of each record, without the final dot")]
     problem: Annotated[str | None, Field(description="why there is no record: SERVFAIL or NODATA, and why")]
@@ -226,8 +226,11 @@ def _answered(
 
 
 def _answers(zone: str, pool: PoolStatus, snapshot: Snapshot, dns: DnsServer) -> Iterator[AnswerNow]:
-    """Yield the answer to SRV, and those to A, AAAA and NAPTR that are more than "no such record"."""
-    for name, kind in ((pool.owner, "SRV"), *((pool.name, kind) for kind in ("A", "AAAA", "NAPTR"))):
+    """Yield the answer to SRV, and those to the other types that are more than "no such record"."""
+    questions = [(pool.owner, "SRV"), *((pool.name, kind) for kind in ("A", "AAAA", "NAPTR"))]
+    if pool.svcb_owner is not None:
+        questions += [(pool.svcb_owner, kind) for kind in ("HTTPS", "SVCB")]
+    for name, kind in questions:
         found = snapshot.lookup(name, kind, zone)
         dig = f"{dns.dig} {shlex.quote(name)} {kind}"
         if isinstance(found, Found):

@@ -8,7 +8,7 @@ from itertools import compress
 from operator import is_not
 
 from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
-from rspdns.rrset import Node, Record, SoaData, SrvData
+from rspdns.rrset import Node, Record, SoaData, SrvData, SvcbData
 
 Nodes = Mapping[str, Node]
 
@@ -41,10 +41,25 @@ class ZoneChange:
     def names(self, *, is_purged_whole: bool = False) -> set[str]:
         """Return the names whose answers differ: those to purge from PowerDNS's caches.
 
-        An SRV name counts as changed when one of its targets did, because its packets carry the targets'
-        addresses. The SOA's serial does not count: it moves with every change. If the zone `is_purged_whole`,
-        only the names of pools are returned, since a zone file may have 100,000 others.
+        A name with SRV, HTTPS or SVCB records counts as changed when one of their targets did, because its
+        packets carry the targets' addresses; so does an alias of HTTPS or SVCB records. The SOA's serial does
+        not count: it moves with every change. If the zone `is_purged_whole`, only the names of pools are
+        returned, since a zone file may have 100,000 others.
         """
+        changed = self._names(is_purged_whole=is_purged_whole)
+        return changed | {alias for alias, owner in self._aliases() if owner in changed}
+
+    def _aliases(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of aliases in AliasMode, each with the name that it stands for."""
+        zones = [zone for zone in (self.before, self.after) if zone is not None]
+        sites = [site for zone in zones for site in zone.sites]
+        if self.sites is not None:
+            sites = [site for pair in self.moved_sites for site in pair]
+        for pool in (pool for site in sites for pool in site.site.pools):
+            if pool.svcb_alias is not None and pool.svcb_owner is not None:
+                yield pool.svcb_alias, pool.svcb_owner
+
+    def _names(self, *, is_purged_whole: bool) -> set[str]:
         zones = [zone for zone in (self.before, self.after) if zone is not None]
         if is_purged_whole:
             sites = [site for zone in zones for site in zone.sites]
@@ -70,7 +85,7 @@ class ZoneChange:
                 yield from changed
 
     def _services(self, before: ZoneAnswers, after: ZoneAnswers) -> set[str]:
-        """The names within the result of `parts()` that may have SRV records."""
+        """The names within the result of `parts()` that may have records that name targets."""
         if self.sites is not None:
             return _services(site for pair in self.moved_sites for site in pair)
         sites = _services((*before.sites, *after.sites))
@@ -132,12 +147,12 @@ def _targets(node: Node) -> frozenset[tuple[str, int, int]]:
 
 
 def _services(sites: Iterable[SiteAnswers]) -> set[str]:
-    """The names of sites that may have SRV records."""
+    """The names of sites that may have records that name targets."""
     return {name for site in sites for name in site.services}
 
 
 def _changed(before: Sequence[Nodes], after: Sequence[Nodes], services: Collection[str]) -> set[str]:
-    """The names whose nodes differ, and those of the `services` whose SRV records name one of them.
+    """The names whose nodes differ, and those of the `services` whose records name one of them.
 
     The nodes are compared by identity first, without Python's own loop: there may be 100,000.
     """
@@ -149,7 +164,7 @@ def _changed(before: Sequence[Nodes], after: Sequence[Nodes], services: Collecti
         record.name
         for node in serving
         for record in node.records
-        if isinstance(record.data, SrvData) and record.data.target in names
+        if isinstance(record.data, SrvData | SvcbData) and record.data.target in names
     }
 
 

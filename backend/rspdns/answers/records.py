@@ -8,16 +8,19 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from ipaddress import IPv4Address, IPv6Address
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pool_user import Weighted
 
 from rspdns import fitting
 from rspdns.answers.pool_state import PoolState
-from rspdns.rrset import AddressData, Node, OtherData, Record, SrvData
+from rspdns.names import is_below
+from rspdns.rrset import AddressData, Node, OtherData, Record, SrvData, SvcbData
+from rspdns.zones.svcb import SvcbConfig
 from rspdns.zones.zone import Site
 
 Key = TypeVar("Key")
@@ -93,6 +96,12 @@ def site_nodes(
         owner, by_chance = _owner_node(site, state, ttl_s, draw, kept.get(state.pool.owner, Node()))
         nodes[state.pool.owner] = owner
         drawn = drawn or by_chance
+        svcb_owner = state.pool.svcb_owner
+        if svcb_owner is not None and svcb_owner != site.name:
+            addresses = _own_addresses(state, _speaking(states), nodes[site.name].records)
+            kept_node = kept.get(svcb_owner, Node())
+            nodes[svcb_owner], by_chance = _svcb_node(site, state, ttl_s, draw, kept_node, addresses)
+            drawn = drawn or by_chance
         nodes[state.pool.targets] = Node(
             site.static.get(state.pool.targets, ()), failure=state.failure, below=bool(state.failure)
         )
@@ -101,8 +110,9 @@ def site_nodes(
 
 
 def transferred_nodes(site: Site, states: Sequence[PoolState], ttl_s: int) -> Mapping[str, Node]:
-    """The nodes of a site in a zone transfer: SRV records of all members, however few an answer shows; A and
-    AAAA records of all members with room. A secondary draws nothing, so chance has no part in them."""
+    """The nodes of a site in a zone transfer: SRV, HTTPS and SVCB records of all members, however few an
+    answer shows; A and AAAA records of all members with room. A secondary draws nothing, so chance has no
+    part in them."""
     whole = [state._replace(is_transferred=True) for state in states]
     return site_nodes(site, whole, ttl_s, random.Random(0))[0]  # noqa: S311 - it draws only what can't fit
 
@@ -116,11 +126,14 @@ def _owner_node(
     if not state.members:
         shown = _as_live(static, ttl_s, ("SRV",)) if state.static else _others(static, ("SRV",))
         return Node(shown, failure=state.failure), False
-    labels, drawn = _shown(state, draw, kept)
-    is_whole = _is_whole(state)
-    ordered = sorted(labels, key=lambda label: (0 if is_whole else state.weights[label].priority, label))
-    records = [Record(owner, "SRV", _srv(state, label), ttl_s) for label in ordered]
+    labels, drawn = _shown(_MemberRecords(state, owner, _srv, _srv_size, in_order), draw, kept)
+    records = [Record(owner, "SRV", _srv(state, label), ttl_s) for label in _sorted(state, labels)]
     return Node((*records, *_others(static, ("SRV",)))), drawn
+
+
+def _sorted(state: PoolState, labels: Iterable[str]) -> list[str]:
+    is_whole = _is_whole(state)
+    return sorted(labels, key=lambda label: (0 if is_whole else state.weights[label].priority, label))
 
 
 def _srv(state: PoolState, label: str) -> SrvData:
@@ -129,27 +142,44 @@ def _srv(state: PoolState, label: str) -> SrvData:
     return SrvData(weighted.priority, weighted.weight, port, target)
 
 
-def _shown(state: PoolState, draw: random.Random, kept: Node) -> tuple[list[str], bool]:
-    """The labels of the members an SRV answer shows, and whether they were drawn: not when all fit."""
+class _MemberRecords(NamedTuple):
+    """The records of one type that name the members of a pool, in an answer about `owner`.
+
+    `data` gives the data of a member's record and `size` its bytes, addresses included. `order` draws the
+    members in the order in which they are put into the answer. `taken` bytes are for other records.
+    """
+
+    state: PoolState
+    owner: str
+    data: Callable[[PoolState, str], SrvData | SvcbData]
+    size: Callable[[PoolState, str], int]
+    order: Callable[[Mapping[str, Weighted], random.Random], list[str]]
+    taken: int = 0
+
+
+def _shown(answer: _MemberRecords, draw: random.Random, kept: Node) -> tuple[list[str], bool]:
+    """The labels of the members an answer shows, and whether they were drawn: not when all fit."""
+    state = answer.state
     everyone = active(state.weights)
-    if len(everyone) <= _most_records(state) and _that_fit(state, everyone) == len(everyone):
+    if len(everyone) <= _most_records(state) and _that_fit(answer, everyone) == len(everyone):
         return list(everyone), False
-    still = _still_right(kept, state, everyone)
+    still = _still_right(kept, answer, everyone)
     others = (label for label in everyone if label not in still)
-    if still and len(still) == _most_shown(state, itertools.chain(still, others)):
+    if still and len(still) == _most_shown(answer, itertools.chain(still, others)):
         return still, True
-    order = in_order(state.weights, draw)
-    return order[: _most_shown(state, order)], True
+    order = answer.order(state.weights, draw)
+    return order[: _most_shown(answer, order)], True
 
 
-def _still_right(kept: Node, state: PoolState, everyone: Mapping[str, Weighted]) -> list[str]:
-    """The labels that SRV records of before show, if each would be the same now and nobody has a better
+def _still_right(kept: Node, answer: _MemberRecords, everyone: Mapping[str, Weighted]) -> list[str]:
+    """The labels that the records of before show, if each would be the same now and nobody has a better
     priority than all of them; else none."""
     labels = []
     for record in kept.records:
-        if isinstance(record.data, SrvData):
-            label = record.data.target.partition(".")[0]
-            if label not in everyone or record.data != _srv(state, label):
+        data = record.data
+        if isinstance(data, SrvData | SvcbData) and is_below(data.target, answer.state.pool.targets):
+            label = data.target.partition(".")[0]
+            if label not in everyone or data != answer.data(answer.state, label):
                 return []
             labels.append(label)
     best = min(weighted.priority for weighted in everyone.values())
@@ -167,19 +197,23 @@ def _most_records(state: PoolState) -> int:
     return len(state.members) if is_whole else state.pool.config.max_answers
 
 
-def _most_shown(state: PoolState, labels: Iterable[str]) -> int:
-    """How many of the members an SRV answer holds."""
-    fewest = min(FEWEST, len(state.members))
-    return max(fewest, min(_most_records(state), _that_fit(state, labels)))
+def _most_shown(answer: _MemberRecords, labels: Iterable[str]) -> int:
+    """How many of the members an answer holds."""
+    fewest = min(FEWEST, len(answer.state.members))
+    return max(fewest, min(_most_records(answer.state), _that_fit(answer, labels)))
 
 
-def _that_fit(state: PoolState, labels: Iterable[str]) -> int:
-    sizes = (_size(state, label) for label in labels)
-    limit = fitting.LIMIT_TCP if state.is_transferred or _is_whole(state) else fitting.LIMIT
-    return fitting.how_many(state.pool.owner, sizes, limit)
+def _that_fit(answer: _MemberRecords, labels: Iterable[str]) -> int:
+    sizes = (answer.size(answer.state, label) for label in labels)
+    return fitting.how_many(answer.owner, sizes, _limit(answer.state) - answer.taken)
 
 
-def _size(state: PoolState, label: str) -> int:
+def _limit(state: PoolState) -> int:
+    """The bytes of an answer, at most."""
+    return fitting.LIMIT_TCP if state.is_transferred or _is_whole(state) else fitting.LIMIT
+
+
+def _srv_size(state: PoolState, label: str) -> int:
     """Bytes that a member takes in an SRV answer, at most."""
     target = state.pool.target(label)
     addresses = fitting.addresses_beside(state.pool.owner, target, state.members[label].addresses)
@@ -188,34 +222,155 @@ def _size(state: PoolState, label: str) -> int:
     return size + fitting.beyond_pointers(label, len(addresses)) if _is_whole(state) else size
 
 
-def _site_node(
-    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random, kept: Node
-) -> tuple[dict[str, Node], bool]:
-    """The node of A, AAAA and NAPTR.
+def _svcb_node(
+    site: Site,
+    state: PoolState,
+    ttl_s: int,
+    draw: random.Random,
+    kept: Node,
+    own_addresses: Sequence[Record],
+) -> tuple[Node, bool]:
+    """The node of a pool's SVCB or HTTPS records, where these do not stand at the pool's name."""
+    static = site.static.get(state.pool.svcb_owner or "", ())
+    given = _svcb_types((state,), state.pool.svcb_owner)
+    if not state.members:
+        shown = _as_live(static, ttl_s, given) if state.static else _others(static, given)
+        return Node(shown, failure=state.failure), False
+    records, drawn = _svcb_records(site, state, ttl_s, draw, kept, own_addresses)
+    return Node((*records, *_others(static, given))), drawn
 
-    While any pool of the name is live, those that are not have no part in it: their last good members may
-    well be dead.
+
+def _svcb_types(states: Iterable[PoolState], owner: str | None) -> tuple[str, ...]:
+    """The types, HTTPS or SVCB, that these pools give at a name."""
+    pools = (state.pool for state in states)
+    return tuple(pool.config.svcb.type for pool in pools if pool.config.svcb and pool.svcb_owner == owner)
+
+
+def _own_addresses(
+    state: PoolState, speaking: Sequence[PoolState], records: Iterable[Record]
+) -> tuple[Record, ...]:
+    """The addresses at the pool's name if each of them serves the port of the URL; else none.
+
+    A record may then name the pool itself. Chromium reads no record of another target, nor of another port.
     """
-    speaking = (
+    svcb = state.pool.config.svcb
+    if svcb is None or svcb.assumed_port is None or len(speaking) != 1 or speaking[0] is not state:
+        return ()
+    if any(state.members[label].port != svcb.assumed_port for label in active(state.weights)):
+        return ()
+    return tuple(record for record in records if isinstance(record.data, AddressData))
+
+
+def _svcb_records(
+    site: Site,
+    state: PoolState,
+    ttl_s: int,
+    draw: random.Random,
+    kept: Node,
+    own_addresses: Sequence[Record],
+) -> tuple[list[Record], bool]:
+    """The SVCB or HTTPS records of a pool with members, and whether chance chose these. The last record is
+    that of the pool's own name, if it has addresses and there is room."""
+    owner, svcb = state.pool.svcb_owner, state.pool.config.svcb
+    if owner is None or svcb is None:
+        return [], False
+    taken = fitting.svcb_alias_size(owner) if state.pool.svcb_alias is not None else 0
+    data_of, size_of = partial(_svcb, svcb), partial(_svcb_size, svcb)
+    answer = _MemberRecords(state, owner, data_of, size_of, _in_drawn_tiers, taken)
+    own = "." if owner == site.name else site.name
+    own_size = fitting.svcb_own_size(own.rstrip("."), svcb.alpn)
+    own_size += sum(fitting.RECORD + len(record.data.wire) for record in own_addresses)
+    with_own = answer._replace(taken=taken + own_size)
+    has_own = bool(own_addresses) and _has_room_for_fewest(with_own, svcb)
+    labels, drawn = _shown(with_own if has_own else answer, draw, kept)
+    data = [_svcb(svcb, state, label) for label in _sorted(state, labels)]
+    if has_own:
+        data.append(SvcbData(1 + max(each.priority for each in data), own, svcb.alpn))
+    return [Record(owner, svcb.type, each, ttl_s) for each in data], drawn
+
+
+def _svcb(svcb: SvcbConfig, state: PoolState, label: str) -> SvcbData:
+    """The data of a member's record. Hints are the addresses of its target: both come and go together."""
+    port, target = state.members[label].port, state.pool.target(label)
+    packed = [record.data.wire for record in state.targets[target].records]
+    return SvcbData(
+        1 + state.weights[label].priority,  # 0 is AliasMode
+        target,
+        svcb.alpn,
+        None if port == svcb.assumed_port else port,
+        tuple(address for address in packed if len(address) == fitting.A_DATA),
+        tuple(address for address in packed if len(address) == fitting.AAAA_DATA),
+    )
+
+
+def _svcb_size(svcb: SvcbConfig, state: PoolState, label: str) -> int:
+    """Bytes that a member takes in an SVCB answer."""
+    data = _svcb(svcb, state, label)
+    ipv4, ipv6 = len(data.ipv4hint), len(data.ipv6hint)
+    size = fitting.svcb_size(data.target, data.alpn, with_port=data.port is not None, ipv4=ipv4, ipv6=ipv6)
+    return size + fitting.beyond_pointers(label, ipv4 + ipv6) if _is_whole(state) else size
+
+
+def _has_room_for_fewest(answer: _MemberRecords, svcb: SvcbConfig) -> bool:
+    """Whether the records of two members fit, with an address of each family."""
+    target = answer.state.pool.target("00000000")
+    size = fitting.svcb_size(target, svcb.alpn, with_port=True, ipv4=1, ipv6=1)
+    return fitting.how_many(answer.owner, [size] * FEWEST, _limit(answer.state) - answer.taken) == FEWEST
+
+
+def _in_drawn_tiers(weights: Mapping[Key, Weighted], draw: random.Random) -> list[Key]:
+    """The active members, the best priority first, each priority in the order of a draw by weight.
+
+    A client takes each of the records of a priority equally often (RFC 9460 section 2.4.1), so that weights
+    count only by which of them it is shown.
+    """
+    shown = active(weights)
+    tiers = sorted({w.priority for w in shown.values()})
+    by_tier = ({key: w.weight for key, w in shown.items() if w.priority == tier} for tier in tiers)
+    return [key for tier in by_tier for key in in_drawn_order(tier, draw)]
+
+
+def _speaking(states: Sequence[PoolState]) -> list[PoolState]:
+    """The pools that have a part in the records of their name: while any is live, the live ones."""
+    return (
         [state for state in states if state.live]
         or [state for state in states if state.members]
         or [state for state in states if state.static]
     )
+
+
+def _site_node(
+    site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random, kept: Node
+) -> tuple[dict[str, Node], bool]:
+    """The node of A, AAAA and NAPTR, and of the HTTPS records of URLs without a port.
+
+    While any pool of the name is live, those that are not have no part in it: their last good members may
+    well be dead.
+    """
+    speaking = _speaking(states)
+    of_svcb = _svcb_types(states, site.name)
     static = site.static.get(site.name, ())
     failure = "" if speaking else next((state.failure for state in states if state.failure), "")
     if any(state.members for state in speaking):
         addresses, drawn = _addresses(site, speaking, ttl_s, draw, kept)
-        fixed = _others(static, ("A", "AAAA"))
+        fixed = _others(static, ("A", "AAAA", *of_svcb))
     else:
+        given = ("A", "AAAA", *of_svcb)
         addresses, drawn = [], False
-        fixed = _as_live(static, ttl_s, ("A", "AAAA")) if speaking else _others(static, ("A", "AAAA"))
+        fixed = _as_live(static, ttl_s, given) if speaking else _others(static, given)
+    services: list[Record] = []
+    for state in speaking:
+        if state.members and state.pool.svcb_owner == site.name:
+            own_addresses = _own_addresses(state, speaking, addresses)
+            services, by_chance = _svcb_records(site, state, ttl_s, draw, kept, own_addresses)
+            drawn = drawn or by_chance
     naptr = [
         Record(site.name, "NAPTR", OtherData("NAPTR", _naptr(state)), ttl_s)
         for state in speaking
         if state.pool.naptr_service is not None
     ]
     fixed = _as_live(fixed, ttl_s, ("NAPTR",)) if naptr else fixed
-    return {site.name: Node((*addresses, *naptr, *fixed), failure=failure)}, drawn
+    return {site.name: Node((*addresses, *naptr, *services, *fixed), failure=failure)}, drawn
 
 
 def _addresses(

@@ -60,7 +60,7 @@ class ZoneNumbers:
 
 ANY = "ANY"
 SOA = "SOA"
-LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR"})
+LIVE_TYPES = frozenset({"SRV", "A", "AAAA", "NAPTR", "HTTPS", "SVCB"})
 """The types that pools give; all else comes from the zone file."""
 
 
@@ -95,7 +95,7 @@ NXDOMAIN = Nothing(exists=False)
 
 
 class SiteAnswers(NamedTuple):
-    """The answers at one `<name>.<zone>` and below: SRV, A, AAAA, NAPTR and the targets of all its pools.
+    """The answers at one `<name>.<zone>` and below: the records and the targets of all its pools.
 
     `site` is what they were made for, `states` the state of each pool in the site's order;
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
@@ -110,7 +110,7 @@ class SiteAnswers(NamedTuple):
     rebuild_at_s: float
     redraw_at_s: float
     services: tuple[str, ...]
-    """The names that may have SRV records: all but the targets."""
+    """The names that may have records that name targets: all but these."""
     redraw: Callable[[random.Random], Mapping[str, Node]] | None = None
     transferred: Callable[[], Mapping[str, Node]] | None = None
 
@@ -125,7 +125,7 @@ class ZoneAnswers:
     fixed: Mapping[str, Node]
     sites: tuple[SiteAnswers, ...]
     fixed_services: tuple[str, ...] = ()
-    """Which of the `fixed` nodes have SRV records."""
+    """Which of the `fixed` nodes have records that name targets."""
     site_by_name: Mapping[str, int] = field(default_factory=dict)
     """By name, targets apart, which of the sites it belongs to (`zones.zone.Zone.site_by_name`)."""
 

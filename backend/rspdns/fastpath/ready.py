@@ -5,9 +5,10 @@ variants, which take sixteen times as long: these are drawn afterwards, one by o
 for them. If all records are shown, the variants differ in their order: many clients take the first, and
 PowerDNS shuffles, too.
 
-An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV records the addresses
-of their targets. The header and an OPT record are the BPF program's. Answers that PowerDNS would truncate
-or refuse, or that depend on more than one site, are not made: these questions are passed on to PowerDNS.
+An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV, HTTPS and SVCB
+records the addresses of their targets. The header and an OPT record are the BPF program's. Answers that
+PowerDNS would truncate or refuse, or that depend on more than one site, are not made: these questions are
+passed on to PowerDNS.
 """
 
 from __future__ import annotations
@@ -23,16 +24,17 @@ import dns.exception
 
 from rspdns.answers.change import Change
 from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot
-from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, SRV_FIXED, name_size
+from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, SRV_FIXED, SVCB_FIXED, name_size
 from rspdns.names import is_below
-from rspdns.rrset import Data, Node, Record, SrvData
+from rspdns.rrset import Data, Node, Record, SrvData, SvcbData
 from rspdns.zones.zone import Zone, live_names
 
 VARIANTS = 16
 """Ready answers to a question that shows some of many: each question gets one of them, all equally often."""
 MOST_NAME_BYTES = 128
 """Longer names are left to PowerDNS."""
-TYPES = {"A": 1, "AAAA": 28, "SRV": 33, "NAPTR": 35}
+TYPES = {"A": 1, "AAAA": 28, "SRV": 33, "NAPTR": 35, "SVCB": 64, "HTTPS": 65}
+_WITH_TARGETS = ("SRV", "SVCB", "HTTPS")
 _IN = 1
 _POINTER_TO_QUESTION = b"\xc0\x0c"
 _POINTER = 0xC000
@@ -62,15 +64,16 @@ Answers = Mapping[Question, tuple[Answer, ...]]
 def node_answers(
     nodes: Mapping[str, Node], all_nodes: Mapping[str, Node] | None = None
 ) -> dict[Question, Answer]:
-    """One answer to each question about these nodes; `all_nodes` has those of SRV targets, too."""
+    """One answer to each question about these nodes; `all_nodes` has those of the targets, too."""
     answers: dict[Question, Answer] = {}
     targets = nodes if all_nodes is None else all_nodes
     for name, node in nodes.items():
         if node.failure:
             continue
         answers.update(_own_answers(name, node.records))
-        if services := [record for record in node.records if record.type == "SRV"]:
-            answers.update(_answer(name, "SRV", services, targets))
+        for qtype in _WITH_TARGETS:
+            if services := [record for record in node.records if record.type == qtype]:
+                answers.update(_answer(name, qtype, services, targets))
     return answers
 
 
@@ -79,7 +82,7 @@ def _own_answers(name: str, records: Sequence[Record]) -> Mapping[Question, Answ
     """The answers to questions about a name that depend on no other name. Most are those of before."""
     by_type: dict[str, list[Record]] = {}
     for record in records:
-        if record.type != "SRV" and record.type in LIVE_TYPES:
+        if record.type not in _WITH_TARGETS and record.type in LIVE_TYPES:
             by_type.setdefault(record.type, []).append(record)
     answers: dict[Question, Answer] = {}
     for qtype, of_type in by_type.items():
@@ -106,9 +109,17 @@ def _written(name: str, records: Sequence[Record], nodes: Mapping[str, Node]) ->
     behind_question = HEADER + name_size(name) + QUESTION_FIXED
     targets: dict[str, int] = {}
     for record in records:
-        if isinstance(record.data, SrvData):
-            offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + SRV_FIXED
-            targets.setdefault(record.data.target.rstrip(".").lower(), offset)
+        data = record.data
+        if isinstance(data, SvcbData) and data.target == ".":
+            targets.setdefault(name, HEADER)
+        elif isinstance(data, SrvData | SvcbData):
+            if isinstance(data, SvcbData) and not data.priority:
+                return None  # PowerDNS adds the records that an alias stands for
+            fixed = SRV_FIXED if isinstance(data, SrvData) else SVCB_FIXED
+            offset = behind_question + len(wire) + len(_POINTER_TO_QUESTION) + _FIXED.size + fixed
+            targets.setdefault(data.target.rstrip(".").lower(), offset)
+        elif record.type in _WITH_TARGETS:
+            return None  # of the zone file: its target is not read here
         wire += _POINTER_TO_QUESTION
         wire += _behind_owner(record.type, record.data, record.ttl)
     additional = 0
@@ -204,7 +215,7 @@ def _of_blocks(
     name: str, answers: Sequence[tuple[int, bytes]], additional: Sequence[tuple[int, bytes]]
 ) -> Answer:
     """These records of an answer, in this order. They have the offsets that they had in it: the owner of an
-    additional record is a pointer to a target in the answers, and goes along with it."""
+    additional record is a pointer to a target in the answers, and goes along with it, or to the question."""
     offsets = {}
     wire = bytearray()
     for offset, block in answers:
@@ -213,6 +224,9 @@ def _of_blocks(
     starts = sorted(offsets)
     for _, block in additional:
         target = _points_to(name, block)
+        if target < 0:
+            wire += block
+            continue
         holds_it = starts[bisect_right(starts, target) - 1]
         moved = target - holds_it + offsets[holds_it] + _begin(name)
         wire += (_POINTER | moved).to_bytes(2, "big") + block[2:]
@@ -225,7 +239,7 @@ def _begin(name: str) -> int:
 
 
 def _points_to(name: str, block: bytes) -> int:
-    """The offset in the records to which the owner of a record points."""
+    """The offset in the records to which the owner of a record points; negative: to the question."""
     return (int.from_bytes(block[:2], "big") ^ _POINTER) - _begin(name)
 
 

@@ -184,6 +184,7 @@ def _pool(
         handles=list(pool.config.shards),
         name=name,
         owner=pool.owner,
+        svcb_owner=pool.svcb_owner,
         when_empty=pool.config.when_empty,
         verify=pool.config.verify,
         known=bool(of_pool) and all(view.known for view in of_pool),

@@ -108,6 +108,9 @@ class PoolStatus:
     handles: Annotated[list[str], Field(description="pool handles: one, or the shards of one pool")]
     name: Annotated[str, Field(description="where its A, AAAA and NAPTR records stand")]
     owner: Annotated[str, Field(description="where its SRV records stand")]
+    svcb_owner: Annotated[
+        str | None, Field(description="where its HTTPS or SVCB records stand; null: it has none")
+    ]
     when_empty: Literal["last-good", "static", "nodata", "servfail"]
     verify: Annotated[
         str | None, Field(description="how the backend itself probes the members; null: it does not")

@@ -47,12 +47,22 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
     document, zone = readable.document, readable.zone
     doubtful = readable.doubtful_names()
     problems: list[ConfigurationError] = []
+    taken = {
+        name: pool.config.target_label
+        for site in zone.sites
+        for pool in site.pools
+        for name in (site.name, pool.owner)
+    }
     for site in zone.sites:
         bad_names = [(pool, *problem) for pool in site.pools for problem in _name_problems(pool)]
         problems += [_at(document, pool, key, text) for pool, key, text in bad_names]
         if not bad_names and (text := _naptr_problem(site)):
             problems.append(_at(document, site.pools[-1], "name", text))
         for pool in site.pools:
+            problems += [_at(document, pool, "svcb", text) for text in _svcb_problems(zone, pool)]
+            if pool.svcb_owner not in (None, site.name) and (other := taken.get(pool.svcb_owner or "")):
+                text = f"its records would stand at {pool.svcb_owner}, a name of the pool {other!r}"
+                problems.append(_at(document, pool, "svcb", text))
             is_static = pool.config.when_empty == "static"
             if is_static and readable.is_read(pool.owner) and not _has(site, pool.owner, ("SRV",)):
                 text = f"the zone file has no SRV record at {pool.owner}"
@@ -156,6 +166,31 @@ def _name_problems(pool: Pool) -> Iterator[tuple[str, str]]:
         )
 
 
+def _svcb_problems(zone: Zone, pool: Pool) -> Iterator[str]:
+    """Problems of the names of a pool's HTTPS or SVCB records."""
+    svcb, owner = pool.config.svcb, pool.svcb_owner
+    if svcb is None or owner is None:
+        return
+    try:
+        names.normal(owner)
+    except ValueError as error:
+        yield f"gives the name {owner}: {error}"
+        return
+    alias = pool.svcb_alias
+    size = fitting.svcb_size(pool.target("00000000"), svcb.alpn, with_port=True, ipv4=1, ipv6=1)
+    limit = fitting.LIMIT - (fitting.svcb_alias_size(owner) if alias is not None else 0)
+    if fitting.how_many(owner, [size] * 2, limit) < 2:
+        yield f"two {svcb.type} records at {owner} do not fit into {fitting.LIMIT} bytes"
+    if alias is None:
+        return
+    if alias == owner:
+        yield "has no use for apex_alias: the pool is at the apex itself"
+    for record in zone.static.records.get(alias, ()):
+        if record.type in (svcb.type, "CNAME"):
+            yield f"the zone file has {record.type} records at {alias}, where the alias would stand"
+            break
+
+
 def _naptr_problem(site: Site) -> str:
     sizes = [
         fitting.naptr_size("s", pool.naptr_service, pool.owner) for pool in site.pools if pool.naptr_service
@@ -202,6 +237,8 @@ def _static_problems(zone: Zone, site: Site, *, in_doubt: bool) -> Iterator[Conf
                 )
     for name, records in site.static.items():
         for record in {record.type: record for record in reversed(records)}.values():
+            if record not in zone.static.lines:
+                continue  # an alias of a pool
             if record.type in _ALONE and name != zone.name:
                 yield _in_file(zone, record, f"{record.type} cannot stand at the name of a pool")
             elif record.type in ("A", "AAAA") and name == site.name and not fallback:
@@ -210,6 +247,11 @@ def _static_problems(zone: Zone, site: Site, *, in_doubt: bool) -> Iterator[Conf
         for record in site.static.get(pool.owner, ()):
             if record.type == "SRV" and pool.config.when_empty != "static" and not in_doubt:
                 yield _in_file(zone, record, "a pool gives this name its SRV records" + _IF_MEANT)
+                break
+        for record in site.static.get(pool.svcb_owner or "", ()):
+            is_given = pool.config.svcb is not None and record.type == pool.config.svcb.type
+            if is_given and record in zone.static.lines and not fallback:
+                yield _in_file(zone, record, f"a pool gives this name its {record.type} records" + _IF_MEANT)
                 break
         for record in site.static.get(site.name, ()):
             if pool.naptr_service and _naptr_service(record) == pool.naptr_service.encode():

@@ -25,11 +25,20 @@ from pool_user import (
     not_empty,
     read_trusted_network,
 )
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from rserpool import Protocol
 from rspdns import names
 from rspdns.zones.sites import SiteOrder, SiteRules, Sites, site_at
+from rspdns.zones.svcb import SvcbConfig
 
 _SERVICE = re.compile(r"_[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?\._(udp|tcp|sctp)")
 _NAPTR = re.compile(r"[A-Za-z0-9:.+-]{1,64}")
@@ -160,6 +169,8 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
             yield f'verify = "tcp" needs a service over TCP; {service} is not'
         if verify == "sip-options" and (transport == "_sctp" or name == "_sips"):
             yield f'verify = "sip-options" needs SIP over UDP or TCP; {service} is not'
+        if pool.get("svcb") is not None and (transport == "_sctp" or name in ("_sip", "_sips")):
+            yield f"has no use for svcb: clients of {service} read SRV and NAPTR records"
     if pool.get("key") is not None and pool.get("remote_agents"):
         yield "has no use for key with remote_agents: the identifier of a remote server is its address"
     yield from _unwelcome(pool.get("expect"), pool.get("accept"))
@@ -258,6 +269,8 @@ class PoolConfig(StrictModel):
     """The preference of this pool's NAPTR record among those of the same order."""
     naptr_service: Annotated[str, AfterValidator(check_naptr_service)] | None = None
     """`SIP+D2U`, say. For SIP it follows from `service` (RFC 3263); other services have none."""
+    svcb: SvcbConfig | None = None
+    """HTTPS or SVCB records of the members (RFC 9460), for browsers: `svcb = { alpn = ["h3", "h2"] }`."""
     slow_start_s: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """How long a PE with a load policy takes to grow to its whole weight after coming in; 0: at once."""
 
@@ -367,7 +380,8 @@ class ZoneConfig(StrictModel):
 
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-        """Yield what is wrong between the pools: a handle twice, an SRV owner twice.
+        """Yield what is wrong between the pools: a handle twice, an owner of SRV, HTTPS or SVCB
+        records twice.
 
         Also what is wrong in one pool and can be told whatever else is: pydantic looks at no rule between the
         keys of a table that has a wrong one.
@@ -386,6 +400,7 @@ class ZoneConfig(StrictModel):
                 elif isinstance(handle, str) and isinstance(location[1], int):
                     seen[handle] = location[1]
         yield from _same_owner(document)
+        yield from _same_svcb_owner(document)
         yield from _zone_in_name(document)
         for location, pool in find(document, ("pool", "*")):
             if isinstance(pool, dict):
@@ -414,6 +429,24 @@ def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...
         if owner in owners:
             yield (*location, "service"), f"another pool already has its SRV records at {owner!r}"
         owners.add(owner)
+
+
+def _same_svcb_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """SVCB and HTTPS records of two pools, or aliases of them, at one name."""
+    owners: set[str] = set()
+    for location, table in find(document, ("pool", "*", "svcb")):
+        name = document["pool"][location[1]].get("name")
+        try:
+            svcb = SvcbConfig.model_validate(table)
+        except ValidationError:
+            continue
+        if not isinstance(name, str):
+            continue
+        own = [svcb.owner(name.lower().rstrip("."))]
+        for owner in dict.fromkeys([*own, svcb.owner("@")] if svcb.apex_alias else own):
+            if owner in owners:
+                yield location, f"another pool already has its {svcb.type} records at {owner!r}"
+            owners.add(owner)
 
 
 def _zone_in_name(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -2,6 +2,7 @@
 
 <service>.<name>.<zone>         SRV                 one owner for each pool
 <name>.<zone>                   A, AAAA, NAPTR      a site: all pools with this name
+the same, or _<port>._https...  HTTPS, SVCB         one owner for each pool with `svcb`
 <PE id>.<label>.<name>.<zone>   A, AAAA             the targets
 
 `PoolNames` finds the pools that a look-up is about, `probing_by_handle` says how their members are probed.
@@ -16,7 +17,7 @@ from typing import TypeVar
 from pool_user import PoolProbing, ProbePlan
 
 from rspdns import names
-from rspdns.rrset import MOST_LABELS, Node, Record
+from rspdns.rrset import MOST_LABELS, Node, Record, SrvData, SvcbData
 from rspdns.zones.configuration import PoolConfig, ZoneConfig, naptr_service_of
 from rspdns.zones.file import StaticZone
 from rspdns.zones.sites import SiteRules, Sites
@@ -36,6 +37,10 @@ class Pool:
     """Its position among the [[pool]] tables of the zone, from 0."""
     sites: SiteRules | None = None
     """The rules by which the sites of its members follow each other."""
+    svcb_owner: str | None = None
+    """The owner name of its HTTPS or SVCB records; None: it has none."""
+    svcb_alias: str | None = None
+    """The name at the zone's apex that is an alias of these records."""
 
     def target(self, label: str) -> str:
         """The target name with this first label."""
@@ -67,7 +72,7 @@ class Zone:
     most_labels: int = MOST_LABELS
     """The most labels of any of its names, members' target names included."""
     fixed_services: tuple[str, ...] = ()
-    """Which of the `fixed` nodes have SRV records."""
+    """Which of the `fixed` nodes have records that name targets: SRV records, aliases."""
     site_by_name: Mapping[str, int] = field(default_factory=dict)
     """By name, which of the sites it belongs to; targets, which come and go, are not among them."""
 
@@ -99,13 +104,18 @@ def make_zone(
                 naptr_service=pool.naptr_service or naptr_service_of(pool.service),
                 position=position,
                 sites=pool.site_rules(sites_of_all or Sites()),
+                svcb_owner=pool.svcb.owner(name) if pool.svcb is not None else None,
+                svcb_alias=pool.svcb.owner(config.zone)
+                if pool.svcb is not None and pool.svcb.apex_alias
+                else None,
             )
         )
+    records = _with_aliases(static, (pool for of_name in pools.values() for pool in of_name), config)
     sites = tuple(
         Site(
             name,
             tuple(of_name),
-            _static_at(name, of_name, static),
+            _static_at(name, of_name, records),
             frozenset(handle for pool in of_name for handle in pool.config.shards),
         )
         for name, of_name in pools.items()
@@ -114,10 +124,12 @@ def make_zone(
     for index, site in enumerate(sites):
         for handle in site.handles:
             site_indexes[handle] = (*site_indexes.get(handle, ()), index)
-    fixed = _fixed(config.zone, sites, static)
+    fixed = _fixed(config.zone, sites, records)
     most_dots = max(name.count(".") for name in (*fixed, *(n for site in sites for n in live_names(site))))
     services_of_file = (
-        name for name, node in fixed.items() if any(record.type == "SRV" for record in node.records)
+        name
+        for name, node in fixed.items()
+        if any(isinstance(record.data, SrvData | SvcbData) for record in node.records)
     )
     # A member's name has a label more.
     site_by_name = {name: index for index, site in enumerate(sites) for name in live_names(site)}
@@ -150,22 +162,41 @@ def _shared(after: Mapping[str, _Part], before: Mapping[str, _Part]) -> dict[str
 
 def live_names(site: Site) -> list[str]:
     """The names whose nodes the pools of a site make, targets apart."""
-    return [site.name, *(name for pool in site.pools for name in (pool.owner, pool.targets))]
+    return _live_names(site.name, site.pools)
 
 
-def _static_at(name: str, pools: list[Pool], static: StaticZone) -> dict[str, tuple[Record, ...]]:
-    owners = [name, *(pool.owner for pool in pools), *(pool.targets for pool in pools)]
-    return {owner: static.records[owner] for owner in owners if owner in static.records}
+def _live_names(name: str, pools: Sequence[Pool]) -> list[str]:
+    owners = [name, *(owner for pool in pools for owner in (pool.owner, pool.targets))]
+    of_svcb = (pool.svcb_owner for pool in pools)
+    return [*owners, *(owner for owner in of_svcb if owner is not None and owner != name)]
 
 
-def _fixed(zone: str, sites: tuple[Site, ...], static: StaticZone) -> dict[str, Node]:
+_Records = Mapping[str, tuple[Record, ...]]
+
+
+def _with_aliases(static: StaticZone, pools: Iterable[Pool], config: ZoneConfig) -> _Records:
+    """The records of the zone file, and those in AliasMode that its pools have at the apex."""
+    records = static.records
+    for pool in pools:
+        if pool.svcb_alias is not None and pool.svcb_owner is not None and pool.config.svcb is not None:
+            data = SvcbData(0, pool.svcb_owner)
+            alias = Record(pool.svcb_alias, pool.config.svcb.type, data, config.live_ttl_s)
+            records = {**records, alias.name: (*records.get(alias.name, ()), alias)}
+    return records
+
+
+def _static_at(name: str, pools: list[Pool], records: _Records) -> dict[str, tuple[Record, ...]]:
+    return {owner: records[owner] for owner in _live_names(name, pools) if owner in records}
+
+
+def _fixed(zone: str, sites: tuple[Site, ...], static: _Records) -> dict[str, Node]:
     live = {name for site in sites for name in live_names(site)}
     nodes = {
         name: Node(_with_authority(zone, records, static))
-        for name, records in static.records.items()
+        for name, records in static.items()
         if name not in live
     }
-    for name in [*static.records, *live]:
+    for name in [*static, *live]:
         for ancestor in names.ancestors(name, zone):
             if ancestor not in live:
                 nodes.setdefault(ancestor, Node())
@@ -174,15 +205,13 @@ def _fixed(zone: str, sites: tuple[Site, ...], static: StaticZone) -> dict[str, 
     return nodes
 
 
-def _with_authority(zone: str, records: tuple[Record, ...], static: StaticZone) -> tuple[Record, ...]:
+def _with_authority(zone: str, records: tuple[Record, ...], static: _Records) -> tuple[Record, ...]:
     """The records of one name, marked as not ours where the zone hands over to another one: glue, and all but
     DS of the delegation itself."""
     name = records[0].name
     if _is_delegation(name, zone, records):
         return tuple(record._replace(auth=record.type == "DS") for record in records)
-    if any(
-        _is_delegation(above, zone, static.records.get(above, ())) for above in names.ancestors(name, zone)
-    ):
+    if any(_is_delegation(above, zone, static.get(above, ())) for above in names.ancestors(name, zone)):
         return tuple(record._replace(auth=False) for record in records)
     return records
 
@@ -202,6 +231,8 @@ class PoolNames:
                 for pool in site.pools:
                     own.setdefault(site.name, []).extend(pool.config.shards)
                     own.setdefault(pool.owner, []).extend(pool.config.shards)
+                    if pool.svcb_owner is not None and pool.svcb_owner != site.name:
+                        own.setdefault(pool.svcb_owner, []).extend(pool.config.shards)
                     targets[pool.targets] = pool.config.shards
         self._own: Mapping[str, tuple[str, ...]] = {name: tuple(handles) for name, handles in own.items()}
         self._targets = targets
