@@ -171,9 +171,9 @@ def test_unknown_pool_is_a_failure_at_every_name() -> None:
 
 def test_alias_stands_at_the_apex_and_is_purged_with_what_it_stands_for() -> None:
     pool = keyed(apex_alias="true")
-    one, two = snapshot(web(1), pool=pool), snapshot(web(1), web(2), pool=pool)
-    assert contents(one, ZONE, "HTTPS") == [f"0 {NAME}"]
-    assert {ZONE, NAME} <= difference(one, two).names()
+    first, second = snapshot(web(1), pool=pool), snapshot(web(1), web(2), pool=pool)
+    assert contents(first, ZONE, "HTTPS") == [f"0 {NAME}"]
+    assert {ZONE, NAME} <= difference(first, second).names()
     assert ZONE not in difference(snapshot(web(1)), snapshot(web(1), web(2))).names()
     ported = keyed(apex_alias="true", url_port="8443")
     assert contents(snapshot(web(1), pool=ported), f"_8443._https.{ZONE}", "HTTPS") == [
@@ -189,8 +189,8 @@ def test_alias_stands_at_the_apex_and_is_purged_with_what_it_stands_for() -> Non
 def test_names_are_purged_and_looked_up_with_their_pool() -> None:
     pool = keyed(url_port="8443")
     owner = f"_8443._https.{NAME}"
-    one, moved = (snapshot(web(1, address, port=8443), pool=pool) for address in ("10.0.0.1", "10.0.0.9"))
-    assert {owner, NAME, target(1)} <= difference(one, moved).names()
+    still, moved = (snapshot(web(1, address, port=8443), pool=pool) for address in ("10.0.0.1", "10.0.0.9"))
+    assert {owner, NAME, target(1)} <= difference(still, moved).names()
     assert PoolNames([zone(pool)]).handles(owner) == ("web",)
 
 

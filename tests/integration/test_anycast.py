@@ -97,7 +97,7 @@ class Announcer:
                 Program(
                     "announce",
                     self.host,
-                    [str(self._script("announce-ready", block("failed=0 passed=0")))],
+                    [str(self._script("announce-ready", block("failed=0 passed=0 state=")))],
                     folder / "announce.log",
                 ),
             ]

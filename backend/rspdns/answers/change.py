@@ -140,10 +140,13 @@ def _of_sites(zone: ZoneAnswers | None) -> list[Nodes]:
     return [site.nodes for site in zone.sites] if zone is not None else []
 
 
-def _targets(node: Node) -> frozenset[tuple[str, int, int]]:
-    """The SRV targets of a node, with port and priority."""
-    data = (record.data for record in node.records)
-    return frozenset((each.target, each.port, each.priority) for each in data if isinstance(each, SrvData))
+def _targets(node: Node) -> frozenset[object]:
+    """The targets of a node's SRV, HTTPS and SVCB records, with all else in them but the weight."""
+    return frozenset(
+        record.data._replace(weight=0) if isinstance(record.data, SrvData) else record.data
+        for record in node.records
+        if isinstance(record.data, SrvData | SvcbData)
+    )
 
 
 def _services(sites: Iterable[SiteAnswers]) -> set[str]:
