@@ -21,7 +21,7 @@ from rspdns.zones.zone import PoolNames
 
 from rserpool import LeastUsed, Policy, Protocol
 from tests.backend.configuration_files import pool_error
-from tests.backend.making import FIXED, ZONE, answered, contents, member, records, view, views, zone
+from tests.backend.making import FIXED, NOW, ZONE, answered, contents, member, records, view, views, zone
 
 WEB = """
 [[pool]]
@@ -192,6 +192,14 @@ def test_names_are_purged_and_looked_up_with_their_pool() -> None:
     still, moved = (snapshot(web(1, address, port=8443), pool=pool) for address in ("10.0.0.1", "10.0.0.9"))
     assert {owner, NAME, target(1)} <= difference(still, moved).names()
     assert PoolNames([zone(pool)]).handles(owner) == ("web",)
+    made, three = zone(pool), views(view(*(web(n, port=8443) for n in range(1, 4)), handle="web"))
+    first = answered(made, three)
+    for seed in range(50):
+        other = answered(made, three, first, now=NOW + 2, seed=seed)
+        if contents(other, NAME, "A") != contents(first, NAME, "A"):
+            break
+    assert records(other, owner, "HTTPS") == records(first, owner, "HTTPS")
+    assert difference(first, other).names() == {NAME, owner}, "packets carry the addresses of the pool's name"
 
 
 def test_kernel_has_the_answer_with_the_addresses_behind_it_and_leaves_aliases_to_powerdns() -> None:

@@ -12,24 +12,19 @@ from rserpool import Protocol
 from tests.backend.exposed_metrics import exposed
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.bpf_run import OPT, wire_name
-from tests.support.every_record import FIXED, OTHER, POOLS, pool
+from tests.support.every_record import ALL_SHOWN, FIXED, OTHER, POOLS, SVCB_POOLS, SVCB_VIEWS, pool
 from tests.support.fast_path import CLIENT, FAST, FAST_6, SLOW, SLOW_6, FastStage, built, fast_stage
 from tests.support.waiting import until
 
 QUESTIONS = 10_000
-ALL_SHOWN = "slow_start_s = 0\nmax_addresses = 16"
-"""No address is left out by chance."""
 WHOLE = pool("web", "_xmpp-client._tcp", "w", "web") + 'answers = "all"\n'
 """Its addresses fit into 512 bytes, its SRV records do not."""
-SVCB = (
-    pool("https", "_https._tcp", "y", "www", 'svcb = { alpn = ["h3", "h2"], apex_alias = true }')
-    + pool("alt", "_alt._tcp", "q", "alt", 'svcb = { alpn = ["h2"], url_port = 8443 }')
-    + pool("dns", "_domain-s._tcp", "z", "res", 'svcb = { alpn = ["dot"], scheme = "dns" }')
-)
+ALIAS = pool("https", "_https._tcp", "y", "www", 'svcb = { alpn = ["h2"], apex_alias = true }')
+"""Which addresses PowerDNS puts behind an alias is a matter of chance: these answers are not compared."""
 ZONES = [
-    zone((POOLS + SVCB).replace("slow_start_s = 0", ALL_SHOWN) + WHOLE, FIXED),
+    zone((POOLS + SVCB_POOLS).replace("slow_start_s = 0", ALL_SHOWN) + WHOLE, FIXED),
     zone(
-        pool("sip-udp", "_sip._udp", "u", "voice"),
+        pool("sip-udp", "_sip._udp", "u", "voice") + ALIAS,
         "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
         name=OTHER,
     ),
@@ -47,17 +42,7 @@ VIEWS = views(
     view(handle="empty"),
     view(*(member(n, f"10.0.9.{n}", protocol=Protocol.TCP) for n in range(1, 21)), handle="web"),
     view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
-    view(
-        member(1, "10.0.8.1", protocol=Protocol.TCP, port=443),
-        member(2, "2001:db8:8::2", protocol=Protocol.TCP, port=443),
-        handle="https",
-    ),
-    view(
-        member(1, "10.0.8.3", "2001:db8:8::3", protocol=Protocol.TCP, port=8443),
-        member(2, "10.0.8.4", protocol=Protocol.TCP, port=8444),
-        handle="alt",
-    ),
-    view(member(1, "10.0.8.5", protocol=Protocol.TCP, port=853), handle="dns"),
+    *SVCB_VIEWS,
 )
 
 NAMES = [
@@ -374,8 +359,8 @@ def test_kernel_answers_for_https_and_svcb_and_leaves_aliases_to_powerdns(stage:
         said = stage.client.run("dig", f"@{FAST}", "+short", "+nocookie", name, kind).stdout
         assert "hint=" in said, name
     assert stage.decisions()["answered"] - before == len(questions)
-    alias = stage.client.run("dig", f"@{FAST}", "+short", "+nocookie", ZONE, "HTTPS").stdout
-    assert alias == f"0 www.{ZONE}.\n"
+    alias = stage.client.run("dig", f"@{FAST}", "+short", "+nocookie", OTHER, "HTTPS").stdout
+    assert alias == f"0 www.{OTHER}.\n"
     assert stage.decisions()["answered"] - before == len(questions)
     until(lambda: {Question(*question) for question in questions} <= stage.link.asked.keys())
 

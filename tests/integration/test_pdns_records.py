@@ -8,14 +8,14 @@ import pytest
 
 from rserpool import Protocol
 from tests.backend.making import ZONE, member, view, views, zone
-from tests.support.every_record import FIXED, OTHER, POOLS, pool
+from tests.support.every_record import ALL_SHOWN, FIXED, OTHER, POOLS, SVCB_POOLS, SVCB_VIEWS, pool
 from tests.support.oracle import answers, start_oracle
 from tests.support.pdns import Pdns
 from tests.support.served import Served, served
 from tests.support.waiting import until
 
 ZONES = [
-    zone(POOLS, FIXED),
+    zone((POOLS + SVCB_POOLS).replace("slow_start_s = 0", ALL_SHOWN), FIXED),
     zone(
         pool("sip-udp", "_sip._udp", "u", "voice"),
         "$TTL 60\n@ SOA n h 1 2 3 4 5\n@ NS ns.example.net.\n",
@@ -34,6 +34,7 @@ VIEWS = views(
     view(member(7, "10.0.0.7", protocol=Protocol.SCTP, port=3868), handle="diameter"),
     view(handle="empty"),
     view(member(8, "2001:db8::8", "10.0.0.8", protocol=Protocol.TCP, port=80), handle="apex"),
+    *SVCB_VIEWS,
 )
 
 
@@ -74,12 +75,16 @@ NAMES = sorted(
             "eui",
         ),
         *("fixed", "private", "wild", "x.wild", "x.y.wild", "a.wild", "b.a.wild", "sub", "x.sub", "ns.sub"),
+        *("www", "00000002.y.www", "alt", "_https.alt", "_8443._https.alt", "res", "_dns.res"),
         *("signed", "x.signed", "c", "b.c", "a.b.c", "x.b.c", "nobody", "x.as", "x._sip._udp.as"),
     }
 )
 TYPES = ("ANY", "A", "SRV", "NAPTR", "MX", "TXT", "DS")
 OWN_TYPES = {
     "": "SOA NS CAA",
+    "www": "HTTPS",
+    "_8443._https.alt": "HTTPS",
+    "_dns.res": "SVCB",
     "ns1": "AAAA",
     "as": "AAAA",
     "alias": "CNAME",

@@ -1,5 +1,8 @@
 """A zone with every kind of record and of pool."""
 
+from rserpool import Protocol
+from tests.backend.making import member, view
+
 OTHER = "other.example"
 FIXED = r"""
 $TTL 3600
@@ -61,3 +64,24 @@ POOLS = (
     + pool("empty", "_ldap._tcp", "l", "dir", 'when_empty = "nodata"')
     + pool("apex", "_http._tcp", "h", "@")
 )
+ALL_SHOWN = "slow_start_s = 0\nmax_addresses = 16"
+"""In the place of its first line: no address is left out by chance, so a zone transfer holds no other."""
+SVCB_POOLS = (
+    pool("https", "_https._tcp", "y", "www", 'svcb = { alpn = ["h3", "h2"] }')
+    + pool("alt", "_alt._tcp", "q", "alt", 'svcb = { alpn = ["h2"], url_port = 8443 }')
+    + pool("dns", "_domain-s._tcp", "z", "res", 'svcb = { alpn = ["dot"], scheme = "dns" }')
+)
+SVCB_VIEWS = (
+    view(
+        member(1, "10.0.8.1", protocol=Protocol.TCP, port=443),
+        member(2, "2001:db8:8::2", protocol=Protocol.TCP, port=443),
+        handle="https",
+    ),
+    view(
+        member(1, "10.0.8.3", "2001:db8:8::3", protocol=Protocol.TCP, port=8443),
+        member(2, "10.0.8.4", protocol=Protocol.TCP, port=8444),
+        handle="alt",
+    ),
+    view(member(1, "10.0.8.5", protocol=Protocol.TCP, port=853), handle="dns"),
+)
+"""The views of these pools."""
