@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 from pool_user import Member
 from rserpool.policies import Priority, WeightedRandom
 from rspdns import fitting
+from rspdns.admin.answers import PageWish, answers_page
 from rspdns.answers.change import difference
 from rspdns.answers.records import site_nodes
 from rspdns.answers.snapshot import NODATA, Failure, Found, Snapshot
 from rspdns.fastpath.ready import Question, ReadyAnswers
+from rspdns.pdns.listening import DnsServer
 from rspdns.rrset import SvcbData
+from rspdns.zones.showing import described
 from rspdns.zones.zone import PoolNames
 
 from rserpool import LeastUsed, Policy, Protocol
 from tests.backend.configuration_files import pool_error
 from tests.backend.making import FIXED, NOW, ZONE, answered, contents, member, records, view, views, zone
+from tests.backend.statuses import pool_status, status
 
 WEB = """
 [[pool]]
@@ -299,3 +303,14 @@ def test_name_of_another_pool_is_no_place_for_the_records(tmp_path: Path) -> Non
     file, _, key, problem = pool_error(tmp_path, keyed(url_port="8443") + other)
     assert (file, key) == ("one.toml", "pool[0].svcb")
     assert "a name of the pool 'x'" in problem
+
+
+def test_live_page_and_zone_show_tell_the_records() -> None:
+    made = snapshot(web(1))
+    pool = pool_status(owner=f"_https._tcp.{NAME}", name=NAME, svcb_owner=NAME)
+    (page,) = answers_page(status(pool), made, PageWish(), DnsServer(), lambda *server: None).pools
+    (of_https,) = [answer for answer in page.answers if answer.type == "HTTPS"]
+    assert of_https.records == contents(made, NAME, "HTTPS")
+    assert of_https.dig.endswith(f"{NAME} HTTPS")
+    shown = described(zone(keyed(apex_alias="true")), Path("one.toml"))
+    assert f"HTTPS        {NAME} (h3,h2), alias {ZONE}\n" in shown
