@@ -1,14 +1,17 @@
-"""The paths to a client: PowerDNS, which asks the connector; the kernel's fast path; and secondaries.
+"""The paths to a client: PowerDNS, which asks the connector; the kernel's fast path; secondaries; and name
+servers that take DNS UPDATE.
 
 All are told the same changes. The kernel's answers change at once, PowerDNS's with the purge, those of
-secondaries when they transferred the zone after that.
+secondaries when they transferred the zone after that, and of others when they took the UPDATE.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from pool_user import PoolView
 
 from rspdns.answers.change import Change
 from rspdns.answers.serial_number import SerialNumbers
@@ -21,6 +24,7 @@ from rspdns.pdns import name_table
 from rspdns.pdns.answering import AnsweringThread, make_connector
 from rspdns.pdns.purge import Purger
 from rspdns.pdns.responder import PdnsResponder
+from rspdns.publish import Publications
 from rspdns.secondaries import Secondaries
 from rspdns.zones.zone import Zone
 
@@ -28,11 +32,16 @@ from rspdns.zones.zone import Zone
 class AnswerPaths:
     """All paths, the keys with which PowerDNS signs, and the table that tells it which names there are.
 
-    `lookups` is told the names that are looked up.
+    `lookups` is told the names that are looked up, `views` gives the belief about the pools.
     """
 
     def __init__(
-        self, config: BackendConfig, serials: SerialNumbers, purger: Purger, lookups: PoolLookups
+        self,
+        config: BackendConfig,
+        serials: SerialNumbers,
+        purger: Purger,
+        lookups: PoolLookups,
+        views: Callable[[], Mapping[str, PoolView]],
     ) -> None:
         self.store = DnssecStore(config.state.path, self._signing_changed)
         self.responder = PdnsResponder(lookups.by_powerdns, self.store)
@@ -47,6 +56,7 @@ class AnswerPaths:
                 limit=config.fastpath.limit,
             )
             self.fastpath.set_zones(config.zones)
+        self.publications = Publications(views)
         self._address = config.pdns.connector
         self._zones: Sequence[Zone] = config.zones
         self._serials = serials
@@ -89,6 +99,7 @@ class AnswerPaths:
         if self.fastpath is not None:
             self.fastpath.apply(change, self._signed)
         self.connector.do(lambda: self.responder.swap(change), purge_and_tell)
+        self.publications.changed(change.after)
 
     def set_zones(self, zones: Sequence[Zone]) -> None:
         """These zones are served from now on; their answers come with the next change."""

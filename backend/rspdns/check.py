@@ -131,6 +131,7 @@ def warnings(
     """
     errors = [*_registrars(_CheckedFile(path), config), *_hooks(_CheckedFile(path), config)]
     errors += _resolvers(_CheckedFile(path), config)
+    errors += _publications(_CheckedFile(path), config)
     if config.fastpath.socket is not None:
         file = _CheckedFile(path)
         errors += [
@@ -216,6 +217,24 @@ def _resolvers(file: _CheckedFile, config: BackendConfig) -> Iterator[Configurat
     for position, resolver in enumerate(config.resolvers):
         if resolver.risk is not None:
             yield file.warn(("resolver", position, "address"), resolver.risk)
+
+
+def _publications(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
+    for position, publication in enumerate(config.publications):
+        if publication.is_forgeable:
+            text = "without key, anybody on the way can change the zone there: tsig-keygen makes a key"
+            yield file.warn(("publish", position, "server"), text)
+        pools = [
+            pool.owner
+            for zone in config.zones
+            if zone.name == publication.zone
+            for site in zone.sites
+            for pool in site.pools
+            if pool.config.when_empty == "servfail"
+        ]
+        if pools:
+            text = f'{pools[0]} has when_empty = "servfail": when it is empty, its records are removed there'
+            yield file.warn(("publish", position, "zone"), text)
 
 
 def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:

@@ -34,6 +34,9 @@ from rspdns.resolvers.configuration import ResolverConfig
 from rspdns.resolvers.configuration import problems as resolver_problems
 from rspdns.secondaries.configuration import SecondaryConfig, read_tsig, unknown_zones
 from rspdns.secondaries.configuration import problems as secondary_problems
+from rspdns.publish.configuration import PublishConfig, unknown_zone
+from rspdns.publish.configuration import problems as publish_problems
+from rspdns.publish.configuration import read_key as read_tsig_key
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.sites import SiteConfig, SiteName, Sites
@@ -94,6 +97,7 @@ class BackendConfig(StrictModel):
     peers: tuple[PeerConfig, ...] = Field(default=(), alias="peer")
     resolvers: tuple[ResolverConfig, ...] = Field(default=(), alias="resolver")
     secondaries: tuple[SecondaryConfig, ...] = Field(default=(), alias="secondary")
+    publications: tuple[PublishConfig, ...] = Field(default=(), alias="publish")
     sites: tuple[SiteConfig, ...] = Field(default=(), alias="site")
     own_site: SiteName | None = None
     """The site of this name server, for pools with `order = "own-first"`."""
@@ -129,6 +133,7 @@ class BackendConfig(StrictModel):
         yield from peer_problems(document)
         yield from resolver_problems(document)
         yield from secondary_problems(document)
+        yield from publish_problems(document)
         yield from site_problems(document)
 
     @property
@@ -154,7 +159,7 @@ class BackendConfig(StrictModel):
         other: BackendConfig | None = None,
     ) -> BackendConfig:
         """The same configuration with these zones, tokens, certificate, errors of these, and the hooks,
-        peers, resolvers and secondaries of `other`."""
+        peers, resolvers, secondaries and publications of `other`."""
         copy = self.model_copy(update={key: getattr(other, key) for key in _READ_ANEW} if other else {})
         copy._zones = zones
         copy._access = access
@@ -195,7 +200,7 @@ class BackendConfig(StrictModel):
         }
 
 
-_READ_ANEW = ("hooks", "peers", "resolvers", "secondaries", "sites", "own_site")
+_READ_ANEW = ("hooks", "peers", "resolvers", "secondaries", "publications", "sites", "own_site")
 """The keys, beside zones and [admin]'s files, that a reload reads anew."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
@@ -245,6 +250,11 @@ def load_configuration(
         zones = load_zones(directory, on_progress, sites)
     except ConfigurationErrors as error:
         errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
+    else:
+        for position, publication in enumerate(config.publications if config is not None else ()):
+            words = unknown_zone(publication, [zone.name for zone in zones])
+            if words is not None:
+                errors.append(document.error(("publish", position, "zone"), words))
     files = _access_files(document)
     access, refused = read_access(path.parent, *(files.get(key) for key in _ACCESS_FILES))
     named = {str(path.parent / file): ("admin", key) for key, file in files.items()}
@@ -265,7 +275,8 @@ def load_configuration(
 
 
 def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
-    """The errors in the files that hooks, peers, resolvers and secondaries name, which never stop DNS."""
+    """The errors in the files that hooks, peers, resolvers, secondaries and publications name, which never
+    stop DNS."""
     for position, hook in enumerate(config.hooks):
         try:
             if hook.secret is not None:
@@ -288,6 +299,12 @@ def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[Co
                 read_tsig(secondary.tsig)
         except ValueError as problem:
             yield document.error(("secondary", position, "tsig"), str(problem))
+    for position, publication in enumerate(config.publications):
+        try:
+            if publication.key is not None:
+                read_tsig_key(publication.key)
+        except ValueError as problem:
+            yield document.error(("publish", position, "key"), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:

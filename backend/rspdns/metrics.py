@@ -24,6 +24,7 @@ from rspdns.status.model import (
     PdnsStatus,
     PeerStatus,
     PoolStatus,
+    PublicationStatus,
     RegistrarStatus,
     ResolverStatus,
     SecondaryStatus,
@@ -70,6 +71,7 @@ class BackendMetrics(Collector):
         yield from _peers(status.peers)
         yield from _resolvers(status.resolvers)
         yield from _secondaries(status.secondaries)
+        yield from _publications(status.publications)
         if status.fastpath is not None:
             yield from _fastpath(status.fastpath)
         # It is there from the start: Prometheus sees no increase in a series that begins at 1.
@@ -324,6 +326,23 @@ def _secondaries(secondaries: Sequence[SecondaryStatus]) -> Iterator[Metric]:
         yield _counter(
             name, help_text, {(each.name,): getattr(each, key) for each in secondaries}, "secondary"
         )
+
+
+def _publications(publications: Sequence[PublicationStatus]) -> Iterator[Metric]:
+    states = {(each.name,): int(each.state == "right") for each in publications}
+    help_text = "1 while the name server has all that it is to be sent by DNS UPDATE"
+    yield _gauge("rspdns_publication_right", help_text, states, "publication")
+    works = {(each.name,): int(each.problem is None) for each in publications}
+    yield _gauge("rspdns_publication_works", "1 while the name server takes updates", works, "publication")
+    waiting = {(each.name,): each.waiting for each in publications}
+    yield _gauge("rspdns_publication_waiting", "RRsets that are to be changed there", waiting, "publication")
+    for name, key, help_text in (
+        ("rspdns_publication_sent_total", "sent", "Messages by which the name server changed something"),
+        ("rspdns_publication_failures_total", "failed", "Messages to the name server that failed"),
+        ("rspdns_publication_edits_total", "edits", "RRsets that somebody else had changed there"),
+    ):
+        values = {(each.name,): getattr(each, key) for each in publications}
+        yield _counter(name, help_text, values, "publication")
 
 
 def _fastpath(fast: FastPathStatus) -> Iterator[Metric]:

@@ -127,7 +127,9 @@ class Backend:
             lambda path, names, taken_s: self.paths.secondaries.purged(path, names, taken_s),
         )
         self.lookups = PoolLookups(config, self.pool_user, lambda handles: self.publisher.looked_up(handles))
-        self.paths = AnswerPaths(config, self.serials, self.caches.purger, self.lookups)
+        self.paths = AnswerPaths(
+            config, self.serials, self.caches.purger, self.lookups, lambda: self.belief.views
+        )
         self.publisher = Publisher(
             config.zones,
             self.serials,
@@ -248,6 +250,8 @@ class Backend:
         cleanup.push_async_callback(self.caches.resolvers.close)
         self.paths.secondaries.start(self.config.secondaries)
         cleanup.push_async_callback(self.paths.secondaries.close)
+        self.paths.publications.start(self.config.publications)
+        cleanup.push_async_callback(self.paths.publications.close)
 
     def _control(self) -> ControlServer:
         """Make the socket for commands, not yet listening."""
@@ -370,6 +374,7 @@ class Backend:
         self.overrides.set_peers(config.peers)
         self.caches.resolvers.set(config.resolvers)
         self.paths.secondaries.set(config.secondaries)
+        self.paths.publications.set(config.publications)
         self.lookups.set_zones(config.zones)
         self.paths.set_zones(config.zones)
         self.overrides.here.zones_changed()
@@ -527,13 +532,19 @@ class Backend:
                 age_s=None if built_at_s is None else round(max(0.0, now - built_at_s), 3),
             ),
             reload=self._reloads.status(now),
-            problems=[*filter(None, problems), *self.hooks.problems, *self.prober.problems],
+            problems=[
+                *filter(None, problems),
+                *self.hooks.problems,
+                *self.paths.publications.problems,
+                *self.prober.problems,
+            ],
             events=self.events.statuses(),
             overrides=self.overrides.here.statuses(),
             hooks=self.hooks.statuses(),
             peers=self.overrides.peers.statuses(),
             resolvers=self.caches.resolvers.statuses(),
             secondaries=self.paths.secondaries.statuses(),
+            publications=self.paths.publications.statuses(),
             fastpath=build.fastpath(self.paths.fastpath),
         )
 

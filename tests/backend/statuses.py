@@ -164,6 +164,7 @@ def status(*pools: PoolStatus, **other: Any) -> Status:
         "peers": [],
         "resolvers": [],
         "secondaries": [],
+        "publications": [],
         "fastpath": None,
     }
     return Status(**values | other)

@@ -129,8 +129,8 @@ zones[].pools[].refused: foreign too_many unproven
 """
 """As the status of a backend had them before its models were written."""
 TOP = (
-    "connector events fastpath hooks host overrides pdns peers problems registrars reload resolvers"
-    " secondaries snapshot uptime_s version zones"
+    "connector events fastpath hooks host overrides pdns peers problems publications registrars reload"
+    " resolvers secondaries snapshot uptime_s version zones"
 )
 METRICS = """
 rspdns_changes_total rspdns_connector_connections rspdns_convergence_seconds rspdns_departures_total
@@ -142,6 +142,8 @@ rspdns_members_not_shown rspdns_overrides rspdns_peer_differences rspdns_peer_wo
 rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
 rspdns_pool_missing_members rspdns_pool_planned_members rspdns_pool_refused_total
 rspdns_pool_stale_seconds rspdns_problems
+rspdns_publication_edits_total rspdns_publication_failures_total rspdns_publication_right
+rspdns_publication_sent_total rspdns_publication_waiting rspdns_publication_works
 rspdns_purge_commands_total rspdns_purge_failures_total rspdns_purge_repeats_total rspdns_purge_waiting
 rspdns_purge_works rspdns_purged_names_total rspdns_queries_total rspdns_query_failures_total
 rspdns_refusals_total rspdns_registrar_link_up rspdns_registrar_pushes rspdns_registrar_round_trip_seconds

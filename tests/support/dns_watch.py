@@ -26,13 +26,15 @@ class Answer:
 
 
 class DnsWatch:
-    """Watches `owner` at 127.0.0.1 of the namespace, from now until the namespace is removed."""
+    """Watches `owner` at this port of 127.0.0.1 of the namespace, from now until the namespace is removed."""
 
-    def __init__(self, namespace: Namespace, owner: str, log: Path) -> None:
+    def __init__(
+        self, namespace: Namespace, owner: str, log: Path, port: int = 53, interval_ms: int = INTERVAL_MS
+    ) -> None:
         self._log = log
         namespace.start(
-            *(sys.executable, "-m", "rspdns_lab.observe.prober", "--server", "127.0.0.1:53"),
-            *("--question", f"SRV:{owner}", "--interval-ms", str(INTERVAL_MS)),
+            *(sys.executable, "-m", "rspdns_lab.observe.prober", "--server", f"127.0.0.1:{port}"),
+            *("--question", f"SRV:{owner}", "--interval-ms", str(interval_ms)),
             *("--timeout-ms", str(1000 * TIMEOUT_S)),
             log=log,
         )

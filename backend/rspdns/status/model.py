@@ -248,6 +248,36 @@ class HookStatus:
     problem: Annotated[str | None, Field(description="why the last try failed; null: it did not")]
 
 
+PublicationState = Literal["right", "changing", "comparing", "silent", "failing"]
+
+
+@dataclass(slots=True)
+class PublicationStatus:
+    """A name server that is sent the records of a zone's pools by DNS UPDATE."""
+
+    name: str
+    server: Annotated[str, Field(description="its address and port")]
+    zone: str
+    state: Annotated[
+        PublicationState,
+        Field(
+            description="right: the server has what it should; changing: not yet; comparing: not known yet; "
+            "silent: nobody vouches for a pool; failing: the last message failed"
+        ),
+    ]
+    rrsets: Annotated[Count, Field(description="RRsets that are there")]
+    waiting: Annotated[Count, Field(description="RRsets that are to be changed")]
+    waiting_names: Annotated[list[str], Field(description="the first of them: name and type")]
+    sent: Annotated[Count, Field(description="messages that changed something, since the start")]
+    failed: Annotated[Count, Field(description="messages that failed, since the start")]
+    edits: Annotated[Count, Field(description="RRsets that somebody else had changed, since the start")]
+    right_s: Annotated[
+        Number | None, Field(description="how long ago the server had all of it; null: never since the start")
+    ]
+    silent: Annotated[str | None, Field(description="why a pool is not spoken for; null: all are")]
+    problem: Annotated[str | None, Field(description="why the last message failed; null: it did not")]
+
+
 @dataclass(slots=True)
 class SecondaryZoneStatus:
     """A zone at a secondary."""
@@ -378,6 +408,7 @@ class Status:
     peers: list[PeerStatus]
     resolvers: list[ResolverStatus]
     secondaries: list[SecondaryStatus]
+    publications: list[PublicationStatus]
     fastpath: Annotated[FastPathStatus | None, Field(description="null without [fastpath]")]
 
 
