@@ -30,13 +30,13 @@ from rspdns.hooks.configuration import HookConfig, read_key
 from rspdns.hooks.configuration import problems as hook_problems
 from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.peers.configuration import problems as peer_problems
+from rspdns.publish.configuration import PublishConfig, unknown_zone
+from rspdns.publish.configuration import problems as publish_problems
+from rspdns.publish.configuration import read_key as read_tsig_key
 from rspdns.resolvers.configuration import ResolverConfig
 from rspdns.resolvers.configuration import problems as resolver_problems
 from rspdns.secondaries.configuration import SecondaryConfig, read_tsig, unknown_zones
 from rspdns.secondaries.configuration import problems as secondary_problems
-from rspdns.publish.configuration import PublishConfig, unknown_zone
-from rspdns.publish.configuration import problems as publish_problems
-from rspdns.publish.configuration import read_key as read_tsig_key
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.loading import Progress, load_zones, where_named
 from rspdns.zones.sites import SiteConfig, SiteName, Sites
