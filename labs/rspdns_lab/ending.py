@@ -78,8 +78,9 @@ def uninterrupted() -> Iterator[None]:
 
 
 def _remind(number: int) -> None:
-    if not _heard.is_set():
-        os.kill(os.getpid(), number)
+    ident = threading.main_thread().ident
+    if not _heard.is_set() and ident is not None:  # to another thread it would not end the main one's sleep
+        signal.pthread_kill(ident, number)
 
 
 def say(text: str) -> None:
