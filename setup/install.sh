@@ -142,6 +142,7 @@ fi
 
 put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
+put_unit backend/systemd/rspdns-news.service rspdns-news.service
 put backend/systemd/pdns.service.d/rspdns.conf "$PREFIX/lib/systemd/system/pdns.service.d/rspdns.conf"
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put ppe-agent/systemd/ppe-agent-relay.conf "$PREFIX/share/doc/rspdns/examples/ppe-agent-relay.conf"

@@ -24,6 +24,7 @@ PROGRAMS = re.compile(
 )
 INSTALLED: Mapping[str, Mapping[str, Path]] = {
     "rspdns": {"rspdns.service": BACKEND / "rspdns.service", "rspdns.socket": BACKEND / "rspdns.socket"},
+    "rspdns news": {"rspdns-news.service": BACKEND / "rspdns-news.service"},
     "ppe-agent": {"ppe-agent.service": SIDECAR / "ppe-agent.service"},
     "rspdns-registrar": {REGISTRAR_UNIT: REGISTRAR / REGISTRAR_UNIT},
     "rspdns-filter": {"rspdns-filter.service": REGISTRAR / "rspdns-filter.service"},

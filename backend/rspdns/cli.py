@@ -23,6 +23,7 @@ from registrar_config import check_inventory, render_inventory, render_wireguard
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
 from rspdns.key_command import key
+from rspdns.news_command import news
 from rspdns.override_command import override
 from rspdns.report_command import report
 from rspdns.watch_command import watch
@@ -287,6 +288,7 @@ main.add_command(override)
 main.add_command(import_)
 main.add_command(report)
 main.add_command(watch)
+main.add_command(news)
 main.add_command(pdns_conf)
 main.add_command(distributor_conf)
 registrar.add_command(render_inventory)

@@ -28,6 +28,8 @@ from rspdns.admin.configuration import OFF, AdminConfig
 from rspdns.fastpath import FastPathConfig
 from rspdns.hooks.configuration import HookConfig, read_key
 from rspdns.hooks.configuration import problems as hook_problems
+from rspdns.news.configuration import NewsConfig
+from rspdns.news.configuration import problems as news_problems
 from rspdns.peers.configuration import PeerConfig, read_token
 from rspdns.peers.configuration import problems as peer_problems
 from rspdns.publish.configuration import PublishConfig, unknown_zone
@@ -98,6 +100,7 @@ class BackendConfig(StrictModel):
     resolvers: tuple[ResolverConfig, ...] = Field(default=(), alias="resolver")
     secondaries: tuple[SecondaryConfig, ...] = Field(default=(), alias="secondary")
     publications: tuple[PublishConfig, ...] = Field(default=(), alias="publish")
+    news: NewsConfig | None = None
     sites: tuple[SiteConfig, ...] = Field(default=(), alias="site")
     own_site: SiteName | None = None
     """The site of this name server, for pools with `order = "own-first"`."""
@@ -134,6 +137,7 @@ class BackendConfig(StrictModel):
         yield from resolver_problems(document)
         yield from secondary_problems(document)
         yield from publish_problems(document)
+        yield from news_problems(document)
         yield from site_problems(document)
 
     @property
@@ -200,8 +204,8 @@ class BackendConfig(StrictModel):
         }
 
 
-_READ_ANEW = ("hooks", "peers", "resolvers", "secondaries", "publications", "sites", "own_site")
-"""The keys, beside zones and [admin]'s files, that a reload reads anew."""
+_READ_ANEW = ("hooks", "peers", "resolvers", "secondaries", "publications", "news", "sites", "own_site")
+"""The keys, beside zones and [admin]'s files, that a reload reads anew, or that another service reads."""
 _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 
 
@@ -275,8 +279,8 @@ def load_configuration(
 
 
 def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[ConfigurationError]:
-    """The errors in the files that hooks, peers, resolvers, secondaries and publications name, which never
-    stop DNS."""
+    """The errors in the files that hooks, peers, resolvers, secondaries, publications and news name, which
+    never stop DNS."""
     for position, hook in enumerate(config.hooks):
         try:
             if hook.secret is not None:
@@ -305,6 +309,11 @@ def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[Co
                 read_tsig_key(publication.key)
         except ValueError as problem:
             yield document.error(("publish", position, "key"), str(problem))
+    for zone, path in (config.news.keys if config.news is not None else {}).items():
+        try:
+            read_key(path)
+        except ValueError as problem:
+            yield document.error(("news", "keys", zone), str(problem))
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:

@@ -16,6 +16,8 @@ from rspdns.zones.zone import Pool
 
 KEYS = {"pool": str, "life": str, "after": int, "wait_s": float}
 """The pool by the name of its SRV records or by a handle; `life` and `after` as in the last answer."""
+ALL_POOLS = "*"
+"""In place of a pool: the answer has the changes of all pools and `owners`, and no `pool`."""
 WAIT_S = 10.0
 """The longest time after which an answer without changes comes."""
 MOST_WAITING = 8
@@ -46,7 +48,7 @@ class NextChange:
         `missed` is true when changes are not kept any more. Raises ControlError.
         """
         wanted, after = request.get("pool") or "", request.get("after")
-        handles = self._pool(wanted).config.shards
+        handles = None if wanted == ALL_POOLS else self._pool(wanted).config.shards
         missed: bool | None = None
         if after is None or request.get("life") != self._life:
             missed, after = after is not None, self._log.last_number
@@ -55,26 +57,28 @@ class NextChange:
         changes = [logged.status() for logged in self._changes(after, handles)]
         if missed is None:
             missed = after < self._log.first_number - 1
-        owner = self._pool(wanted).owner  # the zones may be others now
-        (status,) = self._statuses(lambda pool: pool.owner == owner)
-        return {
+        answer = {
             "life": self._life,
             "number": self._log.last_number,
             "missed": missed,
             "host": socket.gethostname(),
             "changes": [dumped(change) for change in changes],
-            "pool": dumped(status),
         }
+        if wanted == ALL_POOLS:
+            return {**answer, "owners": [pool.owner for pool in self._pools()]}
+        owner = self._pool(wanted).owner  # the zones may be others now
+        (status,) = self._statuses(lambda pool: pool.owner == owner)
+        return {**answer, "pool": dumped(status)}
 
-    def _changes(self, after: int, handles: Sequence[str]) -> list[Logged]:
+    def _changes(self, after: int, handles: Sequence[str] | None) -> list[Logged]:
         return [
             logged
             for logged in self._log.since(after)
-            if logged.event.kind in CHANGING and logged.event.handle in handles
+            if logged.event.kind in CHANGING and (handles is None or logged.event.handle in handles)
         ]
 
-    async def _wait(self, after: int, handles: Sequence[str], wait_s: float) -> None:
-        """Wait until an event of these handles comes."""
+    async def _wait(self, after: int, handles: Sequence[str] | None, wait_s: float) -> None:
+        """Wait until an event of these handles comes; None: of any."""
         if self._waiting >= MOST_WAITING:
             raise ControlError(f"{MOST_WAITING} clients wait for changes already")
         self._waiting += 1

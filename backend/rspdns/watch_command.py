@@ -1,17 +1,20 @@
-"""`rspdns watch`: runs a command whenever a pool changes, never two at a time."""
+"""`rspdns watch`: runs a command whenever a pool changes, never two at a time.
+
+The changes come from the backend of this host, or as news from another one, to which no connection is held.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 from daemon_kit import logs
@@ -22,82 +25,14 @@ from daemon_kit.logs import get_logger
 
 from rspdns.configuration import DEFAULT_PATH, control_path
 from rspdns.next_change import WAIT_S
+from rspdns.pending_changes import PendingChanges
 
 ASK_AGAIN_S = 0.5
 """Time between two trials to reach a backend that is not there."""
-REPEAT_S, MOST_REPEAT_S = 5.0, 60.0
-"""Time until a command that failed runs again: the first time, and after doubling."""
 END_S = 5.0
 """How long a command may take to end after SIGTERM."""
-MOST_CHANGES = 1000
 LEAST_PAUSE_S = 0.1
 _log = get_logger("watch")
-
-
-@dataclass
-class PendingChanges:
-    """The changes that no successful run of the command was told of. Pure."""
-
-    at_most_every_s: float
-    pool: dict[str, Any] = field(default_factory=dict)
-    changes: list[dict[str, Any]] = field(default_factory=list)
-    missed: bool = False
-    """Whether there were changes that are not among `changes`."""
-    why: str | None = "start"
-    """Why the command is to run: start, change, or repeat; None: it need not."""
-    due_s: float = 0.0
-    """The time before which it does not run."""
-    _failures: int = 0
-
-    def take(self, answer: Mapping[str, Any]) -> None:
-        """Take what the backend tells."""
-        before, self.pool = self.pool, answer["pool"]
-        is_other = bool(before) and members_of(before) != members_of(self.pool)
-        if answer["changes"] or is_other:
-            self.why = self.why or "change"
-        # Changes were lost with a former life of the backend: that matters if the members are others now.
-        self.missed |= is_other and not answer["changes"]
-        self.missed |= answer["missed"] and (is_other or bool(answer["changes"]))
-        self.changes += answer["changes"]
-        self.missed |= len(self.changes) > MOST_CHANGES
-        del self.changes[:-MOST_CHANGES]
-
-    def wait_s(self, now: float) -> float:
-        """Return how long to wait for changes; 0: the command is to run now.
-
-        It never runs for a pool that no registrar has told of: its members are not known.
-        """
-        if self.why is None or not self.pool["known"]:
-            return WAIT_S
-        return min(WAIT_S, max(0.0, self.due_s - now))
-
-    def document(self, host: str) -> dict[str, Any]:
-        """Return what the command reads."""
-        return {
-            "host": host,
-            "why": self.why,
-            "missed": self.missed,
-            "changes": self.changes,
-            "pool": self.pool,
-        }
-
-    def ran(self, began_s: float, now: float, *, is_done: bool) -> None:
-        """The command ended; if it failed it runs again, with the same changes and those of the meantime."""
-        self.due_s = began_s + self.at_most_every_s
-        if is_done:
-            self.changes, self.missed, self.why, self._failures = [], False, None, 0
-            return
-        self.why = "repeat"
-        self.due_s = max(self.due_s, now + min(MOST_REPEAT_S, REPEAT_S * 2**self._failures))
-        self._failures = min(self._failures + 1, 10)
-
-
-def members_of(pool: Mapping[str, Any]) -> set[tuple[Any, ...]]:
-    """Return who is in: handle, identifier, addresses and port of each."""
-    return {
-        (member["handle"], member["identifier"], tuple(member["addresses"]), member["port"])
-        for member in pool["members"]
-    }
 
 
 def _span(context: click.Context, parameter: click.Parameter, text: str) -> float:
@@ -110,7 +45,21 @@ def _span(context: click.Context, parameter: click.Parameter, text: str) -> floa
 @click.command()
 @config_option(DEFAULT_PATH)
 @click.argument("pool")
-@click.option("--exec", "command", required=True, help="The command, run by /bin/sh -c.")
+@click.option(
+    "--exec",
+    "command",
+    required=True,
+    help="The command, run by /bin/sh -c; {name} in it is the name of the pool's SRV records.",
+)
+@click.option(
+    "--from",
+    "server",
+    metavar="HOST:PORT",
+    help="Poll the news of that name server (its [news] listen) instead of asking the backend of this host.",
+)
+@click.option(
+    "--key", "key_file", metavar="FILE", help="With --from: the file with the key that signs the zone's news."
+)
 @click.option(
     "--at-most-every",
     "at_most_every_s",
@@ -132,6 +81,8 @@ def watch(
     config: Path,
     pool: str,
     command: str,
+    server: str | None,
+    key_file: str | None,
     at_most_every_s: float,
     timeout_s: float,
     log_level: str,
@@ -145,8 +96,9 @@ def watch(
     after 5 s, later up to 60 s. The backend may be restarted meanwhile.
     """
     logs.configure(log_level, json=log_json)
-    path, pending = control_path(config), PendingChanges(at_most_every_s)
-    answer = request(path, "changes", pool=pool)  # a wrong name ends it at once
+    pending = PendingChanges(at_most_every_s)
+    source = _source(config, pool, server, key_file)
+    answer = source.first()  # a wrong name ends it at once
     is_there = True
     with until_ctrl_c() as goes_on:
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
@@ -155,14 +107,14 @@ def watch(
             began_s = time.monotonic()
             wait_s = pending.wait_s(began_s)
             if wait_s == 0:
-                is_done = _run(command, pending.document(answer["host"]), timeout_s)
+                named = command.replace("{name}", shlex.quote(pending.pool["owner"]))
+                is_done = _run(named, pending.document(answer["host"]), timeout_s)
                 pending.ran(began_s, time.monotonic(), is_done=is_done)
                 wait_s = pending.wait_s(time.monotonic())
             elif pending.why:
                 time.sleep(LEAST_PAUSE_S)  # changes may come fast
-            keys = {"pool": pool, "life": answer["life"], "after": answer["number"]}
             try:
-                answer = request(path, "changes", timeout_s=WAIT_S + 5.0, **keys, wait_s=wait_s)
+                answer = source.next(wait_s)
             except ControlError as problem:
                 if is_there:
                     _log.warning("watch_interrupted", problem=str(problem))
@@ -172,6 +124,54 @@ def watch(
             if not is_there:
                 _log.info("watch_goes_on")
             is_there = True
+
+
+class ChangeSource(Protocol):
+    """The source of the changes of a pool. Both functions raise ControlError."""
+
+    def first(self) -> dict[str, Any]:
+        """Return the pool as it is."""
+
+    def next(self, wait_s: float) -> dict[str, Any]:
+        """Return the changes since the last answer once there are any, or none after `wait_s`."""
+
+
+class BackendChanges:
+    """The changes as the backend of this host tells them, at its control socket `path`."""
+
+    def __init__(self, path: str, pool: str) -> None:
+        self._path = path
+        self._keys: dict[str, Any] = {"pool": pool}
+
+    def first(self) -> dict[str, Any]:
+        """See `ChangeSource`."""
+        return self._ask()
+
+    def next(self, wait_s: float) -> dict[str, Any]:
+        """See `ChangeSource`."""
+        return self._ask(wait_s=wait_s)
+
+    def _ask(self, **wait: float) -> dict[str, Any]:
+        answer = request(self._path, "changes", timeout_s=WAIT_S + 5.0, **self._keys, **wait)
+        self._keys |= {"life": answer["life"], "after": answer["number"]}
+        return answer
+
+
+def _source(config: Path, pool: str, server: str | None, key_file: str | None) -> ChangeSource:
+    if (server is None) != (key_file is None):
+        raise click.UsageError("--from and --key belong together")
+    if server is None or key_file is None:
+        return BackendChanges(control_path(config), pool)
+    from rspdns.hooks.configuration import read_key
+    from rspdns.news.client import PolledNews
+
+    host, colon, port = server.rpartition(":")
+    if not colon or not port.isdigit() or not 0 < int(port) < 65536:
+        raise click.BadParameter(f"{server!r}: give host and port, ns1.example.net:8056", param_hint="--from")
+    try:
+        return PolledNews(host.strip("[]"), int(port), pool, read_key(key_file))
+    except ValueError as problem:
+        raise click.BadParameter(str(problem), param_hint="--key") from None
 
 
 def _run(command: str, document: Mapping[str, Any], timeout_s: float) -> bool:

@@ -209,14 +209,45 @@ def request(path: str | Path, command: str, /, *, timeout_s: float = 5.0, **argu
                 connection.sendall(data)
             with connection.makefile("rb") as answers:
                 line = answers.readline(MAX_ANSWER_BYTES)
-    except (FileNotFoundError, ConnectionRefusedError):
-        raise ControlError(f"nothing answers at {path}; is the service running?") from None
-    except PermissionError:
-        raise ControlError(f"not allowed to use {path}; be root or in its group") from None
-    except TimeoutError:
-        raise ControlError(f"no answer at {path} within {timeout_s:g} s") from None
     except OSError as error:
-        raise ControlError(f"can't ask at {path}: {error.strerror or error}") from None
+        raise _unreachable(path, timeout_s, error) from None
+    return _result(path, line)
+
+
+async def ask(
+    path: str | Path, command: str, /, *, timeout_s: float = 5.0, **arguments: Any
+) -> dict[str, Any]:
+    """As `request()`, without blocking the loop, and it can be cancelled. Raises ControlError."""
+    data = json.dumps({**arguments, "command": command}).encode() + b"\n"
+    writer = None
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_unix_connection(str(path), limit=MAX_ANSWER_BYTES)
+            writer.write(data)
+            line = await reader.readline()
+    except (OSError, TimeoutError) as error:
+        raise _unreachable(path, timeout_s, error) from None
+    except ValueError:
+        line = b"not JSON"  # longer than any answer
+    finally:
+        if writer is not None:
+            writer.close()
+    return _result(path, line)
+
+
+def _unreachable(path: str | Path, timeout_s: float, error: OSError) -> ControlError:
+    """Say why there was no answer."""
+    if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+        return ControlError(f"nothing answers at {path}; is the service running?")
+    if isinstance(error, PermissionError):
+        return ControlError(f"not allowed to use {path}; be root or in its group")
+    if isinstance(error, TimeoutError):
+        return ControlError(f"no answer at {path} within {timeout_s:g} s")
+    return ControlError(f"can't ask at {path}: {error.strerror or error}")
+
+
+def _result(path: str | Path, line: bytes) -> dict[str, Any]:
+    """Return what an answer's line brings. Raises ControlError."""
     if not line:
         raise ControlError(f"the service at {path} ended before it answered; its log says why")
     try:

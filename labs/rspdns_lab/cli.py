@@ -18,6 +18,7 @@ from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
 from rspdns_lab.net.preconditions import become_root
+from rspdns_lab.news.cli import news
 from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
@@ -77,6 +78,7 @@ main.add_command(resolvers)
 main.add_command(proxies)
 main.add_command(discover)
 main.add_command(secondaries)
+main.add_command(news)
 
 
 @main.command()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rspdns.next_change import WAIT_S
-from rspdns.watch_command import MOST_CHANGES, MOST_REPEAT_S, REPEAT_S, PendingChanges
+from rspdns.pending_changes import MOST_CHANGES, MOST_REPEAT_S, REPEAT_S, PendingChanges
 
 
 def pool(*identifiers: str, known: bool = True) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`rspdns watch --exec` and hooks on the real chain: the page's scripts, a real HAProxy, a real Kamailio."""
 
+import base64
 import json
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backend import ADDRESS, HANDLE, OWNER
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, end, own_namespace
@@ -22,7 +23,17 @@ from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "act-on-a-change.md").read_text()
 PORTS = {1: 5001, 2: 5002, 3: 5003}
+NEWS = f"{ADDRESS}:8056"
 EXPECT = ", ".join(f'"{ADDRESS}:{port}" = "sip-{number}"' for number, port in PORTS.items())
+
+
+def write_key(chain: Chain) -> None:
+    """Offer the zone's news at `NEWS`."""
+    key = chain.folder / "news.key"
+    key.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
+    key.chmod(0o600)
+    with chain.backend.config.open("a") as file:
+        file.write(f'\n[news]\nlisten = "{NEWS}"\n[news.keys]\n"{ZONE}" = "{key}"\n')
 
 
 class Watched:
@@ -47,23 +58,28 @@ class Watched:
     def watch(self, log: Path, command: str, *options: str, pool: str = HANDLE) -> subprocess.Popen[str]:
         return self.chain.namespace.start(
             *(
-                sys.executable,
-                "-m",
-                "rspdns.cli",
-                "watch",
-                "-c",
-                str(self.chain.backend.config),
+                *self.command("watch"),
                 "--log-json",
             ),
             *(pool, "--exec", command, *options),
             log=log,
         )
 
+    def command(self, name: str) -> list[str]:
+        return [sys.executable, "-m", "rspdns.cli", name, "-c", str(self.chain.backend.config)]
+
+    def news(self, log: Path) -> subprocess.Popen[str]:
+        """Start the service of news, and wait until it is ready."""
+        service = self.chain.namespace.start(*self.command("news"), "--log-json", log=log)
+        until(lambda: log.exists() and '"news_ready"' in log.read_text(), told=log)
+        return service
+
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with own_namespace() as namespace:
         chain = Chain(namespace, tmp_path_factory.mktemp("watch"), f"expect = {{{EXPECT}}}\n")
+        write_key(chain)
         chain.start()
         yield Watched(chain)
 
@@ -293,7 +309,7 @@ def test_hooks_of_the_page_are_told_also_of_the_time_they_and_the_backend_were_d
     whole: Watched, tmp_path: Path
 ) -> None:
     chain, backend = whole.chain, whole.chain.backend
-    (make_key,) = re.findall(r"\$ (echo \"whsec.*)", PAGE)
+    (make_key,) = re.findall(r"\$ (echo \"whsec.*noc.*)", PAGE)
     subprocess.run(["/bin/sh", "-c", make_key.replace("/etc/rspdns", str(tmp_path))], check=True)
     (tmp_path / "noc.secret").chmod(0o640)
     receiver = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0].replace("/etc/rspdns", str(tmp_path))
@@ -350,3 +366,62 @@ def test_hooks_of_the_page_are_told_also_of_the_time_they_and_the_backend_were_d
         for program in started:
             end(program, signal.SIGKILL)
     until(lambda: hooks() == {})
+
+
+def open_ports(watched: Watched) -> set[int]:
+    listening = watched.chain.namespace.run("ss", "-Htln", "src", ADDRESS).stdout
+    return {int(line.split()[3].rpartition(":")[2]) for line in listening.splitlines()}
+
+
+def test_news_reach_a_client_that_holds_no_connection_also_after_a_restart(
+    whole: Watched, tmp_path: Path
+) -> None:
+    """The port that a client polls is closed, opens with the change, and closes again."""
+    told, log = tmp_path / "told", tmp_path / "log"
+    key = whole.chain.folder / "news.key"
+    service = whole.news(tmp_path / "news-1")
+    before = open_ports(whole)
+    watch = whole.watch(
+        log, f"cat >> {told}; echo {{name}} >> {told}.names", "--from", NEWS, "--key", str(key)
+    )
+    until(lambda: len(documents(told)) == 1, told=log)
+    assert names(documents(told)[0]) == {"sip-1", "sip-2", "sip-3"}
+    assert open_ports(whole) == before
+    whole.leave(2)
+    until(lambda: len(documents(told)) == 2, told=log)
+    assert len(open_ports(whole) - before) == 1
+    second = documents(told)[1]
+    assert (second["missed"], names(second)) == (False, {"sip-1", "sip-3"})
+    assert [(change["kind"], change["name"]) for change in second["changes"]] == [("left", "sip-2")]
+    service.kill()  # and a change while it is away
+    assert service.wait(20)
+    whole.leave(3)
+    until(lambda: whole.chain.targets() == {1}, told=whole.chain.backend.log)
+    service = whole.news(tmp_path / "news-2")
+    until(lambda: len(documents(told)) == 3, told=log)
+    third = documents(told)[2]
+    assert (third["missed"], names(third)) == (False, {"sip-1"})
+    assert [(change["kind"], change["name"]) for change in third["changes"]] == [("left", "sip-3")]
+    assert (tmp_path / "told.names").read_text().split() == [OWNER] * 3
+    until(lambda: open_ports(whole) == before, told=tmp_path / "news-2")
+    ended(watch)
+    service.terminate()
+    assert service.wait(20) == 0
+    assert "watch_interrupted" not in log.read_text()
+
+
+def test_wrong_key_and_unknown_pool_are_told_to_the_one_who_watches(whole: Watched, tmp_path: Path) -> None:
+    service = whole.news(tmp_path / "news")
+    key, other = whole.chain.folder / "news.key", tmp_path / "other.key"
+    other.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
+    other.chmod(0o600)
+    for file, pool, words in (
+        (other, OWNER, "the signature is wrong: another key, or another sender"),
+        (key, "no-such-pool", "'no-such-pool' is no pool that news are told of"),
+    ):
+        log = tmp_path / f"log-{pool}"
+        watch = whole.watch(log, "true", "--from", NEWS, "--key", str(file), pool=pool)
+        assert watch.wait(60) == 1
+        assert words in log.read_text()
+    service.terminate()
+    assert service.wait(20) == 0
