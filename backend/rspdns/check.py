@@ -14,6 +14,7 @@ from pathlib import Path
 
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, TomlDocument, read_text
 from daemon_kit.control import ControlError, request
+from pool_user import Handlespace
 
 from rserpool import PoolElement, RegistrarAddress, RegistrarClient, RSerPoolError, SctpUnavailable
 from rspdns import fastpath, names
@@ -59,10 +60,12 @@ def registered(config: BackendConfig) -> Registered:
     if not missing:
         return Registered(used, zones)
     listed = asyncio.run(_ask_registrars(config, missing))
-    if listed is None:
-        return Registered(used, zones, unknown=missing) if known else Registered(None, zones)
+    if not listed and not known:
+        return Registered(None, zones)
     elements = {handle: tuple(of_handle.values()) for handle, of_handle in listed.items()}
-    return Registered({*used, *(handle for handle, some in elements.items() if some)}, zones, elements)
+    registered_there = (handle for handle, some in elements.items() if some)
+    unknown = [handle for handle in missing if handle not in listed]
+    return Registered({*used, *registered_there}, zones, elements, unknown)
 
 
 def _ask_backend(
@@ -79,22 +82,24 @@ def _ask_backend(
     return zones, known, used
 
 
-async def _ask_registrars(config: BackendConfig, handles: Collection[str]) -> Elements | None:
-    """The elements that the registrars list under these handles; None when no registrar answers."""
-    answers = await asyncio.gather(
-        *(_ask_registrar(address, handles) for address in config.registrar_addresses)
-    )
-    if all(answer is None for answer in answers):
-        return None
-    elements_of: Elements = {handle: {} for handle in handles}
+async def _ask_registrars(config: BackendConfig, handles: Collection[str]) -> Elements:
+    """The elements that the registrars list under these handles; without those of handlespaces in which no
+    registrar answers."""
+    asked = [
+        (handlespace, [handle for handle in handles if handlespace.has(handle)], RegistrarAddress.parse(text))
+        for handlespace in config.handlespaces
+        for text in handlespace.registrars
+    ]
+    answers = await asyncio.gather(*(_ask_registrar(*question) for question in asked))
+    elements_of: Elements = {}
     for answer in answers:
         for handle, elements in (answer or {}).items():
-            elements_of[handle] |= {element.identifier: element for element in elements}
+            elements_of.setdefault(handle, {}).update((element.identifier, element) for element in elements)
     return elements_of
 
 
 async def _ask_registrar(
-    address: RegistrarAddress, handles: Collection[str]
+    handlespace: Handlespace, handles: Collection[str], address: RegistrarAddress
 ) -> dict[str, tuple[PoolElement, ...]] | None:
     """The elements that one registrar lists; None when it does not answer."""
     up = asyncio.Event()
@@ -108,7 +113,9 @@ async def _ask_registrar(
     try:
         async with asyncio.timeout(PATIENCE_S):
             await up.wait()
-            return {handle: (await client.resolve(handle.encode())).pool_elements for handle in handles}
+            return {
+                handle: (await client.resolve(handlespace.handle(handle))).pool_elements for handle in handles
+            }
     except (RSerPoolError, TimeoutError, OSError):
         return None
     finally:
@@ -183,20 +190,23 @@ class _CheckedFile:
 
 
 def _registrars(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
-    count = len(config.registrars)
-    if count < FEWEST_REGISTRARS:
-        why = {
-            1: "when the only registrar fails, no change is heard of",
-            2: "with two registrars nobody can tell which of them is cut off",
-        }[count]
-        yield file.warn(("registrars",), f"{why}; run three or more")
-    for position, registrar in enumerate(config.registrar_addresses):
-        if ip_address(registrar.host).is_loopback:
-            text = (
-                f"{registrar.host} is reached from this host only, and rspregistrar uses no loopback "
-                "addresses: no server could register there; write the address that the sidecars use"
-            )
-            yield file.warn(("registrars", position), text)
+    for index, handlespace in enumerate(config.handlespaces):
+        key: tuple[str | int, ...] = ("handlespace", index) if handlespace.name else ()
+        count = len(handlespace.registrars)
+        if count < FEWEST_REGISTRARS:
+            why = {
+                1: "when the only registrar fails, no change is heard of",
+                2: "with two registrars nobody can tell which of them is cut off",
+            }[count]
+            yield file.warn((*key, "registrars"), f"{why}; run three or more")
+        for position, text in enumerate(handlespace.registrars):
+            host = RegistrarAddress.parse(text).host
+            if ip_address(host).is_loopback:
+                words = (
+                    f"{host} is reached from this host only, and rspregistrar uses no loopback "
+                    "addresses: no server could register there; write the address that the sidecars use"
+                )
+                yield file.warn((*key, "registrars", position), words)
 
 
 def _hooks(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:

@@ -18,7 +18,15 @@ from daemon_kit.config_file import (
     read_text,
 )
 from daemon_kit.files import PathText, check_path
-from pool_user import Network, PoolRules, RegistrarTexts
+from pool_user import (
+    Handlespace,
+    HandlespaceConfig,
+    Network,
+    PoolRules,
+    RegistrarTexts,
+    handlespace_problems,
+    handlespaces_of,
+)
 from pydantic import AfterValidator, Field, PrivateAttr
 
 from rserpool import RegistrarAddress
@@ -86,9 +94,11 @@ class StateConfig(StrictModel):
 class BackendConfig(StrictModel):
     """The file `rspdns.toml`; `zones` are those of its zones directory."""
 
-    registrars: RegistrarTexts
+    registrars: RegistrarTexts | None = None
     """IP addresses; `10.0.0.1:3864/9902` where the ports are not 3863 and 9901. The position in the list is
-    the number of the registrar, so the order is the same on every host."""
+    the number of the registrar, so the order is the same on every host. With several handlespaces, each
+    `[[handlespace]]` has its own instead."""
+    named_handlespaces: tuple[HandlespaceConfig, ...] = Field(default=(), alias="handlespace")
     follow: Literal["enrp", "poll"] = "enrp"
     """How registrars are followed: as a peer that they push changes to, or by asking alone."""
     pdns: PdnsConfig = PdnsConfig()
@@ -127,7 +137,7 @@ class BackendConfig(StrictModel):
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield what is wrong between keys: a registrar or control socket named twice."""
-        yield from duplicates(document, ("registrars", "*"))
+        yield from handlespace_problems(document)
         if document.get("follow", "enrp") == "enrp":
             yield from _same_enrp_port_twice(document)
         yield from duplicates(document, ("pdns", "control", "*"))
@@ -164,16 +174,27 @@ class BackendConfig(StrictModel):
     ) -> BackendConfig:
         """The same configuration with these zones, tokens, certificate, errors of these, and the hooks,
         peers, resolvers, secondaries and publications of `other`."""
-        copy = self.model_copy(update={key: getattr(other, key) for key in _READ_ANEW} if other else {})
+        update = {key: getattr(other, key) for key in _READ_ANEW} if other else {}
+        if other is not None:  # those that stay have other registrars only after a restart
+            kept = {handlespace.name: handlespace for handlespace in self.named_handlespaces}
+            update["named_handlespaces"] = tuple(
+                kept.get(handlespace.name, handlespace) for handlespace in other.named_handlespaces
+            )
+        copy = self.model_copy(update=update)
         copy._zones = zones
         copy._access = access
         copy._page_errors = tuple(page_errors)
         return copy
 
     @property
-    def registrar_addresses(self) -> tuple[RegistrarAddress, ...]:
-        """`registrars`, parsed, in their order."""
-        return tuple(RegistrarAddress.parse(text) for text in self.registrars)
+    def handlespaces(self) -> tuple[Handlespace, ...]:
+        """The handlespaces, each with its registrars: at least one."""
+        return handlespaces_of(self.registrars, self.named_handlespaces)
+
+    @property
+    def all_registrars(self) -> tuple[str, ...]:
+        """The registrars of all handlespaces."""
+        return tuple(text for handlespace in self.handlespaces for text in handlespace.registrars)
 
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
@@ -212,7 +233,11 @@ _ACCESS_FILES = ("read_tokens", "write_tokens", "tls_certificate", "tls_key")
 def _same_enrp_port_twice(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Followed by ENRP, each registrar has an ENRP port of its own."""
     seen: dict[tuple[str, int], RegistrarAddress] = {}
-    for location, text in find(document, ("registrars", "*")):
+    listed = (
+        *find(document, ("registrars", "*")),
+        *find(document, ("handlespace", "*", "registrars", "*")),
+    )
+    for location, text in listed:
         try:
             registrar = RegistrarAddress.parse(str(text))
         except ValueError:
@@ -251,7 +276,8 @@ def load_configuration(
     directory = path.parent / _zones_dir(document)
     try:
         sites = None if config is None else Sites.of(config.sites, config.own_site)
-        zones = load_zones(directory, on_progress, sites)
+        handlespaces = None if config is None else tuple(each.name for each in config.handlespaces)
+        zones = load_zones(directory, on_progress, sites, handlespaces)
     except ConfigurationErrors as error:
         errors += where_named(document, error.errors, {str(directory): ("zones_dir",)})
     else:
@@ -327,7 +353,12 @@ def _without_page(document: TomlDocument) -> BackendConfig:
 
 def differing(old: BackendConfig, new: BackendConfig) -> list[str]:
     """The keys whose values differ and count only after a restart, dotted."""
-    before, after = old.model_dump(exclude={*_READ_ANEW}), new.model_dump(exclude={*_READ_ANEW})
+    left_out = {*_READ_ANEW, "named_handlespaces"}
+    before, after = old.model_dump(exclude=left_out), new.model_dump(exclude=left_out)
+    for handlespace in new.named_handlespaces:
+        is_there = any(handlespace.name == other.name for other in old.named_handlespaces)
+        if is_there and handlespace not in old.named_handlespaces:
+            before["handlespace"], after["handlespace"] = None, handlespace.name
     if new.page_errors:
         after["admin"] = before["admin"]
     at_once = {"read_tokens", "write_tokens"}

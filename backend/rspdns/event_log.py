@@ -60,6 +60,7 @@ class Logged:
             name=self.name,
             words=event.words,
             cause=event.cause.code,
+            handlespace=event.handlespace or None,
             converged_ms=None if self.converged_ms is None else round(self.converged_ms, 3),
         )
 
@@ -208,7 +209,7 @@ class EventLog:
     def _whom(self, event: BeliefEvent) -> dict[str, str | None]:
         """How the log names the server of an event."""
         if not event.handle:
-            return {}
+            return {"handlespace": event.handlespace} if event.handlespace else {}
         whom = {"handle": event.handle, "identifier": _member(event)}
         if event.member is not None:
             whom["address"] = _address(event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from pool_user import PoolUser
+from pool_user import HandlespaceUsers
 
 from rspdns.configuration import BackendConfig
 from rspdns.pdns.answering import LookedUp
@@ -19,7 +19,7 @@ class PoolLookups:
     """
 
     def __init__(
-        self, config: BackendConfig, pool_user: PoolUser, on_looked_up: Callable[[list[str]], None]
+        self, config: BackendConfig, pool_user: HandlespaceUsers, on_looked_up: Callable[[list[str]], None]
     ) -> None:
         self._pool_user = pool_user
         self._on_looked_up = on_looked_up
@@ -57,7 +57,7 @@ class PoolLookups:
     def hot(self) -> frozenset[str]:
         """The pools for which chance is to draw again: PowerDNS looked them up lately."""
         now = time.monotonic()
-        hot = frozenset(self._pool_user.pools.looked_up(now))
+        hot = frozenset(self._pool_user.looked_up(now))
         if not self._has_kernel:
             return hot
         since_s = now - self._hot_for_s

@@ -31,7 +31,7 @@ from rspdns.status.model import (
     Status,
 )
 
-_OF_SERVER = ("owner", "address", "name")
+_OF_SERVER = ("owner", "address", "name", "handlespace")
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
 
@@ -91,7 +91,7 @@ class BackendMetrics(Collector):
 
 
 def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
-    labels = ("owner",)
+    labels: tuple[str, ...] = ("owner",)
     pools = list(pools)
     states = {
         (pool.owner, state): len(servers)
@@ -119,13 +119,21 @@ def _pools(pools: Iterable[PoolStatus]) -> Iterator[Metric]:
     }
     help_text = "Registrations refused before anything about them was stored"
     yield _counter("rspdns_pool_refused_total", help_text, refused, "owner", "reason")
-    stale = {(pool.owner,): pool.stale_s or 0 for pool in pools}
+    stale: dict[tuple[str, ...], float] = {(pool.owner,): pool.stale_s or 0 for pool in pools}
     yield _gauge(
         "rspdns_pool_stale_seconds",
         "Seconds since no registrar can be believed; 0 while one can",
         stale,
         *labels,
     )
+    parts = {(pool.owner, part.name): part for pool in pools for part in pool.handlespaces}
+    labels = ("owner", "handlespace")
+    inside = {key: part.members for key, part in parts.items()}
+    help_text = "Members of a pool that are in, of one handlespace; only where handlespaces have names"
+    yield _gauge("rspdns_pool_handlespace_members", help_text, inside, *labels)
+    stale = {key: part.stale_s or 0 for key, part in parts.items()}
+    help_text = "Seconds since no registrar of the handlespace can be believed; 0 while one can"
+    yield _gauge("rspdns_pool_handlespace_stale_seconds", help_text, stale, *labels)
 
 
 def _sites(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
@@ -138,7 +146,7 @@ def _sites(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
 
 
 def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metric]:
-    labels = ("owner", "member", "address", "name")
+    labels = ("owner", "member", "address", "name", "handlespace")
     state = GaugeMetricFamily(
         "rspdns_member_in",
         "1 while the server is in the answers; 0 while it is out or missing",
@@ -161,25 +169,26 @@ def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metr
     )
     now = time.monotonic()
     seen: set[tuple[str, ...]] = set()
-    listed: set[tuple[str, str]] = set()
+    listed: set[tuple[str, str, str]] = set()
     for pool in pools:
         servers: list[MemberStatus | OutStatus] = [*pool.members, *pool.out]
         for member in servers:
             address = member.addresses[0] if isinstance(member, MemberStatus) else member.address or ""
             where = endpoint(address, member.port)
-            values = pool.owner, member.identifier or "", where, member.name or ""
+            place = pool.owner, where, member.handlespace or ""
+            values = pool.owner, member.identifier or "", where, member.name or "", member.handlespace or ""
             # A member that went over to another handle of its pool is out under the old one and in under
             # the new one; a server that registered anew is out under its former identifier.
-            is_former = isinstance(member, OutStatus) and address and (pool.owner, where) in listed
+            is_former = isinstance(member, OutStatus) and address and place in listed
             if values in seen or is_former or len(seen) == MOST_MEMBERS:
                 continue
             seen.add(values)
-            if (pool.owner, where) not in listed and address:
-                of_server = pool.owner, where, member.name or ""
+            if place not in listed and address:
+                of_server = pool.owner, where, member.name or "", member.handlespace or ""
                 changed, down_s = counts.of(member.handle, (ip_address(address), member.port), now)
                 changes.add_metric(of_server, changed)
                 down.add_metric(of_server, round(down_s, 3))
-            listed.add((pool.owner, where))
+            listed.add(place)
             state.add_metric(values, int(isinstance(member, MemberStatus)))
             if isinstance(member, MemberStatus):
                 shown = ((weight, member.weight), (priority, member.priority), (load, member.load))
@@ -193,8 +202,11 @@ def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metr
 
 
 def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
-    labels = ("number", "address")
-    by_labels = {(str(registrar.number), registrar.address): registrar for registrar in registrars}
+    labels = ("number", "address", "handlespace")
+    by_labels = {
+        (str(registrar.number), registrar.address, registrar.handlespace or ""): registrar
+        for registrar in registrars
+    }
     up = {key: int(registrar.standing is not Standing.DOWN) for key, registrar in by_labels.items()}
     yield _gauge("rspdns_registrar_link_up", "1 while the association with the registrar is up", up, *labels)
     pushing = {key: int(registrar.follow == "enrp") for key, registrar in by_labels.items()}

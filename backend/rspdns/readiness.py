@@ -31,15 +31,26 @@ def not_ready(pools: Iterable[Pool], views: Mapping[str, PoolView], now: float) 
 
 
 def _cause(pool: Pool, of_pool: list[PoolView], now: float) -> str | None:
-    if not all(view.known for view in of_pool):
-        return "no registrar has told of it yet"
-    stale_since_s = min(
-        (view.stale_since_s for view in of_pool if view.stale_since_s is not None), default=None
-    )
-    if stale_since_s is not None:
-        return f"no registrar can be believed for {duration(max(0.0, now - stale_since_s))}"
+    parts = [
+        _why_unvouched([view for view in of_pool if not name or view.handle.startswith(f"{name}/")], now)
+        for name in pool.config.own_handlespaces or ("",)
+    ]
+    if all(parts):  # a handlespace that is lost costs its own members
+        return parts[0]
     protocol = pool.config.protocol
     members = [member for view in of_pool for member in view.members if member.protocol == protocol]
     if not members and (count := missing(pool.config, members, of_pool, now).count):
         return f"no server is in, {count} should be"
     return None
+
+
+def _why_unvouched(views: list[PoolView], now: float) -> str | None:
+    """Why no registrar of a handlespace vouches for its part of a pool; None: one does."""
+    if not all(view.known for view in views):
+        return "no registrar has told of it yet"
+    stale_since_s = min(
+        (view.stale_since_s for view in views if view.stale_since_s is not None), default=None
+    )
+    if stale_since_s is None:
+        return None
+    return f"no registrar can be believed for {duration(max(0.0, now - stale_since_s))}"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError
 from daemon_kit.logs import get_logger
-from pool_user import PoolUser
+from pool_user import HandlespaceUsers
 
 from rspdns.audit import audit
 from rspdns.configuration import BackendConfig, differing
@@ -138,7 +138,7 @@ class ReloadedService(Protocol):
     """The part of the backend that a reload concerns."""
 
     config: BackendConfig
-    pool_user: PoolUser
+    pool_user: HandlespaceUsers
 
     def status(self) -> Status:
         """The values of `rspdns status`."""
@@ -168,6 +168,10 @@ class ConfigurationReload:
         except ConfigurationErrors as errors:
             self._log.error("not_reloaded", problems=str(errors).splitlines())
             raise ControlError(f"nothing was changed:\n{errors}") from None
+        if bool(config.named_handlespaces) != bool(self._service.config.named_handlespaces):
+            words = "nothing was changed: from registrars to [[handlespace]], or back, takes a restart"
+            self._log.error("not_reloaded", problems=[words])
+            raise ControlError(words)
         if not reload.force:
             self._refuse_missing(config, by_signal=reload.by is None)
         going = await self._losses(config)

@@ -29,14 +29,14 @@ from daemon_kit.errors import FatalError
 from daemon_kit.finding import Finding
 from daemon_kit.logs import get_logger
 from pool_user import (
-    Belief,
     BeliefChange,
     BeliefEvent,
     Departure,
+    HandlespaceBeliefs,
+    HandlespaceUsers,
     Intervals,
     LastKnownGood,
     Member,
-    PoolUser,
     Prober,
 )
 
@@ -99,10 +99,9 @@ class Backend:
         self.journal = Journal(config.state.path, config.state.history_days, self.names.of)
         self.hooks = Hooks(config.state.path, lambda: self.journal.lost, self._pools, self.pool_statuses)
         self.examiner = Examiner(self._examined, probing_by_handle(config.zones), self._found_out)
-        self.belief = Belief(config.registrars, config.pool_rules)
-        self.pool_user = PoolUser(
-            config.registrar_addresses,
-            config.accept_by_handle,
+        self.belief = HandlespaceBeliefs(config.handlespaces, config.pool_rules)
+        self.pool_user = HandlespaceUsers(
+            config.handlespaces,
             self.belief,
             self._take_change,
             is_to_follow=config.follow == "enrp",
@@ -204,7 +203,7 @@ class Backend:
             self.pool_user.start()
         except OSError as problem:
             raise FatalError(
-                f"can't open an SCTP socket for the registrars {', '.join(self.config.registrars)}: "
+                f"can't open an SCTP socket for the registrars {', '.join(self.config.all_registrars)}: "
                 f"{problem.strerror or problem}; an IPv6 one needs IPv6 on this host"
             ) from None
         cleanup.push_async_callback(self.pool_user.close)
@@ -305,17 +304,17 @@ class Backend:
         self.pool_user.look()
         return is_out
 
-    def _registrar_names(self) -> dict[str, str]:
-        """The number and address of each registrar, by its identifier."""
-        return {
-            f"{state.identifier:08x}": f"{state.number} ({state.address})"
-            for state in self.belief.registrar_states(time.monotonic())
-            if state.identifier is not None
-        }
+    def _registrar_names(self) -> Callable[[str], Mapping[str, str]]:
+        """The number and address of each registrar by its identifier, for each pool."""
+        of_handlespace: dict[str, dict[str, str]] = {}
+        for state in self.belief.registrar_states(time.monotonic()):
+            if state.identifier is not None:
+                of_handlespace.setdefault(state.handlespace, {})[f"{state.identifier:08x}"] = state.called
+        return lambda pool: of_handlespace.get(self.belief.name_of(pool), {})
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         registrars = self._registrar_names()
-        explained = [event.explained(registrars) for event in events]
+        explained = [event.explained(registrars(event.handle)) for event in events]
         self.events.note(explained)
         self.examiner.happened(explained)
         asyncio.get_running_loop().call_later(LOGGED_AFTER_S, self.events.write)
@@ -366,7 +365,7 @@ class Backend:
         now = time.monotonic()
         if self.admin is not None:
             self.admin.set_access(config.access, config.page_errors)
-        self.belief.set_pools(self.config.pool_rules, now)
+        self.belief.set_handlespaces(self.config.handlespaces, self.config.pool_rules, now)
         self.prober.set_pools(probing_by_handle(self.config.zones))
         self.examiner.pools = probing_by_handle(self.config.zones)
         self.names.set_zones(self.config.zones)
@@ -382,7 +381,7 @@ class Backend:
         self.publisher.set_zones(config.zones, change)
         self.journal.take(change)
         self.keeper.changed(change.views)
-        self.pool_user.set_handles(list(self.config.accept_by_handle))
+        self.pool_user.set_handlespaces(self.config.handlespaces)
         _log.info("zones_read", zones=len(config.zones))
         return before
 

@@ -19,14 +19,19 @@ from pool_user.cause import Cause, Code
 from pool_user.configuration import (
     AcceptNetworks,
     Handle,
+    HandlespaceConfig,
+    HandlespaceName,
     KeyFile,
     Network,
     RegistrarTexts,
     RemoteAgents,
+    handlespace_problems,
+    handlespaces_of,
     not_empty,
     read_trusted_network,
 )
 from pool_user.fairness import LONGEST_REST_S, Fairness
+from pool_user.handlespaces import Handlespace, HandlespaceBeliefs, HandlespaceUsers
 from pool_user.memory import LastKnownGood
 from pool_user.overrides import MemberOverrides, NamedServers, OverrideAction, PoolOverride
 from pool_user.probe.methods import listen_for_life
@@ -64,6 +69,11 @@ __all__ = [
     "Departure",
     "Fairness",
     "Handle",
+    "Handlespace",
+    "HandlespaceBeliefs",
+    "HandlespaceConfig",
+    "HandlespaceName",
+    "HandlespaceUsers",
     "Intervals",
     "KeyFile",
     "LastKnownGood",
@@ -91,6 +101,8 @@ __all__ = [
     "Weighted",
     "accepted",
     "effective_load",
+    "handlespace_problems",
+    "handlespaces_of",
     "listen_for_life",
     "not_empty",
     "read_trusted_network",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from daemon_kit.addresses import read_address, read_network
+from daemon_kit.config_file import StrictModel, duplicates, find
 from daemon_kit.files import read_secret
-from pydantic import AfterValidator, PlainSerializer, PlainValidator
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator
 
+from pool_user.handlespaces import Handlespace
 from rserpool import MAX_HANDLE, SENTINEL_POOL_PREFIX, PoolKey, RegistrarAddress, read_pool_keys
 
 Value = TypeVar("Value")
@@ -89,3 +92,46 @@ AcceptNetworks = Annotated[
 """The networks that a pool's elements must be in, at least one."""
 RemoteAgents = tuple[Annotated[IPv4Address | IPv6Address, PlainValidator(_agent)], ...]
 """The hosts of ppe-agents that register servers elsewhere (`remote = true`)."""
+
+HandlespaceName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+"""The name of a handlespace: a DNS label, since members' target names may carry it."""
+
+
+class HandlespaceConfig(StrictModel):
+    """`[[handlespace]]`: the registrars that share one handlespace, in place of `registrars`."""
+
+    name: HandlespaceName
+    """The name of the handlespace, for pools, status and metrics; the same on every host."""
+    registrars: RegistrarTexts
+    """The addresses of its registrars, as in `registrars`."""
+
+
+def handlespaces_of(
+    registrars: Sequence[str] | None, named: Sequence[HandlespaceConfig]
+) -> tuple[Handlespace, ...]:
+    """The handlespaces of a configuration: those with names, or the only one of `registrars`."""
+    if registrars is not None:
+        return (Handlespace("", tuple(registrars)),)
+    return tuple(Handlespace(config.name, config.registrars) for config in named)
+
+
+def handlespace_problems(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """The problems between `registrars` and all [[handlespace]] in the unchecked `document`."""
+    if "registrars" in document and "handlespace" in document:
+        yield ("registrars",), "goes without [[handlespace]]: move these registrars into one of them"
+    if "registrars" not in document and not document.get("handlespace"):
+        yield (), "registrars are missing: the addresses of three, or several [[handlespace]] with theirs"
+    yield from duplicates(document, ("registrars", "*"))
+    yield from duplicates(document, ("handlespace", "*", "name"))
+    first: dict[tuple[str, int], object] = {}
+    for location, table in find(document, ("handlespace", "*")):
+        name = table.get("name") if isinstance(table, dict) else None
+        for inner, text in find(table, ("registrars", "*")):
+            try:
+                registrar = RegistrarAddress.parse(str(text)).endpoint
+            except ValueError:
+                continue  # told at its own line
+            if registrar in first:
+                words = f"is in the handlespace {first[registrar]!r} already: a registrar is in one only"
+                yield (*location, *inner), f"{text} {words}"
+            first.setdefault(registrar, name)

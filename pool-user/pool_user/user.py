@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from daemon_kit.logs import get_logger
 
-from pool_user.belief import Belief, pool_name
+from pool_user.belief import Belief, pool_handle, pool_name
 from pool_user.fairness import MEMBERS_AT_ONCE, Fairness
 from pool_user.registrars.polling import REPEAT_AFTER_S, HotPools, Intervals
 from pool_user.registrars.session import Action, Ask, Follow, RegistrarSession, SessionInput
@@ -43,7 +43,7 @@ _News = TypeVar("_News")
 
 
 class PoolUser:
-    """Keeps `belief` fed about the pools `handles`. `on_change` gets each change of the belief.
+    """Keeps `belief` fed about its pools `handles`. `on_change` gets each change of the belief.
 
     With `is_to_follow`, registrars that are settled push their changes (ENRP) and are asked only as a check;
     without it they are asked alone. A question waits `timeout_ms` for its answer. `on_events` gets what a
@@ -141,7 +141,7 @@ class PoolUser:
         up = [client for client in self._clients if client.is_up]
         listed = {}
         for handle in handles:
-            questions = (client.resolve(handle.encode()) for client in up)
+            questions = (client.resolve(self._wire(handle)) for client in up)
             answers = await asyncio.gather(*questions, return_exceptions=True)
             listed[handle] = merged(answer for answer in answers if isinstance(answer, Resolution))
         return listed
@@ -149,7 +149,7 @@ class PoolUser:
     def report_unreachable(self, handle: str, member: Member) -> None:
         """Tell the member's home registrar, or all where it is not known, that nobody reaches the member."""
         for index in self.sessions.homes_of(member.home_registrar):
-            self._clients[index].report_unreachable(handle.encode(), member.identifier)
+            self._clients[index].report_unreachable(self._wire(handle), member.identifier)
 
     def look(self) -> None:
         """Something happened: look at the belief once all that happened at this moment is told."""
@@ -168,7 +168,7 @@ class PoolUser:
     async def _resolve(self, index: int, handle: str) -> None:
         client, session, asked_at_s = self._clients[index], self.sessions[index], time.monotonic()
         try:
-            answer = await client.resolve(handle.encode())
+            answer = await client.resolve(self._wire(handle))
         except ResolutionTimeout:
             self.belief.unanswered(index, asked_at_s, time.monotonic())
         except RSerPoolError as problem:
@@ -202,7 +202,10 @@ class PoolUser:
         self.look()
 
     def _is_wanted(self, handle: bytes) -> bool:
-        return pool_name(handle) in self.pools.handles
+        return pool_name(handle, self.belief.handlespace) in self.pools.handles
+
+    def _wire(self, handle: str) -> bytes:
+        return pool_handle(handle, self.belief.handlespace)
 
     # Work that follows
 

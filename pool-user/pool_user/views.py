@@ -266,6 +266,7 @@ class BeliefEvent:
 
     `kind` is one of joined, left, moved, refused, questioned, vanished, and of a registrar (no handle, its
     number as `identifier`) registrar and misplaced. `member` is the PE that joined, left or moved.
+    `handlespace` is the name of the handlespace; empty: there is one, without a name.
     """
 
     at_s: float
@@ -274,6 +275,7 @@ class BeliefEvent:
     identifier: int | None
     cause: Cause
     member: Member | None = None
+    handlespace: str = ""
 
     @property
     def words(self) -> str:

@@ -16,11 +16,11 @@ from daemon_kit.addresses import is_on_this_host
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts
 from pool_user import (
-    Belief,
     BeliefChange,
     BeliefEvent,
+    HandlespaceBeliefs,
+    HandlespaceUsers,
     Intervals,
-    PoolUser,
     PoolView,
     Prober,
     Weighted,
@@ -58,10 +58,9 @@ class PpuAgent:
     """One agent; needs a running event loop. `parts` are the tasks whose failure ends it."""
 
     def __init__(self, config: PpuConfig, parts: Parts) -> None:
-        self.belief = Belief(config.registrars, config.pool_rules)
-        self.pool_user = PoolUser(
-            config.registrar_addresses,
-            config.handles,
+        self.belief = HandlespaceBeliefs(config.handlespaces, config.pool_rules)
+        self.pool_user = HandlespaceUsers(
+            config.handlespaces,
             self.belief,
             self.take_change,
             is_to_follow=config.follow == "enrp",
@@ -123,7 +122,7 @@ class PpuAgent:
     def take(self, config: PpuConfig) -> None:
         """Decide by this configuration from now on: every mechanism has what it needs."""
         self._policies = [pool.policy for pool in config.pools]
-        self.questions.by_pool = {pool.handle: pool.question for pool in config.pools}
+        self.questions.by_pool = {pool.pool: pool.question for pool in config.pools}
         for mechanism in self.mechanisms:
             mechanism.take(config)
         self._weights = {handle: each for handle, each in self._weights.items() if handle in config.handles}
@@ -131,10 +130,10 @@ class PpuAgent:
     def set_pools(self, config: PpuConfig) -> None:
         """Follow the pools of this configuration from now on."""
         now = time.monotonic()
-        self.belief.set_pools(config.pool_rules, now)
+        self.belief.set_handlespaces(config.handlespaces, config.pool_rules, now)
         self.deaths.restrict(config.accept_by_handle, config.ports_by_handle)
         self.prober.set_pools(config.probing)
-        self.pool_user.set_handles(config.handles)
+        self.pool_user.set_handlespaces(config.handlespaces)
         self.take_change(self.belief.evaluate(now))
 
     def parts(self) -> Iterable[Coroutine[Any, Any, None]]:

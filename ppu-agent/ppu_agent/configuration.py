@@ -16,6 +16,9 @@ from pool_user import (
     MAX_MEMBERS,
     AcceptNetworks,
     Handle,
+    Handlespace,
+    HandlespaceConfig,
+    HandlespaceName,
     KeyFile,
     Network,
     PoolProbing,
@@ -23,15 +26,17 @@ from pool_user import (
     ProbePlan,
     RegistrarTexts,
     RemoteAgents,
+    handlespace_problems,
+    handlespaces_of,
 )
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
 from ppu_agent.plan import OnDead, PoolPolicy
 from ppu_agent.relay import RelayLimits
 from ppu_agent.rules import PROBE_MARK
-from rserpool import DATA_CHANNEL_PORT, Protocol, RegistrarAddress
+from rserpool import DATA_CHANNEL_PORT, Protocol
 
 DEFAULT_PATH = Path("/etc/ppu-agent/ppu-agent.toml")
 TransportName = Literal["udp", "tcp", "sctp"]
@@ -101,6 +106,8 @@ class PpuPoolConfig(StrictModel):
 
     handle: Handle
     """The pool: 1 to 32 bytes, as in the sidecars' files."""
+    handlespace: HandlespaceName | None = None
+    """The `[[handlespace]]` that its servers register in; needed if there are several."""
     accept: AcceptNetworks
     """Networks in which its servers are. Addresses outside them are never touched."""
     ports: Annotated[tuple[PortNumber, ...], Field(max_length=256)] = ()
@@ -141,6 +148,11 @@ class PpuPoolConfig(StrictModel):
     """The key file of a keyed pool, by its whole path, as in the zone's pool."""
 
     @property
+    def pool(self) -> str:
+        """The pool's name: its handle, `handlespace/handle` where handlespaces have names."""
+        return Handlespace(self.handlespace or "", ()).pool(self.handle)
+
+    @property
     def policy(self) -> PoolPolicy:
         """The treatment of packets when a member died."""
         also = tuple(PROTOCOLS[transport] for transport in self.also)
@@ -148,7 +160,7 @@ class PpuPoolConfig(StrictModel):
         front = None if self.steer is None else ListenAddress.parse(self.steer)
         endpoint = None if front is None else (front.address, front.port)
         return PoolPolicy(
-            self.handle,
+            self.pool,
             self.on_dead.by_protocol,
             also,
             pace,
@@ -233,8 +245,10 @@ class RelayConfig(StrictModel):
 class PpuConfig(StrictModel):
     """The whole file."""
 
-    registrars: RegistrarTexts
-    """Addresses of the registrars: "10.0.0.1", or with other ports for ASAP and ENRP "10.0.0.1:3864/9902"."""
+    registrars: RegistrarTexts | None = None
+    """Addresses of the registrars: "10.0.0.1", or with other ports for ASAP and ENRP "10.0.0.1:3864/9902".
+    With several handlespaces, each `[[handlespace]]` has its own instead."""
+    named_handlespaces: tuple[HandlespaceConfig, ...] = Field(default=(), alias="handlespace")
     follow: Literal["enrp", "poll"] = "poll"
     """How registrars are followed: by asking alone, 20 times a second, or as a peer that they push to. A host
     that speaks ENRP can change what all registrars say: "enrp" is for hosts trusted like registrars."""
@@ -248,8 +262,8 @@ class PpuConfig(StrictModel):
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
         """Yield what is wrong between keys: a registrar or a pool named twice."""
-        yield from duplicates(document, ("registrars", "*"))
-        yield from duplicates(document, ("pool", "*", "handle"))
+        yield from handlespace_problems(document)
+        yield from _pool_problems(document)
         yield from duplicates(document, ("pool", "*", "steer"))
         yield from duplicates(document, ("gateway", "interfaces", "*"))
         for location, pool in find(document, ("pool", "*")):
@@ -279,31 +293,40 @@ class PpuConfig(StrictModel):
             if isinstance(also, list) and len(also) != len(set(map(str, also))):
                 yield location, "a transport is there twice"
 
+    @model_validator(mode="after")
+    def _name_only_handlespace(self) -> PpuConfig:
+        """Put the pools into the only handlespace, if it has a name: they need not repeat it."""
+        if len(self.named_handlespaces) == 1:
+            only = {"handlespace": self.named_handlespaces[0].name}
+            pools = tuple(pool if pool.handlespace else pool.model_copy(update=only) for pool in self.pools)
+            object.__setattr__(self, "pools", pools)
+        return self
+
     @property
-    def registrar_addresses(self) -> tuple[RegistrarAddress, ...]:
-        """`registrars`, parsed, in their order."""
-        return tuple(RegistrarAddress.parse(text) for text in self.registrars)
+    def handlespaces(self) -> tuple[Handlespace, ...]:
+        """The handlespaces, each with its registrars: at least one."""
+        return handlespaces_of(self.registrars, self.named_handlespaces)
 
     @property
     def handles(self) -> tuple[str, ...]:
-        """The handles of all pools."""
-        return tuple(pool.handle for pool in self.pools)
+        """The names of all pools."""
+        return tuple(pool.pool for pool in self.pools)
 
     @property
     def accept_by_handle(self) -> Mapping[str, tuple[Network, ...]]:
         """The trusted networks of every pool."""
-        return {pool.handle: pool.accept for pool in self.pools}
+        return {pool.pool: pool.accept for pool in self.pools}
 
     @property
     def ports_by_handle(self) -> Mapping[str, tuple[int, ...]]:
         """The ports of every pool's servers; empty for any."""
-        return {pool.handle: pool.ports for pool in self.pools}
+        return {pool.pool: pool.ports for pool in self.pools}
 
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:
         """The rules of the belief for every pool."""
         return {
-            pool.handle: PoolRules(
+            pool.pool: PoolRules(
                 pool.accept,
                 pool.verify,
                 pool.max_members,
@@ -318,17 +341,35 @@ class PpuConfig(StrictModel):
     def probing(self) -> Mapping[str, PoolProbing]:
         """How the belief's own probes ask the members of every pool."""
         return {
-            pool.handle: PoolProbing(
+            pool.pool: PoolProbing(
                 replace(
                     pool.question,
                     interval_s=VERIFY_EVERY_S if pool.verify else 1.0,
                     fall=2,
                     verified=pool.verify,
                 ),
-                pool.handle,
+                pool.pool,
             )
             for pool in self.pools
         }
+
+
+def _pool_problems(document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
+    """A pool twice, and handlespaces of pools that are unknown or missing."""
+    known = [name for _, name in find(document, ("handlespace", "*", "name"))]
+    seen: set[tuple[object, object]] = set()
+    for location, pool in find(document, ("pool", "*")):
+        if not isinstance(pool, dict):
+            continue
+        name = pool.get("handlespace")
+        if name is None and len(known) > 1:
+            yield location, f"needs handlespace: there are several, {', '.join(map(str, known))}"
+        elif name is not None and name not in known:
+            yield (*location, "handlespace"), f"{name}: no [[handlespace]] has this name"
+        key = str(name), str(pool.get("handle"))
+        if key in seen:
+            yield (*location, "handle"), f"{pool.get('handle')!r} is there twice"
+        seen.add(key)
 
 
 def control_path(path: str | Path) -> Path:

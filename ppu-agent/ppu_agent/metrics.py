@@ -81,10 +81,13 @@ class PpuCollector(Collector):
             departed.add_metric([state], sum(server["state"] == state for server in status["departed"]))
         yield departed
         up = GaugeMetricFamily(
-            "ppu_agent_registrar_settled", "1 while the registrar is believed.", labels=["registrar"]
+            "ppu_agent_registrar_settled",
+            "1 while the registrar is believed.",
+            labels=["registrar", "handlespace"],
         )
         for registrar in status["registrars"]:
-            up.add_metric([registrar["address"]], float(registrar["standing"] == "settled"))
+            labels = [registrar["address"], registrar["handlespace"]]
+            up.add_metric(labels, float(registrar["standing"] == "settled"))
         yield up
         yield GaugeMetricFamily(
             "ppu_agent_suspended", "1 while the agent is suspended.", value=float(status["suspended"])

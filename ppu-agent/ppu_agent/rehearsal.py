@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 from daemon_kit.addresses import is_on_this_host
 from daemon_kit.finding import Finding, Life
 from daemon_kit.sip import SIP_PORT
-from pool_user import Belief, BeliefChange, Intervals, PoolUser, PoolView, Weighted, weights
+from pool_user import (
+    BeliefChange,
+    HandlespaceBeliefs,
+    HandlespaceUsers,
+    Intervals,
+    PoolView,
+    Weighted,
+    weights,
+)
 
 from ppu_agent.configuration import PpuConfig
 from ppu_agent.deaths import Departed, State
@@ -87,16 +95,15 @@ def _shares(view: PoolView) -> Mapping[int, Weighted]:
 
 async def ask(config: PpuConfig) -> Mapping[str, PoolView]:
     """Ask the registrars who is in the pools, for 3 s at most. Raises SctpUnavailable."""
-    belief = Belief(config.registrars, config.pool_rules)
+    belief = HandlespaceBeliefs(config.handlespaces, config.pool_rules)
     settled = asyncio.Event()
 
     def look(change: BeliefChange) -> None:
         if all(view.known for view in change.views.values()):
             settled.set()
 
-    pool_user = PoolUser(
-        config.registrar_addresses,
-        config.handles,
+    pool_user = HandlespaceUsers(
+        config.handlespaces,
         belief,
         look,
         is_to_follow=False,
@@ -144,7 +151,7 @@ def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Ite
     """The pools whose connections are relayed for SIP's sake, though their servers may not speak it."""
     for pool in config.pools:
         policy = pool.policy
-        members = views.get(pool.handle, PoolView(pool.handle)).members
+        members = views.get(pool.pool, PoolView(pool.pool)).members
         over_tcp = itertools.chain.from_iterable(map(policy.destinations, members))
         others = [
             server.where
@@ -153,7 +160,7 @@ def _repeats_for_others(config: PpuConfig, views: Mapping[str, PoolView]) -> Ite
         ]
         if others and policy.on_dead[Protocol.TCP] == "repeat":
             yield (
-                f'{pool.handle}: on_dead tcp = "repeat" is for SIP, and {others[0]} is not at port '
+                f'{pool.pool}: on_dead tcp = "repeat" is for SIP, and {others[0]} is not at port '
                 f"{SIP_PORT}: "
                 "set sip = true if it speaks SIP, else take refuse"
             )

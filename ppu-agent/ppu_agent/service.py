@@ -27,7 +27,7 @@ from ppu_agent.rules import RENEW_EVERY_S
 from ppu_agent.status_model import PpuStatus
 from rserpool import SctpUnavailable
 
-_FIXED: Final = ("registrars", "follow", "control", "state", "gateway", "metrics")
+_FIXED: Final = ("registrars", "handlespaces", "follow", "control", "state", "gateway", "metrics")
 """The keys that can't change while the agent runs."""
 _WITHOUT_MEMORY: Final = "An agent that is started again would know nothing of servers that were dead before"
 

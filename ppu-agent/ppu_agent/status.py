@@ -26,7 +26,12 @@ def describe(
     seconds."""
     return {
         "registrars": [
-            {"address": state.address, "standing": state.standing.value, "follow": state.follow}
+            {
+                "address": state.address,
+                "handlespace": state.handlespace,
+                "standing": state.standing.value,
+                "follow": state.follow,
+            }
             for state in registrars
         ],
         "pool": [_pool(handle, view, now) for handle, view in views.items()],
@@ -96,7 +101,8 @@ def render(status: PpuStatus) -> Iterator[str]:
     if status["suspended"]:
         yield "suspended: packets to dead servers are left alone until `ppu-agent resume`"
     for registrar in status["registrars"]:
-        yield f"registrar {registrar['address']}: {registrar['standing']}, followed by {registrar['follow']}"
+        called = " ".join(filter(None, (registrar["handlespace"], registrar["address"])))
+        yield f"registrar {called}: {registrar['standing']}, followed by {registrar['follow']}"
     for pool in status["pool"]:
         trust = "not known yet: no registrar has answered"
         if pool["known"]:

@@ -15,6 +15,8 @@ class PpuRegistrarStatus(TypedDict):
     """One registrar."""
 
     address: str
+    handlespace: str
+    """The name of its handlespace; empty: there is one, without a name."""
     standing: str
     """How far it is believed: settled, unsettled, silent, away ..."""
     follow: str

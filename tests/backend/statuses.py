@@ -82,6 +82,7 @@ def pool_status(**other: Any) -> PoolStatus:
         "planned": 0,
         "refused": RefusedStatus(0, 0, 0),
         "sites": [],
+        "handlespaces": [],
     }
     values |= other
     values.setdefault("expected", len(values["members"]))

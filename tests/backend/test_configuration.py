@@ -7,7 +7,7 @@ import pytest
 from daemon_kit.config_file import ConfigurationErrors
 from rspdns.configuration import BackendConfig, load_configuration
 
-from rserpool import Protocol
+from rserpool import Protocol, RegistrarAddress
 from tests.backend.configuration_files import GOOD, changed, errors, head, only_error, write
 from tests.backend.making import FIXED, UDP, ZONE
 
@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "backend" / "examples"
 def test_the_example_is_good() -> None:
     config = load_configuration(EXAMPLES / "rspdns.toml")
     assert config.registrars == ("10.0.0.1", "10.0.0.2", "10.0.0.3")
-    assert [address.asap_port for address in config.registrar_addresses] == [3863] * 3
+    assert [RegistrarAddress.parse(text).asap_port for text in config.all_registrars] == [3863] * 3
     assert config.accept_by_handle.keys() == {"sip-as-udp", "sip-as-tcp"}
     (zone,) = config.zones
     (site,) = zone.sites
@@ -200,7 +200,7 @@ def test_followed_registrars_have_enrp_ports_of_their_own(tmp_path: Path) -> Non
     assert load_configuration(write(tmp_path, SHARED + 'follow = "poll"\n')).follow == "poll"
     config = load_configuration(write(tmp_path, SHARED.replace("3864", "3864/9902")))
     assert config.follow == "enrp", "the default"
-    assert [address.enrp_port for address in config.registrar_addresses] == [9901, 9902]
+    assert [RegistrarAddress.parse(text).enrp_port for text in config.all_registrars] == [9901, 9902]
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,11 @@ zones[].pools[]: answered_instead expected handles known members missing name ou
 zones[].pools[]: sites stale_s svcb_owner verify when_empty
 zones[].pools[].members[]: addresses handle home_registrar identifier load name policy port priority
 zones[].pools[].members[]: protocol share since_s site stale weight
+zones[].pools[].members[]: handlespace
+zones[].pools[].out[]: handlespace
+zones[].pools[]: handlespaces
+events[]: handlespace
+registrars[]: handlespace
 zones[].pools[].out[]: address cause handle identifier look_at missing name planned planned_s port reason
 zones[].pools[].out[]: since_s
 zones[].pools[].refused: foreign too_many unproven
@@ -139,7 +144,8 @@ rspdns_hook_pending rspdns_hook_works
 rspdns_member_changes_total rspdns_member_down_seconds_total
 rspdns_member_in rspdns_member_load_ratio rspdns_member_priority rspdns_member_weight
 rspdns_members_not_shown rspdns_overrides rspdns_peer_differences rspdns_peer_works
-rspdns_pool_expected_members rspdns_pool_known rspdns_pool_members
+rspdns_pool_expected_members rspdns_pool_handlespace_members rspdns_pool_handlespace_stale_seconds
+rspdns_pool_known rspdns_pool_members
 rspdns_pool_missing_members rspdns_pool_planned_members rspdns_pool_refused_total
 rspdns_pool_stale_seconds rspdns_problems
 rspdns_publication_edits_total rspdns_publication_failures_total rspdns_publication_right

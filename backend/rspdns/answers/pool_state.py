@@ -89,18 +89,18 @@ def state_of(
         step = _step(pool, views[0], before, believed.pools.get(views[0].handle))
         if step is not None and step.members:
             return _weighed(step, before, now, stale_at_s, ttl_s)
-    members = by_label(pool, [view.members for view in usable])
+    members = by_label(pool, [(view.handle, view.members) for view in usable])
     if members:
         view_of_all = views[0] if len(views) == 1 else None
         return _weighed(PoolState(pool, members, live=True, view=view_of_all), before, now, stale_at_s, ttl_s)
     if len(usable) < len(views):  # members may well live in the shard that nobody tells of
         return PoolState(pool, failure=_why_unknown(pool, [view for view in views if view not in usable]))
-    unreachable = by_label(pool, [view.unreachable for view in usable])
+    unreachable = by_label(pool, [(view.handle, view.unreachable) for view in usable])
     if unreachable:  # by the backend's own probe: a fault on its way must not empty a pool
         return _weighed(PoolState(pool, unreachable), before, now, stale_at_s, ttl_s)
     match pool.config.when_empty:
         case "last-good":
-            recent = by_label(pool, [view.recent for view in usable])
+            recent = by_label(pool, [(view.handle, view.recent) for view in usable])
             return _weighed(PoolState(pool, recent), before, now, stale_at_s, ttl_s)
         case "static":
             return PoolState(pool, static=True, rebuild_at_s=stale_at_s)
@@ -141,18 +141,21 @@ def _handles(pool: Pool) -> str:
     return ", ".join(pool.config.shards)
 
 
-def by_label(pool: Pool, shards: Sequence[Sequence[Member]]) -> dict[str, Member]:
-    """The members by target label, those of another transport protocol left out.
+def by_label(pool: Pool, shards: Sequence[tuple[str, Sequence[Member]]]) -> dict[str, Member]:
+    """The members of these shards by target label, those of another transport protocol left out.
 
     PE identifiers are unique within a handle only: where two shards have the same, the later gets a number.
+    Two handlespaces have no label in common.
     """
     labelled: dict[str, Member] = {}
     protocol = pool.config.protocol
-    for number, members in enumerate(shards, start=1):
+    for number, (shard, members) in enumerate(shards, start=1):
         for member in members:
             if member.protocol == protocol:
-                label = _label(member)
-                labelled[label if label not in labelled else f"{label}-{number}"] = member
+                label = pool.config.member_label(member.identifier, shard)
+                if label in labelled:
+                    label = f"{label[:8]}-{number}{label[8:]}"
+                labelled[label] = member
     return labelled
 
 

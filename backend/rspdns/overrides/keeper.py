@@ -54,7 +54,9 @@ _JUST_AFTER_S = 0.001
 class OverridableBelief(Protocol):
     """The part of the belief that overrides need."""
 
-    views: Mapping[str, PoolView]
+    @property
+    def views(self) -> Mapping[str, PoolView]:
+        """Every pool by the last evaluation."""
 
     def set_overrides(self, overrides: Mapping[str, Sequence[PoolOverride]]) -> None:
         """Let these hold from now on, by pool handle."""

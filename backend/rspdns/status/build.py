@@ -35,6 +35,7 @@ from rspdns.status.model import (
     MemberStatus,
     OutStatus,
     PdnsStatus,
+    PoolHandlespaceStatus,
     PoolStatus,
     RefusedStatus,
     RegistrarStatus,
@@ -97,6 +98,7 @@ def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarSta
             since_s=_age(state.since_s, now),
             follow=state.follow,
             follow_problem=state.follow_problem or None,
+            handlespace=state.handlespace or None,
             round_trip_ms=None if state.round_trip_ms is None else round(state.round_trip_ms, 3),
         )
         for state in states
@@ -105,10 +107,11 @@ def registrars(states: Iterable[RegistrarView], now: float) -> list[RegistrarSta
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The names of servers and registrars: `registrars` has number and address by identifier."""
+    """The names of servers and registrars: `registrars` gives number and address by identifier, for each
+    pool."""
 
     names: ServerNames = field(default_factory=lambda: ServerNames(()))
-    registrars: Mapping[str, str] = field(default_factory=dict)
+    registrars: Callable[[str], Mapping[str, str]] = lambda pool: {}
 
 
 NOTHING_ELSE = Known()
@@ -173,21 +176,23 @@ def _pool(
     refused: RefusedStatus,
 ) -> PoolStatus:
     labels = {
-        id(member): label for label, member in by_label(pool, [view.members for view in of_pool]).items()
+        id(member): label
+        for label, member in by_label(pool, [(view.handle, view.members) for view in of_pool]).items()
     }
     stale_since_s = [view.stale_since_s for view in of_pool if view.stale_since_s is not None]
     members = [
         member for view in of_pool for member in view.members if member.protocol == pool.config.protocol
     ]
     lacked = missing(pool.config, members, of_pool, now)
-    return PoolStatus(
+    is_union = len(pool.config.own_handlespaces) > 1
+    status = PoolStatus(
         handles=list(pool.config.shards),
         name=name,
         owner=pool.owner,
         svcb_owner=pool.svcb_owner,
         when_empty=pool.config.when_empty,
         verify=pool.config.verify,
-        known=bool(of_pool) and all(view.known for view in of_pool),
+        known=bool(of_pool) and (all(view.known for view in of_pool) or (bool(members) and is_union)),
         stale_s=_age(min(stale_since_s, default=None), now),
         answered_instead=_answered_instead(pool, of_pool),
         expected=lacked.expected,
@@ -210,6 +215,23 @@ def _pool(
         ],
         refused=refused,
         sites=[_site(pool, name, of_site, now) for name, of_site in state.sites.items()],
+        handlespaces=[_part(pool, handlespace, of_pool, now) for handlespace in pool.config.own_handlespaces],
+    )
+    if status.handlespaces:
+        servers: list[MemberStatus | OutStatus] = [*status.members, *status.out]
+        for server in servers:
+            server.handlespace = server.handle.partition("/")[0]
+    return status
+
+
+def _part(pool: Pool, name: str, of_pool: Sequence[PoolView], now: float) -> PoolHandlespaceStatus:
+    views = [view for view in of_pool if view.handle.partition("/")[0] == name]
+    members = (member for view in views for member in view.members)
+    return PoolHandlespaceStatus(
+        name,
+        known=bool(views) and all(view.known for view in views),
+        members=sum(member.protocol == pool.config.protocol for member in members),
+        stale_s=_age(min((view.stale_since_s for view in views if view.stale_since_s), default=None), now),
     )
 
 
@@ -303,7 +325,7 @@ def _out(
     if departure is not None:
         is_told_better = departure.cause.code in (cause.code, Code.DRAINED)
         cause = departure.cause if is_told_better else cause
-        cause = cause.explained(departure.member.home_registrar, known.registrars)
+        cause = cause.explained(departure.member.home_registrar, known.registrars(handle))
     planned_s = departure.planned_s(now) if departure else None
     if departure is None and cause.code.is_planned:
         planned_s = math.inf
@@ -324,7 +346,7 @@ def _out(
 def _departed(handle: str, departure: Departure, now: float, known: Known, *, is_missing: bool) -> OutStatus:
     """A server that was in and that no registrar lists any more."""
     member = departure.member
-    cause = departure.cause.explained(member.home_registrar, known.registrars)
+    cause = departure.cause.explained(member.home_registrar, known.registrars(handle))
     return _out_status(
         handle,
         member.identifier,

@@ -23,7 +23,13 @@ Count = Annotated[int, Field(ge=0)]
 Number = Annotated[float, Field(ge=0)]
 Identifier = Annotated[str, Field(pattern="^[0-9a-f]{8}$")]
 ServerName = Annotated[str | None, Field(description="what `expect` calls the server; null: no name")]
-HandleText = Annotated[str, Field(description="the pool handle it is registered under")]
+HandleText = Annotated[
+    str,
+    Field(
+        description="the pool handle it is registered under; `handlespace/handle` if handlespaces have names"
+    ),
+]
+HandlespaceText = Annotated[str | None, Field(description="its handlespace; null: it has no name")]
 
 
 @dataclass(slots=True)
@@ -47,6 +53,7 @@ class MemberStatus:
     share: Annotated[
         Number | None, Field(description="0..1, the part of the calls that an override gives it; null: none")
     ]
+    handlespace: HandlespaceText = None
 
     @property
     def called(self) -> str:
@@ -70,6 +77,7 @@ class OutStatus:
     planned: Annotated[bool, Field(description="a person took it out, by an override or a drain")]
     planned_s: Annotated[Number | None, Field(description="for how long from now on; null: without an end")]
     since_s: Annotated[Number | None, Field(description="how long it has been out; null: never seen")]
+    handlespace: HandlespaceText = None
 
     @property
     def called(self) -> str:
@@ -102,6 +110,19 @@ class SiteStatus:
 
 
 @dataclass(slots=True)
+class PoolHandlespaceStatus:
+    """A pool's part in one handlespace."""
+
+    name: str
+    known: Annotated[bool, Field(description="false: no registrar of it has told of the pool yet")]
+    members: Annotated[Count, Field(description="members that are in")]
+    stale_s: Annotated[
+        Number | None,
+        Field(description="how long none of its registrars can be believed; null while at least one can"),
+    ]
+
+
+@dataclass(slots=True)
 class PoolStatus:
     """A pool of a zone."""
 
@@ -118,7 +139,10 @@ class PoolStatus:
     known: Annotated[bool, Field(description="false: no registrar has told of it yet, SERVFAIL")]
     stale_s: Annotated[
         Number | None,
-        Field(description="how long no registrar can be believed; null while at least one can"),
+        Field(
+            description="how long no registrar can be believed, of one of its handlespaces; "
+            "null while at least one can"
+        ),
     ]
     answered_instead: Annotated[str | None, Field(description="what is answered since no member lives")]
     expected: Annotated[Count, Field(description="servers that should be in")]
@@ -128,6 +152,15 @@ class PoolStatus:
     out: list[OutStatus]
     refused: RefusedStatus
     sites: Annotated[list[SiteStatus], Field(description="in the pool's order; empty without `order`")]
+    handlespaces: Annotated[
+        list[PoolHandlespaceStatus], Field(description="its parts; empty where handlespaces have no names")
+    ]
+
+    @property
+    def lost(self) -> list[PoolHandlespaceStatus]:
+        """Its parts that no registrar vouches for, while registrars vouch for others."""
+        stale = [part for part in self.handlespaces if part.stale_s is not None]
+        return stale if len(stale) < len(self.handlespaces) else []
 
 
 @dataclass(slots=True)
@@ -152,6 +185,12 @@ class RegistrarStatus:
     follow: Annotated[str, Field(description="enrp: it pushes every change; poll: it is asked")]
     follow_problem: Annotated[str | None, Field(description="why it pushes nothing although it should")]
     round_trip_ms: Annotated[Number | None, Field(description="of the last question")]
+    handlespace: HandlespaceText = None
+
+    @property
+    def called(self) -> str:
+        """Its number, with the name of its handlespace."""
+        return f"{self.handlespace} {self.number}" if self.handlespace else str(self.number)
 
 
 @dataclass(slots=True)
@@ -166,7 +205,10 @@ class EventStatus:
             description="joined, left, moved, examined, refused, questioned, vanished, registrar or misplaced"
         ),
     ]
-    handle: Annotated[str, Field(description="the pool; empty for registrars")]
+    handle: Annotated[
+        str,
+        Field(description="the pool, `handlespace/handle` if handlespaces have names; empty for registrars"),
+    ]
     identifier: Identifier | None
     address: Annotated[str | None, Field(description="address and port of the server")]
     name: ServerName
@@ -179,6 +221,7 @@ class EventStatus:
             "null: not (yet)"
         ),
     ]
+    handlespace: HandlespaceText = None
 
 
 @dataclass(slots=True)

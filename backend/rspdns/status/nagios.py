@@ -62,11 +62,13 @@ def _problems(status: Status) -> Iterator[tuple[Level, str]]:
     for zone in status.zones:
         for pool in zone.pools:
             yield from _of_pool(pool)
-    settled = [registrar for registrar in status.registrars if registrar.standing is Standing.SETTLED]
+    settled = {
+        registrar.handlespace for registrar in status.registrars if registrar.standing is Standing.SETTLED
+    }
     for registrar in status.registrars:
         if registrar.standing is not Standing.SETTLED:
-            level = Level.WARNING if settled else Level.CRITICAL
-            yield level, f"registrar {registrar.number} ({registrar.address}) is {registrar.standing.value}"
+            level = Level.WARNING if registrar.handlespace in settled else Level.CRITICAL
+            yield level, f"registrar {registrar.called} ({registrar.address}) is {registrar.standing.value}"
     for pdns in status.pdns:
         if pdns.problem is not None:
             yield Level.CRITICAL, f"PowerDNS can't be purged: {pdns.problem}"
@@ -102,5 +104,8 @@ def _of_pool(pool: PoolStatus) -> Iterator[tuple[Level, str]]:
         level = Level.CRITICAL if pool.missing >= HALF * pool.expected else Level.WARNING
         names = ", ".join(server.called for server in pool.out if server.missing)
         yield level, f"{pool.missing} of {pool.expected} servers of {pool.owner} are missing: {names}"
-    if pool.stale_s is not None:
+    for part in pool.lost:
+        words = f"{pool.owner}: its members of handlespace {part.name} are from memory"
+        yield Level.WARNING, f"{words} since {part.stale_s:.0f} s"
+    if pool.stale_s is not None and not pool.lost:
         yield Level.WARNING, f"{pool.owner} is answered from memory since {pool.stale_s:.0f} s"

@@ -36,6 +36,8 @@ EVENTS_SHOWN = 8
 FEWEST_EVENTS = 3
 """Events that are shown even where the rest fills the terminal."""
 GAP = "  "
+_Homes = Mapping[tuple[str | None, str | None], str]
+"""The registrars for people, by handlespace and identifier."""
 _INDENT = "      "
 _COLOURS = {
     Standing.SETTLED: "green",
@@ -94,7 +96,10 @@ PDNS = (
 def view(status: Status, width: int, height: int | None = None) -> Text:
     """Return the status for this number of columns and, unless None, lines."""
     upper = _heading(status, width)
-    homes = {registrar.identifier: f"registrar {registrar.number}" for registrar in status.registrars}
+    homes = {
+        (registrar.handlespace, registrar.identifier): f"registrar {registrar.called}"
+        for registrar in status.registrars
+    }
     for zone in status.zones:
         for pool in zone.pools:
             upper += [*_pool(pool, zone, homes, width), Text()]
@@ -204,7 +209,7 @@ def _reload(reload: ReloadStatus, width: int) -> list[Text]:
     return _wrapped(words, width, "red", "  ")
 
 
-def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], width: int) -> list[Text]:
+def _pool(pool: PoolStatus, zone: ZoneStatus, homes: _Homes, width: int) -> list[Text]:
     lines = [Text(pool.owner, style="bold")]
     lines += _wrapped(f"pool {', '.join(pool.handles)}, serial {zone.serial}", width, "", "  ")
     share, style = _share(pool)
@@ -214,6 +219,11 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
         lines[-1].append(", ").append(share, style=style)
     if not pool.known:
         lines += _wrapped("not known yet: SERVFAIL", width, "red", "  ")
+    elif pool.lost:
+        for part in pool.lost:
+            age, its = duration(part.stale_s), f"handlespace {part.name}"
+            words = f"{its}: from memory for {age}: none of its registrars can be believed"
+            lines += _wrapped(words, width, "yellow", "  ")
     elif pool.stale_s is not None:
         age = duration(pool.stale_s)
         lines += _wrapped(f"from memory for {age}: no registrar can be believed", width, "yellow", "  ")
@@ -241,14 +251,14 @@ def _pool(pool: PoolStatus, zone: ZoneStatus, homes: Mapping[str | None, str], w
     return lines
 
 
-def _member(member: MemberStatus, ranks: Sequence[int], homes: Mapping[str | None, str]) -> tuple[str, ...]:
+def _member(member: MemberStatus, ranks: Sequence[int], homes: _Homes) -> tuple[str, ...]:
     addresses = ", ".join(endpoint(address, member.port) for address in member.addresses)
     rank = 0 if member.priority is None else ranks.index(member.priority)
     weight = "not shown" if member.weight is None else f"{member.weight}{f', reserve {rank}' if rank else ''}"
     load = "" if member.load is None else f"{member.load:.0%}"
     word = "in, from memory" if member.stale else "in"
     age, name = duration(member.since_s), member.name or ""
-    home = homes.get(member.home_registrar, member.home_registrar)
+    home = homes.get((member.handlespace, member.home_registrar), member.home_registrar)
     return (name, addresses, weight, load, age, home, member.identifier, word)
 
 
@@ -282,10 +292,10 @@ def _share(pool: PoolStatus) -> tuple[str, str]:
 
 
 def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]:
-    ordered = sorted(registrars, key=lambda registrar: registrar.number)
+    ordered = sorted(registrars, key=lambda registrar: (registrar.handlespace or "", registrar.number))
     rows = [
         (
-            str(registrar.number),
+            registrar.called,
             registrar.address,
             registrar.standing.value,
             duration(registrar.since_s),

@@ -152,7 +152,7 @@ def _at(document: TomlDocument, pool: Pool, key: str, text: str) -> Configuratio
 
 
 def _name_problems(pool: Pool) -> Iterator[tuple[str, str]]:
-    target = pool.target("00000000" if len(pool.config.shards) == 1 else "00000000-000")
+    target = pool.target(pool.config.longest_label)
     for key, name in (("name", pool.owner), ("label", target)):
         try:
             names.normal(name)
@@ -177,7 +177,9 @@ def _svcb_problems(zone: Zone, pool: Pool) -> Iterator[str]:
         yield f"gives the name {owner}: {error}"
         return
     alias = pool.svcb_alias
-    size = fitting.svcb_size(pool.target("00000000"), svcb.alpn, with_port=True, ipv4=1, ipv6=1)
+    size = fitting.svcb_size(
+        pool.target(pool.config.longest_label), svcb.alpn, with_port=True, ipv4=1, ipv6=1
+    )
     limit = fitting.LIMIT - (fitting.svcb_alias_size(owner) if alias is not None else 0)
     if fitting.how_many(owner, [size] * 2, limit) < 2:
         yield f"two {svcb.type} records at {owner} do not fit into {fitting.LIMIT} bytes"

@@ -20,6 +20,8 @@ from pool_user import (
     MAX_MEMBERS,
     AcceptNetworks,
     Handle,
+    Handlespace,
+    HandlespaceName,
     KeyFile,
     RemoteAgents,
     not_empty,
@@ -182,6 +184,11 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     yield from _of_sites(pool)
     if ("handle" in pool) == ("handles" in pool):
         yield "needs either handle or handles"
+    if "handlespace" in pool and "handlespaces" in pool:
+        yield "takes either handlespace or handlespaces"
+    several = pool.get("handlespaces")
+    if isinstance(several, list | tuple) and len({*map(str, several)}) < len(several):
+        yield "handlespaces: a name is there twice"
     first = pool.get("handle", handles[0] if isinstance(handles, list | tuple) and handles else None)
     if isinstance(first, str) and first and "label" not in pool and not names.is_label(first):
         yield f"needs a label, since the handle {first!r} is no DNS label"
@@ -225,6 +232,11 @@ class PoolConfig(StrictModel):
     """The pool handle, 1 to 32 bytes; this or `handles`."""
     handles: Annotated[tuple[Handle, ...], AfterValidator(not_empty)] | None = None
     """Several handles that shard one pool, since a handle resolution carries 128 members at most."""
+    handlespace: HandlespaceName | None = None
+    """The `[[handlespace]]` of rspdns.toml that its members register in; needed if there are several."""
+    handlespaces: Annotated[tuple[HandlespaceName, ...], AfterValidator(not_empty)] | None = None
+    """Several handlespaces that have members of this pool: each member is believed by the registrars of its
+    own. A target name then ends in the handlespace's name, `<PE id>-<handlespace>`."""
     label: Annotated[str, BeforeValidator(_lower), AfterValidator(_label)] | None = None
     """The label of this pool in its target names; the handle where that is a label."""
     service: Annotated[str, BeforeValidator(_lower), AfterValidator(check_service)]
@@ -326,9 +338,32 @@ class PoolConfig(StrictModel):
         return self.handle if self.handle is not None else (self.handles or ("",))[0]
 
     @property
+    def own_handlespaces(self) -> tuple[str, ...]:
+        """The names of its handlespaces; none where the only one has no name."""
+        return self.handlespaces or ((self.handlespace,) if self.handlespace is not None else ())
+
+    @property
     def shards(self) -> tuple[str, ...]:
-        """The handles of the pool's members: one, or those of `handles`."""
-        return self.handles if self.handles is not None else (self._first_handle,)
+        """The pool's parts, as the belief names them: a handle, or `handlespace/handle`, and several where
+        it has several of either."""
+        handles = self.handles if self.handles is not None else (self._first_handle,)
+        return tuple(
+            Handlespace(name, ()).pool(handle)
+            for name in self.own_handlespaces or ("",)
+            for handle in handles
+        )
+
+    def member_label(self, identifier: int, shard: str) -> str:
+        """The first label of a member's target name. Identifiers are unique in a handlespace at most: in
+        several they get its name, so that no member of another can take the name of a member over."""
+        label = f"{identifier:08x}"
+        return f"{label}-{shard.partition('/')[0]}" if len(self.own_handlespaces) > 1 else label
+
+    @property
+    def longest_label(self) -> str:
+        """A first label of its target names as long as any."""
+        longest = max(self.own_handlespaces, key=len) if len(self.own_handlespaces) > 1 else ""
+        return "00000000" + ("-000" if len(self.shards) > 1 else "") + (f"-{longest}" if longest else "")
 
     @property
     def target_label(self) -> str:
@@ -388,17 +423,18 @@ class ZoneConfig(StrictModel):
         """
         if "pools" in document:
             yield ("pools",), "unknown key; a pool is a table [[pool]]"
-        seen: dict[str, int] = {}
+        seen: dict[tuple[str, str], int] = {}
         for pattern in (("pool", "*", "handle"), ("pool", "*", "handles", "*")):
             for location, handle in find(document, pattern):
-                if isinstance(handle, str) and handle in seen:
-                    first = f"pool[{seen[handle]}]"
-                    yield (
-                        location,
-                        f"the handle {handle!r} is already used by {first}: a pool stands once in a zone",
-                    )
-                elif isinstance(handle, str) and isinstance(location[1], int):
-                    seen[handle] = location[1]
+                if not isinstance(handle, str) or not isinstance(location[1], int):
+                    continue
+                places = [(name, handle) for name in _handlespaces_in(document["pool"][location[1]])]
+                first = next((seen[place] for place in places if place in seen), None)
+                if first is not None:
+                    words = f"the handle {handle!r} is already used by pool[{first}]"
+                    yield location, f"{words}: a pool stands once in a zone"
+                else:
+                    seen |= dict.fromkeys(places, location[1])
         yield from _same_owner(document)
         yield from _same_svcb_owner(document)
         yield from _zone_in_name(document)
@@ -415,6 +451,13 @@ class ZoneConfig(StrictModel):
     def negative_ttl_s(self) -> int:
         """The largest TTL and MINIMUM of the SOA as served, in seconds."""
         return self.ttl if self.negative_ttl is None else self.negative_ttl
+
+
+def _handlespaces_in(pool: Mapping[str, object]) -> list[str]:
+    """The handlespaces that an unchecked [[pool]] names; an empty name if it names none."""
+    several = pool.get("handlespaces")
+    names_of_pool = several if isinstance(several, list) else [pool.get("handlespace", "")]
+    return [str(name) for name in names_of_pool] or [""]
 
 
 def _same_owner(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -40,10 +40,12 @@ def load_zones(
     directory: Path,
     on_progress: Callable[[Progress], None] = lambda progress: None,
     sites: Sites | None = None,
+    handlespaces: Sequence[str] | None = None,
 ) -> tuple[Zone, ...]:
     """Every zone of the directory's *.toml files, sorted by name; `on_progress` is told how far it is.
 
-    `sites` are those of rspdns.toml; None: they are not known, and `order` is not checked.
+    `sites` and the names of `handlespaces` are those of rspdns.toml; None: they are not known, and what the
+    pools say of them is not checked.
 
     Raises ConfigurationErrors with every error of all files. A directory without zones is no error: a backend
     may be started before its first zone.
@@ -65,7 +67,7 @@ def load_zones(
 
     for number, file in enumerate(files):
         progress = progress._replace(files=number)
-        readable, of_zone = _load(file, on_records, sites)
+        readable, of_zone = _load(file, on_records, sites, handlespaces)
         readables += [readable] if readable is not None else []
         errors += of_zone
     errors += problems_between(readables)
@@ -83,7 +85,10 @@ def load_zone(path: str | Path) -> Zone:
 
 
 def _load(
-    path: Path, on_records: Callable[[int], None] = lambda more: None, sites: Sites | None = None
+    path: Path,
+    on_records: Callable[[int], None] = lambda more: None,
+    sites: Sites | None = None,
+    handlespaces: Sequence[str] | None = None,
 ) -> tuple[Readable | None, list[ConfigurationError]]:
     """Read one zone, or as much of it as can be checked, and tell every error of its two files."""
     try:
@@ -113,8 +118,9 @@ def _load(
     if static is None:
         static, unread = StaticZone.of_lines("", zone, ()), None
     if config is not None:
-        made = make_zone(config, static, sites_of_all=sites)
         errors += _order_problems(document, config, sites)
+        errors += _handlespace_problems(document, config, handlespaces)
+        made = make_zone(_resolved(config, handlespaces), static, sites_of_all=sites)
     else:
         pools = _readable_pools(document)
         made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
@@ -129,6 +135,33 @@ def _order_problems(
         problem = sites.problem(pool.order) if sites is not None and pool.order is not None else None
         if problem is not None:
             yield document.error(("pool", position, "order"), problem)
+
+
+def _handlespace_problems(
+    document: TomlDocument, config: ZoneConfig, known: Sequence[str] | None
+) -> Iterator[ConfigurationError]:
+    for position, pool in enumerate(config.pools if known is not None else ()):
+        table = document.data["pool"][position]
+        key = "handlespaces" if "handlespaces" in table else "handlespace"
+        unknown = [name for name in pool.own_handlespaces if name not in (known or ())]
+        if unknown:
+            words = f"{', '.join(unknown)}: no [[handlespace]] in rspdns.toml has this name"
+            yield document.error(("pool", position, key), words)
+        elif not pool.own_handlespaces and len(known or ()) > 1:
+            words = f"needs handlespace: rspdns.toml has several, {', '.join(known or ())}"
+            yield document.error(("pool", position), words)
+
+
+def _resolved(config: ZoneConfig, known: Sequence[str] | None) -> ZoneConfig:
+    """The configuration with the only handlespace, if it has a name, in the pools that name none."""
+    only = (known or ())[:1]
+    if not any(only):
+        return config
+    pools = (
+        pool if pool.own_handlespaces else pool.model_copy(update={"handlespaces": only})
+        for pool in config.pools
+    )
+    return config.model_copy(update={"pools": tuple(pools)})
 
 
 def where_named(

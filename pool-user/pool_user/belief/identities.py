@@ -37,8 +37,8 @@ _Server = tuple[Protocol, IPv4Address | IPv6Address, int]
 class Identities:
     """The proofs in one pool: what was checked, who said that it leaves, and who guesses."""
 
-    def __init__(self, handle: str) -> None:
-        self._handle = handle.encode()
+    def __init__(self, handle: bytes) -> None:
+        self._handle = handle
         self._keys: Sequence[PoolKey] = ()
         self._proven: dict[int, tuple[Transport, Proven]] = {}
         self._servers: dict[_Server, None] = {}

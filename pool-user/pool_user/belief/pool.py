@@ -36,20 +36,21 @@ from rserpool import PoolElement, Transport, prove
 
 
 class PoolBelief:
-    """The belief about the pool `handle`.
+    """The belief about the pool `handle`, which registrars know as `wire_handle`.
 
     `reports` take in what the registrars say. `view` is what the last `evaluate()` found, and stays the same
     object until something in it changes. `awaited` are the registrars (by index) to be asked at once;
     `next_deadline_s` is when time alone changes something.
     """
 
-    def __init__(self, handle: str, rules: PoolRules) -> None:
+    def __init__(self, handle: str, rules: PoolRules, wire_handle: bytes) -> None:
         self.handle = handle
+        self._wire_handle = wire_handle
         self.view = PoolView(handle)
         self.awaited: frozenset[int] = frozenset()
         self._decisions = PoolDecisions()
         self._homes = Homes()
-        self.reports = PoolReports(handle, rules, self._decisions, self._homes, self._members_in)
+        self.reports = PoolReports(handle, wire_handle, rules, self._decisions, self._homes, self._members_in)
         self._wanted = WantedMembers()
         self._out: dict[int, OutMember] = {}
         """The known PEs that are not wanted."""
@@ -489,7 +490,7 @@ class PoolBelief:
         """The member with the addresses that `accept` allows; None if the rules of now refuse it."""
         transport, keys = Transport(member.protocol, member.port, member.addresses), self.rules.keys
         if keys:
-            proven = prove(member.identifier, self.handle.encode(), transport, keys)
+            proven = prove(member.identifier, self._wire_handle, transport, keys)
             if proven is None or proven.is_leaving:
                 return None
             transport = replace(transport, addresses=(proven.address,))

@@ -21,21 +21,22 @@ from rserpool import PoolElement, Transport, Update, is_drained_life
 
 
 class PoolReports:
-    """The reports about the pool `handle`. `decisions` are those made of them, `homes` the members' homes.
+    """The reports about the pool `name`. `decisions` are those made of them, `homes` the members' homes.
 
     `members` returns the PEs that are in: when the pool is full, these keep their places.
     """
 
     def __init__(
         self,
-        handle: str,
+        name: str,
+        handle: bytes,
         rules: PoolRules,
         decisions: PoolDecisions,
         homes: Homes,
         members: Callable[[], Set[int]],
     ) -> None:
         self.rules = rules
-        self.admission = PoolAdmission(handle)
+        self.admission = PoolAdmission(name)
         self.identities = Identities(handle)
         self.farewells = Farewells()
         self.listings: dict[int, RegistrarListing] = {}

@@ -73,9 +73,16 @@ RENEW_STALE_S = 60.0
 """While only registrars without a sentinel vouch, `stale_since_s` follows at steps of this length."""
 
 
-def pool_name(handle: bytes) -> str:
-    """A pool handle as the configuration has it; one that no configuration can hold has no such text."""
-    return handle.decode(errors="replace")
+def pool_name(handle: bytes, handlespace: str = "") -> str:
+    """The name of a pool: its handle, or `handlespace/handle` in a handlespace that has a name. A handle that
+    no configuration can hold gives a name of no pool."""
+    text = handle.decode(errors="replace")
+    return f"{handlespace}/{text}" if handlespace else text
+
+
+def pool_handle(name: str, handlespace: str = "") -> bytes:
+    """The handle of a pool as registrars know it; a registrar's own sentinel pool has no other name."""
+    return (name.removeprefix(f"{handlespace}/") if handlespace else name).encode()
 
 
 @dataclass(frozen=True, slots=True)

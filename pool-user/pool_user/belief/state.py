@@ -11,6 +11,7 @@ from pool_user.belief.pool import PoolBelief
 from pool_user.belief.rules import (
     RENEW_STALE_S,
     PoolRules,
+    pool_handle,
     pool_name,
 )
 from pool_user.cause import Code
@@ -32,8 +33,9 @@ _EVENTS_KEPT = 10_000
 
 
 class Belief:
-    """The belief, formed from all reports of the registrars. No clock: every `now` is monotonic seconds,
-    never decreasing.
+    """The belief about one handlespace, formed from all reports of its registrars. No clock: every `now` is
+    monotonic seconds, never decreasing. `handlespace` is its name, if there are several
+    (`pool_user.handlespaces`); its pools are then called `handlespace/handle`.
 
     `registrars` are their addresses, in the order of their sentinels' numbers; a registrar is named by its
     index in it, from 0. `sessions` hold what is known of each registrar itself. Tell the belief what happens
@@ -41,10 +43,13 @@ class Belief:
     returns what changed; ask `questions()` at once, and come back at `next_deadline_s` at the latest.
     """
 
-    def __init__(self, registrars: Sequence[str], pools: Mapping[str, PoolRules]) -> None:
+    def __init__(
+        self, registrars: Sequence[str], pools: Mapping[str, PoolRules], handlespace: str = ""
+    ) -> None:
+        self.handlespace = handlespace
         self._events: deque[BeliefEvent] = deque(maxlen=_EVENTS_KEPT)
         self.sessions = RegistrarSessions(registrars, self._events.append)
-        self._pools = {handle: PoolBelief(handle, rules) for handle, rules in pools.items()}
+        self._pools = {handle: self._made(handle, rules) for handle, rules in pools.items()}
         self._dirty: set[str] = set(self._pools)
         """The pools of which something was told."""
         self._concerned: set[str] = set()
@@ -78,11 +83,11 @@ class Belief:
         if not session.life.is_of(resolution.asked_at_s):
             return False
         now = resolution.answered_at_s
-        handle, elements = pool_name(resolution.handle), resolution.pool_elements
+        handle, elements = pool_name(resolution.handle, self.handlespace), resolution.pool_elements
         self.advance(now)
         session.answered(now)
-        if handle.startswith(SENTINEL_POOL_PREFIX):
-            self.sessions.sentinels(registrar, handle, elements, now)
+        if (sentinels := pool_name(resolution.handle)).startswith(SENTINEL_POOL_PREFIX):
+            self.sessions.sentinels(registrar, sentinels, elements, now)
             self.advance(now)
             return False
         self.advance(now)
@@ -110,7 +115,7 @@ class Belief:
         Ignored, and False: what comes under an identifier that is not known for that registrar's, while it
         is down, and about unknown pools.
         """
-        handle = pool_name(update.handle)
+        handle = pool_name(update.handle, self.handlespace)
         pool = self._pools.get(handle)
         if pool is None:
             return False
@@ -133,7 +138,7 @@ class Belief:
         if not life.has_spoken(table.sender) or not life.is_of(table.asked_at_s):
             return []
         settled = registrar in self._registrars.settled
-        listed = {pool_name(handle): elements for handle, elements in table.pools.items()}
+        listed = {pool_name(handle, self.handlespace): elements for handle, elements in table.pools.items()}
         changed = []
         for handle, pool in self._pools.items():
             elements = listed.get(handle, ())
@@ -216,7 +221,7 @@ class Belief:
         again."""
         self.advance(now)
         self._pools = {
-            handle: self._pools.get(handle) or PoolBelief(handle, pools[handle]) for handle in pools
+            handle: self._pools.get(handle) or self._made(handle, pools[handle]) for handle in pools
         }
         for handle, pool in self._pools.items():
             pool.reports.set_rules(pools[handle])
@@ -327,6 +332,9 @@ class Belief:
         return [] if pool is None else pool.reports.listed_by(identifier)
 
     # Within
+
+    def _made(self, handle: str, rules: PoolRules) -> PoolBelief:
+        return PoolBelief(handle, rules, pool_handle(handle, self.handlespace))
 
     @property
     def _registrars(self) -> SettledRegistrars:

@@ -13,6 +13,7 @@ from daemon_kit.finding import Finding, Life
 from daemon_kit.logs import get_logger
 
 from pool_user.belief import Belief
+from pool_user.handlespaces import HandlespaceBeliefs
 from pool_user.probe.methods import listen_for_life
 from pool_user.probe.probing import (
     MAX_PROBES_PER_S,
@@ -22,7 +23,7 @@ from pool_user.probe.probing import (
     ProbeTarget,
     ReachChange,
 )
-from pool_user.views import Member
+from pool_user.views import Member, PoolView
 from rserpool import REPORTS_THAT_REMOVE
 
 LOOK_EVERY_S = 0.005
@@ -31,6 +32,9 @@ TARGETS_EVERY_S = 0.05
 """The least time between two looks at which members there are; at least ten times what a look takes."""
 TARGETS_AFTER_S = 1.0
 """The most time between two such looks."""
+WITNESSES_OF_PART = 8
+"""The most members of each other part of a pool that are probed while no registrar vouches for one part: a
+part is a handle in a handlespace."""
 
 
 class ProbeSource(Protocol):
@@ -54,7 +58,7 @@ class Prober:
 
     def __init__(
         self,
-        belief: Belief,
+        belief: Belief | HandlespaceBeliefs,
         pools: Mapping[str, PoolProbing],
         on_result: Callable[[], None],
         *,
@@ -142,6 +146,7 @@ class Prober:
     def _take_targets(self, now: float) -> None:
         views = self._belief.views
         wanted = self._belief.probe_targets()
+        wanted |= self._witnesses(wanted, views)
         doubted = {handle: {*views[handle].vanished, *views[handle].moving} for handle in wanted}
         targets = [
             ProbeTarget(
@@ -160,6 +165,22 @@ class Prober:
         if len(self._failed) > len(targets):
             present = {(target.handle, target.member.identifier) for target in targets}
             self._failed = {key: finding for key, finding in self._failed.items() if key in present}
+
+    def _witnesses(
+        self, wanted: Mapping[str, object], views: Mapping[str, PoolView]
+    ) -> dict[str, tuple[Member, ...]]:
+        """Members of pools of which another handlespace is lost. Unless they answer, the loss of all members
+        there may be a fault of this host's own network."""
+        lost = {
+            self._pools[handle].group
+            for handle in wanted
+            if handle in self._pools and views[handle].stale_since_s is not None
+        }
+        return {
+            handle: view.members[:WITNESSES_OF_PART]
+            for handle, view in views.items()
+            if lost and handle not in wanted and handle in self._pools and self._pools[handle].group in lost
+        }
 
     async def _probe(self, target: ProbeTarget) -> None:
         life, key = Life.UNKNOWN, (target.handle, target.member.identifier)

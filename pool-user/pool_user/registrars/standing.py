@@ -105,6 +105,14 @@ class RegistrarView:
     """Why a starting one is not settled, where there is more to say than that it lists no sentinel."""
     follow: str = "poll"
     follow_problem: str = ""
+    handlespace: str = ""
+    """The name of its handlespace; empty: there is one, without a name."""
+
+    @property
+    def called(self) -> str:
+        """Its number and address, with the name of its handlespace."""
+        words = f"{self.number} ({self.address})"
+        return f"{self.handlespace} {words}" if self.handlespace else words
 
     @property
     def why(self) -> str:

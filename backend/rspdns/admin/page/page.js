@@ -3,8 +3,8 @@
 
 import { follow, read, remember, Unauthorized, write } from "/stream.js";
 import {
-  duration, eventRow, fastPathCard, make, overrideCard, pdnsCard, poolCard, put, registrarCard, serverCard,
-  shareLines,
+  duration, eventRow, fastPathCard, homeOf, make, overrideCard, pdnsCard, poolCard, put, registrarCard, registrarName,
+  serverCard, shareLines,
 } from "/view.js";
 
 const EVERY_MS = 2000;
@@ -31,7 +31,8 @@ let cost = 0;
 const place = () => new URLSearchParams(location.hash.slice(1));
 
 function show(status) {
-  const registrars = [...status.registrars].sort((left, right) => left.number - right.number);
+  const registrars = [...status.registrars].sort((left, right) =>
+    (left.handlespace ?? "").localeCompare(right.handlespace ?? "") || left.number - right.number);
   put(byId("registrars"), registrars.map(registrarCard));
   put(byId("pdns"), [...status.pdns.map(pdnsCard), ...(status.fastpath ? [fastPathCard(status.fastpath)] : [])]);
   const peers = status.peers.flatMap((peer) => [
@@ -49,7 +50,8 @@ function show(status) {
   for (const event of status.events) take(event);
   latest = Math.max(latest, ...status.events.map((event) => event.number), 0);
   showEvents();
-  return new Map(status.registrars.map((registrar) => [registrar.identifier, `registrar ${registrar.number}`]));
+  return new Map(status.registrars.map((registrar) =>
+    [homeOf(registrar.handlespace, registrar.identifier), `registrar ${registrarName(registrar)}`]));
 }
 
 function showAnswers(status, page, homes) {

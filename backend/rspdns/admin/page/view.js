@@ -112,7 +112,7 @@ function memberRow(member, total, ranks, homes, flash, line, override) {
     cell("Weight", "number", weight, reserve,
       member.weight === null ? null : bar(share, null, `${Math.round(share * 100)} % of the clients sent to its SRV priority`)),
     cell("Load", "number", percent, load === null ? null : bar(load, tone, `load ${percent}`)),
-    cell("Home", "", homes.get(member.home_registrar) ?? "unknown registrar"),
+    cell("Home", "", homes.get(homeOf(member.handlespace, member.home_registrar)) ?? "unknown registrar"),
     cell("PE", "mono", member.identifier),
   );
 }
@@ -145,6 +145,10 @@ function outRow(member, flash, line, override) {
 
 function poolState(pool) {
   if (!pool.known) return tag("bad", "not known yet: SERVFAIL");
+  const lost = pool.handlespaces.filter((part) => part.stale_s !== null);
+  if (lost.length && lost.length < pool.handlespaces.length) {
+    return tag("warn", lost.map((part) => `${part.name} from memory for ${duration(part.stale_s)}`).join(", "));
+  }
   if (pool.stale_s !== null) return tag("warn", `from memory for ${duration(pool.stale_s)}`);
   if (!pool.members_in) return tag("bad", pool.expected ? `0 of ${pool.expected} in` : "nobody is in");
   const expected = pool.expected - pool.missing;
@@ -219,7 +223,7 @@ export function poolCard(pool, homes, states, history) {
 export function serverCard(place, history) {
   const member = place.member ?? place.out;
   const report = history?.servers.find((found) => found.handle === member.handle);
-  const listed = place.listed_by.length ? `listed by registrar ${place.listed_by.join(", ")}` : "no registrar lists it";
+  const listed = place.listed_by.length ? `listed by registrar ${member.handlespace ? `${member.handlespace} ` : ""}${place.listed_by.join(", ")}` : "no registrar lists it";
   const facts = [
     `pool ${member.handle} · PE ${member.identifier ?? "unknown"} · ${listed}`,
     place.member ? `weight ${member.weight ?? "not shown"} · priority ${member.priority ?? "none"} · load `
@@ -262,11 +266,16 @@ export function shareLines(pools) {
 
 const STANDINGS = { settled: "good", starting: "warn", waking: "warn", silent: "bad", down: "bad" };
 
+// Identifiers of registrars are unique within a handlespace.
+export const homeOf = (handlespace, identifier) => `${handlespace ?? ""} ${identifier}`;
+
+export const registrarName = (one) => (one.handlespace ? `${one.handlespace} ${one.number}` : `${one.number}`);
+
 export function registrarCard(one) {
   const trip = one.round_trip_ms === null ? "" : ` · ${one.round_trip_ms.toFixed(1)} ms`;
   return make(
-    "li", { "data-registrar": one.number },
-    make("div", { class: "row spread" }, make("h3", {}, `Registrar ${one.number}`), tag(STANDINGS[one.standing], one.standing)),
+    "li", { "data-registrar": registrarName(one) },
+    make("div", { class: "row spread" }, make("h3", {}, `Registrar ${registrarName(one)}`), tag(STANDINGS[one.standing], one.standing)),
     make("p", { class: "mono" }, one.address),
     make("p", { class: "note" }, `${one.identifier ?? "no identifier yet"}${trip}`),
     make("p", { class: "note" }, one.follow === "enrp" ? "pushes every change" : "is asked for changes"),

@@ -1,0 +1,186 @@
+"""Pools in several handlespaces: configuration, answers and status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pool_user import PoolView, Standing
+from rspdns.check import warnings
+from rspdns.configuration import differing, load_configuration
+from rspdns.readiness import not_ready
+from rspdns.status import build
+from rspdns.status.model import PoolHandlespaceStatus
+from rspdns.status.nagios import Level, check
+from rspdns.status.view import view as terminal_view
+
+from tests.backend.configuration_files import GOOD, errors, head, write
+from tests.backend.making import NOW, UDP, answered, contents, member, view, views, zone
+from tests.backend.statuses import member_status, pool_status, registrar_status, status
+
+CELLS = """
+[[handlespace]]
+name = "eu"
+registrars = ["10.1.0.1", "10.1.0.2", "10.1.0.3"]
+[[handlespace]]
+name = "us"
+registrars = ["10.2.0.1", "10.2.0.2", "10.2.0.3"]
+"""
+BOTH = UDP + 'handlespaces = ["eu", "us"]\n'
+OWNER = "_sip._udp.as.ims.example.net"
+
+
+def of(handlespace: str, *numbers: int, **more: Any) -> PoolView:
+    network = {"eu": "10.1.1", "us": "10.2.1"}[handlespace]
+    members = (member(number, f"{network}.{number}") for number in numbers)
+    return view(*members, handle=f"{handlespace}/sip-udp", **more)
+
+
+# Configuration
+
+
+def test_a_pool_names_its_handlespaces_and_one_needs_no_name(tmp_path: Path) -> None:
+    pools = BOTH + UDP.replace("sip-udp", "b").replace('"u"', '"b"').replace("_sip", "_b")
+    config = load_configuration(write(tmp_path, CELLS, one=head() + pools + 'handlespace = "us"\n'))
+    assert list(config.pool_rules) == ["eu/sip-udp", "us/sip-udp", "us/b"]
+    assert [handlespace.name for handlespace in config.handlespaces] == ["eu", "us"]
+    only = CELLS[: CELLS.index("[[handlespace]]", 20)]
+    config = load_configuration(write(tmp_path, only, one=head() + UDP))
+    assert list(config.pool_rules) == ["eu/sip-udp"], "the only one need not be named"
+
+
+@pytest.mark.parametrize(
+    ("main", "pool", "where", "words"),
+    [
+        ("", UDP, ("rspdns.toml", 1), "registrars are missing"),
+        (GOOD + CELLS, UDP, ("rspdns.toml", 1), "goes without [[handlespace]]"),
+        (CELLS.replace("10.2.0.2", "10.1.0.2"), BOTH, ("rspdns.toml", 7), "in the handlespace 'eu' already"),
+        (CELLS.replace('"us"', '"eu"'), UDP, ("rspdns.toml", 6), "'eu' is there twice"),
+        (CELLS.replace('"us"', '"2us"'), UDP, ("rspdns.toml", 6), ""),
+        (CELLS, UDP, ("one.toml", 4), "needs handlespace: rspdns.toml has several, eu, us"),
+        (CELLS, UDP + 'handlespace = "north"\n', ("one.toml", 10), "north: no [[handlespace]]"),
+        (CELLS, UDP + 'handlespaces = ["eu", "x"]\n', ("one.toml", 10), "x: no [[handlespace]]"),
+        (GOOD, UDP + 'handlespace = "eu"\n', ("one.toml", 10), "eu: no [[handlespace]] in rspdns.toml"),
+        (CELLS, BOTH + 'handlespace = "eu"\n', ("one.toml", 4), "takes either handlespace or handlespaces"),
+        (CELLS, BOTH.replace('"us"', '"eu"'), ("one.toml", 4), "a name is there twice"),
+    ],
+)
+def test_wrong_handlespaces_are_told_with_file_line_and_words(
+    tmp_path: Path, main: str, pool: str, where: tuple[str, int], words: str
+) -> None:
+    found = errors(write(tmp_path, main, one=head() + pool))
+    assert [(file, line) for file, line, _, problem in found if words in problem] == [where], found
+
+
+def test_a_handle_may_stand_in_two_handlespaces_and_once_in_each(tmp_path: Path) -> None:
+    other = UDP.replace('"u"', '"v"').replace("_sip._udp", "_x._udp")
+    here, there = 'handlespace = "eu"\n', 'handlespace = "us"\n'
+    load_configuration(write(tmp_path, CELLS, one=head() + UDP + here + other + there))
+    found = errors(write(tmp_path, CELLS, one=head() + UDP + here + other + here))
+    assert [(line, words) for _, line, _, words in found] == [
+        (13, "the handle 'sip-udp' is already used by pool[0]: a pool stands once in a zone")
+    ]
+
+
+def test_a_reload_takes_handlespaces_that_come_and_go(tmp_path: Path) -> None:
+    running = load_configuration(write(tmp_path, CELLS, one=head() + BOTH))
+    changed = CELLS.replace("10.2.0.2", "10.2.0.9").replace('"eu"', '"north"')
+    read = load_configuration(write(tmp_path, changed, one=head() + UDP + 'handlespace = "us"\n'))
+    assert differing(running, read) == ["handlespace"], "other registrars wait for a restart"
+    taken = running.with_files(read.zones, read.access, (), read)
+    assert {each.name: each.registrars[1] for each in taken.handlespaces} == {
+        "north": "10.1.0.2",
+        "us": "10.2.0.2",
+    }
+
+
+def test_check_warns_of_a_handlespace_with_few_registrars(tmp_path: Path) -> None:
+    path = write(tmp_path, CELLS.replace(', "10.2.0.2", "10.2.0.3"', ""), one=head() + BOTH)
+    told = [(error.line, error.key) for error in warnings(path, load_configuration(path), {"eu/sip-udp"})]
+    assert told == [(7, "handlespace[1].registrars"), (5, "pool[0].handle")]
+
+
+# Answers
+
+
+def test_a_pool_is_the_union_of_its_handlespaces_and_names_never_meet() -> None:
+    snapshot = answered(zone(BOTH), views(of("eu", 1, 2), of("us", 1)))
+    assert sorted(contents(snapshot, OWNER, "SRV")) == [
+        "0 1000 5060 00000001-eu.u.as.ims.example.net",
+        "0 1000 5060 00000001-us.u.as.ims.example.net",
+        "0 1000 5060 00000002-eu.u.as.ims.example.net",
+    ]
+    assert contents(snapshot, "00000001-us.u.as.ims.example.net", "A") == ["10.2.1.1"]
+    left = answered(zone(BOTH), views(of("eu", 2), of("us", 1)))
+    assert contents(left, "00000001-us.u.as.ims.example.net", "A") == ["10.2.1.1"], "no name moves"
+
+
+def test_shards_in_handlespaces_have_names_of_their_own() -> None:
+    pools = BOTH.replace('handle = "sip-udp"', 'handles = ["a", "b"]')
+    parts = [f"{name}/{handle}" for name in ("eu", "us") for handle in ("a", "b")]
+    of_pool = [view(member(1, f"10.0.{number}.1"), handle=part) for number, part in enumerate(parts)]
+    snapshot = answered(zone(pools), views(*of_pool))
+    assert len(contents(snapshot, OWNER, "SRV")) == 4
+
+
+def test_a_handlespace_that_is_unknown_or_too_long_lost_costs_its_members_alone() -> None:
+    for lost in (PoolView("eu/sip-udp"), of("eu", 5, stale_since_s=NOW - 4000)):
+        snapshot = answered(zone(BOTH), views(lost, of("us", 1)))
+        assert contents(snapshot, OWNER, "SRV") == ["0 1000 5060 00000001-us.u.as.ims.example.net"]
+
+
+def test_a_zone_is_ready_while_one_handlespace_of_each_pool_is_vouched_for() -> None:
+    pools = [pool for site in zone(BOTH).sites for pool in site.pools]
+    lost = of("eu", 1, stale_since_s=NOW - 3)
+    assert not_ready(pools, views(lost, of("us", 1)), NOW) == []
+    assert not_ready(pools, views(lost, PoolView("us/sip-udp")), NOW) != []
+
+
+# Status
+
+
+def test_status_tells_each_handlespace_of_a_pool() -> None:
+    own, snapshot = zone(BOTH), answered(zone(BOTH), views(of("eu", 1), of("us", 1)))
+    (told,) = build.zones([own], snapshot, views(of("eu", 1, stale_since_s=NOW - 7), of("us", 1, 2)), NOW)
+    (pool,) = told.pools
+    assert pool.handlespaces == [
+        PoolHandlespaceStatus("eu", known=True, members=1, stale_s=7.0),
+        PoolHandlespaceStatus("us", known=True, members=2, stale_s=None),
+    ]
+    assert (pool.members[0].handlespace, pool.members[0].handle) == ("eu", "eu/sip-udp")
+    assert [part.name for part in pool.lost] == ["eu"]
+    (unnamed,) = build.zones([zone()], snapshot, views(view(member(1))), NOW)
+    assert unnamed.pools[0].handlespaces == []
+    assert unnamed.pools[0].members[0].handlespace is None
+
+
+def lost_cell() -> Any:
+    parts = [
+        PoolHandlespaceStatus("eu", known=True, members=1, stale_s=60.0),
+        PoolHandlespaceStatus("us", known=True, members=1, stale_s=None),
+    ]
+    members = [
+        member_status(1, handlespace="eu", stale=True, home_registrar="0000000a"),
+        member_status(2, handlespace="us", home_registrar="0000000a"),
+    ]
+    registrars = [
+        registrar_status(1, handlespace="us"),
+        registrar_status(1, handlespace="eu", standing=Standing.DOWN, why="no association"),
+    ]
+    return status(pool_status(members=members, stale_s=60.0, handlespaces=parts), registrars=registrars)
+
+
+def test_terminal_names_the_lost_handlespace_and_homes_in_their_own() -> None:
+    text = terminal_view(lost_cell(), 120).plain
+    assert "handlespace eu: from memory for 1 min 0 s: none of its registrars can be believed" in text
+    assert "registrar eu 1" in text
+    assert "registrar us 1" in text
+    assert "no registrar can be believed" not in text
+
+
+def test_nagios_is_critical_about_a_handlespace_without_registrars() -> None:
+    level, text = check(lost_cell())
+    assert level is Level.CRITICAL
+    assert "registrar eu 1 (10.0.0.1) is down" in text
+    assert "its members of handlespace eu are from memory since 60 s" in text
