@@ -46,6 +46,9 @@ _DEFAULT = PdnsSettings()
     help="Network that may transfer every zone.",
 )
 @click.option(
+    "--near", is_flag=True, help="For pools with near or affinity: go by the client that a resolver asks for."
+)
+@click.option(
     "--no-denials",
     is_flag=True,
     help="Ask the backend about names that do not exist, instead of its table of names.",
@@ -65,6 +68,7 @@ def pdns_conf(
     beside: str | None,
     settings: tuple[str, ...],
     axfr: tuple[str, ...],
+    near: bool,
     no_denials: bool,
     script: str | None,
 ) -> None:
@@ -83,6 +87,7 @@ def pdns_conf(
             signed=signed,
             beside=_beside(beside, settings),
             axfr=axfr,
+            near=near,
             denials=not no_denials,
             script=script or installed_script(),
         )

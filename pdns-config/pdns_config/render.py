@@ -118,8 +118,10 @@ class PdnsSettings:
     the backend keeps. `beside` is another backend that holds other zones, the parent among them, with its own
     settings: OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),)). `axfr` are the networks
     that may transfer any zone. `denials`: PowerDNS itself denies the names that a table of the backend proves
-    not to exist; never over HTTP, nor beside another backend. `script` does so: PowerDNS runs it, so nobody
-    but root (or PowerDNS's own user) may write to it. Raises ValueError for what can't be in a pdns.conf.
+    not to exist; never over HTTP, nor beside another backend. `near`: answers may depend on the prefix of a
+    resolver's client (EDNS Client Subnet), which PowerDNS then tells the backend. `script` denies names:
+    PowerDNS runs it, so nobody but root (or PowerDNS's own user) may write to it. Raises ValueError for what
+    can't be in a pdns.conf.
     """
 
     listen_address: str | Sequence[str] = ("0.0.0.0", "::")  # noqa: S104 - a DNS server is for everyone
@@ -134,6 +136,7 @@ class PdnsSettings:
     beside: OtherBackend | None = None
     axfr: Sequence[str] = ("127.0.0.0/8", "::1")
     denials: bool = True
+    near: bool = False
     script: str = f"/usr/lib/rspdns/{SCRIPT}"
 
     def __post_init__(self) -> None:
@@ -243,6 +246,15 @@ def _backend(settings: PdnsSettings) -> list[Line]:
         ("consistent-backends", "yes", "One question for all types of a name instead of one for each."),
         ("dname-processing", "yes", "Follow DNAME records; PowerDNS else gives them to nobody."),
     ]
+    if settings.near:
+        lines.append(
+            (
+                "edns-subnet-processing",
+                "yes",
+                "Tell the backend the client's prefix that a resolver passes on, and the resolver the prefix "
+                "that the answer is for. Without it nearness and affinity go by the resolver's address.",
+            )
+        )
     if settings.denies:
         lines.append(
             (

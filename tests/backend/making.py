@@ -127,3 +127,17 @@ def contents(snapshot: Snapshot, name: str, qtype: str) -> list[str]:
 
 def event(kind: str = "left") -> BeliefEvent:
     return BeliefEvent(time.monotonic(), kind, "sip-udp", 7, Cause(Code.REMOVED))
+
+
+NETWORK_OF_SITE = {"eu": 1, "us": 2, "ap": 3, "nowhere": 9}
+
+
+def server(site: str, number: int, load: float = 0.0) -> Member:
+    """A member at a site."""
+    network = NETWORK_OF_SITE[site]
+    return member(network * 100 + number, f"10.{network}.0.{number}", policy=LeastUsed(load))
+
+
+BASE = 'registrars = ["10.0.0.1"]\n'
+EU = '[[site]]\nname = "eu"\nnetworks = ["10.1.0.0/16"]\n'
+US = '[[site]]\nname = "us"\nnetworks = ["10.2.0.0/16"]\n'

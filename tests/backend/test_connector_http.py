@@ -19,7 +19,7 @@ from rspdns.pdns.connector_http import HttpConnector, parse
 from rspdns.pdns.remote import RequestError
 from rspdns.pdns.responder import PdnsResponder
 
-from tests.backend.making import ZONE, answered, member, swap, view, views, zone
+from tests.backend.making import UDP, ZONE, answered, member, swap, view, views, zone
 
 OWNER = f"_sip._udp.as.{ZONE}"
 
@@ -156,3 +156,14 @@ async def test_signed_zones_are_not_served_over_http(tmp_path: Path) -> None:
     with pytest.raises(FatalError, match="unix connector only"):
         make_connector("http:127.0.0.1:8053", PdnsResponder(store=store), store)
     store.close()
+
+
+async def test_asker_of_a_question_is_in_a_header(responder: PdnsResponder, ask: Asker) -> None:
+    near = zone(UDP + 'affinity = "asker"')
+    swap(responder, answered(near, views(view(*(member(number) for number in range(1, 9))))))
+    firsts = set()
+    for number in range(1, 30):
+        headers = {"X-RemoteBackend-real-remote": f"192.0.2.{number}/32"}
+        reply = (await ask(f"/dns/lookup/{OWNER}./ANY", headers=headers))[1]["result"]
+        firsts.add(next(each["content"] for each in reply if each["content"].startswith("0 ")))
+    assert len(firsts) > 3

@@ -18,8 +18,7 @@ from rspdns.zones.configuration import PoolConfig
 from rspdns.zones.sites import SiteConfig, SiteRules, Sites
 from rspdns.zones.zone import Pool
 
-from rserpool import LeastUsed
-from tests.backend.making import NOW, UDP, Believed, member, view, views, zone
+from tests.backend.making import BASE, EU, NOW, UDP, US, Believed, server, view, views, zone
 
 SITES = Sites(
     {
@@ -30,12 +29,6 @@ SITES = Sites(
     "us",
 )
 TWO = Sites({name: SITES.networks[name] for name in ("eu", "us")}, "us")
-NETWORK = {"eu": 1, "us": 2, "ap": 3, "nowhere": 9}
-
-
-def server(site: str, number: int, load: float = 0.0) -> Member:
-    identifier = NETWORK[site] * 100 + number
-    return member(identifier, f"10.{NETWORK[site]}.0.{number}", policy=LeastUsed(load))
 
 
 def members(**of_site: Sequence[float]) -> dict[str, Member]:
@@ -188,11 +181,6 @@ def test_own_first_is_the_site_of_the_name_server_before_the_others() -> None:
     own = config(UDP + 'order = "own-first"\n').site_rules(SITES)
     assert own is not None
     assert own.names == ("us", "eu", "ap")
-
-
-BASE = 'registrars = ["10.0.0.1"]\n'
-EU = '[[site]]\nname = "eu"\nnetworks = ["10.1.0.0/16"]\n'
-US = '[[site]]\nname = "us"\nnetworks = ["10.2.0.0/16"]\n'
 
 
 @pytest.mark.parametrize(

@@ -51,21 +51,30 @@ class TwoSites:
                 self.members[site].add(identifier, HANDLE, 5000 + identifier)
         chain.start()
 
-    def priorities(self) -> dict[int, int]:
+    def rewrite(self, before: str, after: str) -> None:
+        """Change the zone's file, and have it read."""
+        zone = next((self.chain.folder / "zones.d").glob("*.toml"))
+        text = zone.read_text()
+        assert before in text
+        zone.write_text(text.replace(before, after))
+        done = self.chain.backend.command("reload")
+        assert done.returncode == 0, done.stderr
+
+    def priorities(self, *options: str) -> dict[int, int]:
         """The SRV priority of each server in the answer, by identifier."""
-        lines = (line.split() for line in self.chain.pdns.short(OWNER, "SRV"))
+        lines = (line.split() for line in self.chain.pdns.short(OWNER, "SRV", *options))
         return {int(words[2]) - 5000: int(words[0]) for words in lines}
 
-    def first(self) -> set[int]:
+    def first(self, *options: str) -> set[int]:
         """The servers of the best priority in the answer."""
-        found = self.priorities()
+        found = self.priorities(*options)
         return {identifier for identifier, priority in found.items() if priority == min(found.values())}
 
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoSites]:
     with own_namespace() as namespace:
-        yield TwoSites(Chain(namespace, tmp_path_factory.mktemp("sites")))
+        yield TwoSites(Chain(namespace, tmp_path_factory.mktemp("sites"), near=True))
 
 
 def test_the_other_site_takes_over_when_too_few_are_left_and_hands_back_after_a_while(
@@ -119,10 +128,7 @@ def test_an_administrator_switches_a_site_by_a_command(sites: TwoSites) -> None:
 def test_a_site_with_high_load_hands_a_part_of_the_calls_on(sites: TwoSites) -> None:
     chain, eu = sites.chain, sites.members["eu"]
     until(lambda: sites.first() == set(EU), 20)
-    zone = next((chain.folder / "zones.d").glob("*.toml"))
-    text = zone.read_text()
-    zone.write_text(text.replace("min_in", "spill_at = 0.8\nspill_back = 0.6\nmin_in"))
-    assert chain.backend.command("reload").returncode == 0
+    sites.rewrite("min_in", "spill_at = 0.8\nspill_back = 0.6\nmin_in")
     for identifier in EU:
         eu.set_load(identifier, 0.9)
     until(lambda: sites.first() == {*EU, *US}, 20, chain.backend.log)
@@ -148,3 +154,43 @@ def test_bad_sites_are_refused_at_a_reload_and_nothing_changes(sites: TwoSites) 
         assert sites.priorities().keys() == {*EU, *US}
     finally:
         chain.backend.config.write_text(good)
+
+
+def test_near_site_is_first_for_its_askers_whoever_asked_before(sites: TwoSites) -> None:
+    near_us = "+subnet=192.0.2.7/32"
+    until(lambda: sites.first() == set(EU), 20, sites.chain.backend.log)
+    sites.rewrite("min_in", 'near = { "192.0.2.0/24" = ["us"] }\nmin_in')
+    try:
+        until(lambda: sites.first(near_us) == set(US), 20)
+        for _ in range(2):
+            assert sites.first() == set(EU), "nothing is known of dig but its own address"
+            assert sites.first("+subnet=192.0.3.7/32") == set(EU)
+            assert sites.first(near_us) == set(US)
+            assert sites.chain.pdns.short(NAME, "A", near_us) == [OTHER]
+            assert sites.chain.pdns.short(NAME, "A") == [ADDRESS]
+        for question in ((OWNER, "SRV"), (NAME, "A")):
+            assert "CLIENT-SUBNET: 192.0.2.7/32/24" in sites.chain.pdns.dig(*question, near_us)
+        sites.rewrite("192.0.2.0/24", "127.0.0.0/8")
+        until(lambda: sites.first() == set(US), 20)
+        assert sites.first(near_us) == set(EU)
+    finally:
+        sites.rewrite('near = { "127.0.0.0/8" = ["us"] }\n', "")
+
+
+def test_affinity_shows_each_asker_its_server_first(sites: TwoSites) -> None:
+    until(lambda: sites.first() == set(EU), 20, sites.chain.backend.log)
+    sites.rewrite('answers = "all"', 'affinity = "asker"')
+    askers = [f"+subnet=192.0.2.{number}/32" for number in range(1, 25)]
+    try:
+        until(lambda: len(sites.first(askers[0])) == 1, 20)
+        before = {asker: sites.first(asker) for asker in askers}
+        assert before == {asker: sites.first(asker) for asker in askers}
+        assert set.union(*before.values()) == set(EU)
+        sites.members["eu"].remove(1)
+        until(lambda: 1 not in sites.priorities(askers[0]), 20)
+        after = {asker: sites.first(asker) for asker in askers}
+        moved = {asker for asker in askers if before[asker] != after[asker]}
+        assert moved == {asker for asker in askers if before[asker] == {1}}
+    finally:
+        sites.members["eu"].add(1, HANDLE, 5001)
+        sites.rewrite('affinity = "asker"', 'answers = "all"')

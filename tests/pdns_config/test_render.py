@@ -44,7 +44,12 @@ def test_a_hung_backend_cannot_end_powerdns() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [{}, {"signed": True}, {"beside": OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),))}],
+    [
+        {},
+        {"signed": True},
+        {"near": True},
+        {"beside": OtherBackend("bind", (("bind-config", "/etc/powerdns/named.conf"),))},
+    ],
 )
 def test_every_line_is_short_and_every_setting_is_explained(case: dict[str, Any]) -> None:
     lines = render_pdns_conf(PdnsSettings(user="pdns", **case)).splitlines()
@@ -142,3 +147,9 @@ def test_refusal_says_what_the_value_was_for(option: str, words: str) -> None:
     done = CliRunner().invoke(rspdns_command, ["pdns-conf", option, "ns1"])
     assert done.exit_code == 1
     assert words in done.output
+
+
+def test_clients_that_resolvers_ask_for_are_passed_on_only_if_wanted() -> None:
+    said = CliRunner().invoke(pdns_conf, ["--near"]).output
+    assert settings_of(said)["edns-subnet-processing"] == "yes"
+    assert "edns-subnet-processing" not in settings_of(CliRunner().invoke(pdns_conf).output)

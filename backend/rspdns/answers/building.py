@@ -11,6 +11,7 @@ from operator import attrgetter, is_not
 from pool_user import BeliefChange
 
 from rspdns.answers.change import Change, difference
+from rspdns.answers.nearness import AskerAnswers, depends_on_asker
 from rspdns.answers.pool_state import PoolState, state_of
 from rspdns.answers.records import site_nodes, transferred_nodes
 from rspdns.answers.snapshot import SiteAnswers, Snapshot, ZoneAnswers
@@ -172,6 +173,7 @@ class _Moment:
             nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, is_same=is_same)
             redraw = _redraw(site, states, ttl_s) if redraw_at_s != float("inf") else None
             transferred = partial(transferred_nodes, site, states, ttl_s) if redraw is not None else None
+        by_asker = AskerAnswers(site, states, ttl_s, self.draw) if depends_on_asker(site) else None
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
@@ -182,6 +184,7 @@ class _Moment:
             services=tuple(live_names(site)),
             redraw=redraw,
             transferred=transferred,
+            by_asker=by_asker,
         )
 
     def _new_nodes(

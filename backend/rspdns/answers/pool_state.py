@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
 from rspdns import fitting
-from rspdns.answers.site_order import SiteState, next_change_s, ranked, site_states
+from rspdns.answers.site_order import SiteState, in_order, next_change_s, ranked, site_states
 from rspdns.rrset import AddressData, Node, Record
 from rspdns.zones.zone import Pool
 
@@ -25,8 +25,8 @@ class PoolState(NamedTuple):
     `live` tells members that are in from the last good ones of an empty pool. With none, `failure` says
     why the answer is SERVFAIL, `static` that the zone file's records stand in; without both it is NODATA.
     `weighed_at_s` (monotonic) is when the weights moved last, `rebuild_at_s` when time alone changes the
-    state. `unsettled` are the labels whose weights time alone may move, `first_s` is when the oldest of the
-    members came in.
+    state. `own_weights` are the weights before sites and shares. `unsettled` are the labels whose weights
+    time alone may move, `first_s` is when the oldest of the members came in.
 
     `view` is that of the `members`, None where they are of several shards, or not live. `changed` are the
     labels that differ from the state before; None: any may. `sites` are those of a pool with an order.
@@ -36,6 +36,7 @@ class PoolState(NamedTuple):
     pool: Pool
     members: Mapping[str, Member] = MappingProxyType({})
     weights: Mapping[str, Weighted] = MappingProxyType({})
+    own_weights: Mapping[str, Weighted] = MappingProxyType({})
     targets: Mapping[str, Node] = MappingProxyType({})
     live: bool = False
     static: bool = False
@@ -175,22 +176,16 @@ def _weighed(
     """The state with the weights of its members, those of before while they may not move yet, and with the
     nodes of their targets."""
     slow_start_s = state.pool.config.slow_start_s
-    old: Mapping[str, Weighted] = before.weights if before is not None else {}
+    old: Mapping[str, Weighted] = before.own_weights if before is not None else {}
     old_s = before.weighed_at_s if before is not None else None
     first_s = min((member.since_s for member in state.members.values()), default=float("inf"))
     due = _due(state, before, now, first_s)
     wide = state.pool.config.weights == "wide"
     fresh = weights.weigh(state.members, old, now, slow_start_s, due, wide)
-    rules, sites = state.pool.sites, before.sites if before is not None else {}
-    if rules is not None:
-        sites = site_states(rules, state.members, sites, now)
-        fresh = ranked(rules, sites, state.members, fresh)
-        rebuild_at_s = min(rebuild_at_s, next_change_s(rules, sites))
-    fresh = weights.with_shares(state.members, fresh)
     given, weighed_at_s = fresh, now
     if old_s is not None and fresh == old:
         weighed_at_s = old_s
-    elif old_s is not None and now - old_s < WEIGHTS_HOLD_S and not _has_other_shares(state, before):
+    elif old_s is not None and now - old_s < WEIGHTS_HOLD_S:
         if fresh.keys() == old.keys():
             given = dict(old)
         else:
@@ -199,8 +194,13 @@ def _weighed(
     growing = weights.growing(state.members, now, slow_start_s, due)
     if growing:
         rebuild_at_s = min(rebuild_at_s, now + WEIGHTS_HOLD_S)
+    rules, sites = state.pool.sites, before.sites if before is not None else {}
+    if rules is not None:
+        sites = site_states(rules, state.members, sites, now)
+        rebuild_at_s = min(rebuild_at_s, next_change_s(rules, sites))
     return state._replace(
-        weights=given,
+        weights=_shown_weights(state, given, sites),
+        own_weights=given,
         targets=_targets(state, before, ttl_s),
         weighed_at_s=weighed_at_s,
         rebuild_at_s=rebuild_at_s,
@@ -210,23 +210,25 @@ def _weighed(
     )
 
 
-def _has_other_shares(state: PoolState, before: PoolState | None) -> bool:
-    """Whether the shares that an administrator gives are others than before, or are divided among others."""
-    old: Mapping[str, Member] = before.members if before is not None else {}
-    if not weights.has_shares(state.members) and not weights.has_shares(old):
-        return False
-    before_shares, after_shares = (
-        {label: member.share for label, member in members.items()} for members in (old, state.members)
-    )
-    return before_shares != after_shares
+def _shown_weights(
+    state: PoolState, own: Mapping[str, Weighted], sites: Mapping[str, SiteState]
+) -> dict[str, Weighted]:
+    """The weights of the answers, made of the members' own ones by sites and shares."""
+    rules = state.pool.sites
+    at_sites = own if rules is None else ranked(rules, sites, state.members, own)
+    return weights.with_shares(state.members, at_sites)
+
+
+def with_site_order(state: PoolState, names: Sequence[str]) -> PoolState:
+    """The state as if the sites of the pool had this order."""
+    sites = in_order(state.sites, names)
+    return state._replace(weights=_shown_weights(state, state.own_weights, sites), sites=sites)
 
 
 def _due(state: PoolState, before: PoolState | None, now: float, first_s: float) -> Collection[str]:
     """The labels whose weights may be others than before: all, where the weight of a member depends on
     others that changed."""
     if state.changed is None or before is None or state.pool.config.weights == "wide":
-        return state.members.keys()
-    if state.pool.sites is not None:  # a site's rank is in the priority of each of its members
         return state.members.keys()
     labels = state.changed | before.unsettled
     concerned = [

@@ -91,6 +91,23 @@ def site_nodes(
     `kept` are nodes of before that chance need not draw again: those that show nobody who left or changed
     stay. So members that an answer does not show come and go without a purge.
     """
+    nodes, drawn = live_nodes(site, states, ttl_s, draw, kept)
+    for state in states:
+        nodes[state.pool.targets] = Node(
+            site.static.get(state.pool.targets, ()), failure=state.failure, below=bool(state.failure)
+        )
+        nodes |= state.targets
+    return nodes, drawn
+
+
+def live_nodes(
+    site: Site,
+    states: Sequence[PoolState],
+    ttl_s: int,
+    draw: random.Random,
+    kept: Mapping[str, Node] = MappingProxyType({}),
+) -> tuple[dict[str, Node], bool]:
+    """Those of `site_nodes` that show members: all but the targets."""
     nodes, drawn = _site_node(site, states, ttl_s, draw, kept.get(site.name, Node()))
     for state in states:
         owner, by_chance = _owner_node(site, state, ttl_s, draw, kept.get(state.pool.owner, Node()))
@@ -102,10 +119,6 @@ def site_nodes(
             kept_node = kept.get(svcb_owner, Node())
             nodes[svcb_owner], by_chance = _svcb_node(site, state, ttl_s, draw, kept_node, addresses)
             drawn = drawn or by_chance
-        nodes[state.pool.targets] = Node(
-            site.static.get(state.pool.targets, ()), failure=state.failure, below=bool(state.failure)
-        )
-        nodes |= state.targets
     return nodes, drawn
 
 

@@ -12,7 +12,7 @@ the members decide, so a site that spills hands on as much as the other has free
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from pool_user import Member, Weighted, effective_load
@@ -26,7 +26,8 @@ class SiteState(NamedTuple):
     """A site of a pool at one moment; times are monotonic seconds.
 
     `members` is how many are in. `is_enough`: it counts as enough. `enough_since_s`: since when it has enough
-    members, None: it has not. `load` is the mean of its members' loads, None where they report none.
+    members, None: it has not. `load` is the mean of its members' loads, None where they report none. If
+    `is_hot`, it spills wherever it is first.
     """
 
     rank: int
@@ -35,6 +36,7 @@ class SiteState(NamedTuple):
     enough_since_s: float | None
     is_spilling: bool = False
     load: float | None = None
+    is_hot: bool = False
 
 
 def site_states(
@@ -47,16 +49,20 @@ def site_states(
         if site is not None:
             of_site[site].append(member)
     states = {name: _state(name, rules, found, before.get(name), now) for name, found in of_site.items()}
-    enough = [name for name in rules.names if states[name].is_enough]
-    others = [name for name in rules.names if not states[name].is_enough]
+    return in_order(states, rules.names)
+
+
+def in_order(states: Mapping[str, SiteState], names: Sequence[str]) -> dict[str, SiteState]:
+    """Return the sites with the ranks that they have in the order of `names`."""
+    enough = [name for name in names if states[name].is_enough]
+    others = [name for name in names if not states[name].is_enough]
     ranks = {name: rank for rank, name in enumerate([*enough, *others])}
     first = (enough or others)[0]
-    spills = len(enough) > 1 and _spills(rules, states[first], before.get(first))
+    spills = len(enough) > 1 and states[first].is_hot
     if spills:  # the second one stands beside the first, and all others move up
         ranks = {name: max(0, rank - 1) for name, rank in ranks.items()}
     return {
-        name: states[name]._replace(rank=ranks[name], is_spilling=spills and name == first)
-        for name in rules.names
+        name: states[name]._replace(rank=ranks[name], is_spilling=spills and name == first) for name in names
     }
 
 
@@ -69,14 +75,15 @@ def _state(
     was_enough = before is None or before.is_enough
     is_enough = since_s is not None and (was_enough or now >= since_s + rules.back_after_s)
     loads = [load for member in members if (load := effective_load(member.policy)) is not None]
-    return SiteState(0, len(members), is_enough, since_s, load=sum(loads) / len(loads) if loads else None)
+    load = sum(loads) / len(loads) if loads else None
+    is_hot = _is_hot(rules, load, was_hot=before is not None and before.is_hot)
+    return SiteState(0, len(members), is_enough, since_s, load=load, is_hot=is_hot)
 
 
-def _spills(rules: SiteRules, state: SiteState, before: SiteState | None) -> bool:
-    if rules.spill_at is None or rules.spill_back is None or state.load is None:
+def _is_hot(rules: SiteRules, load: float | None, *, was_hot: bool) -> bool:
+    if rules.spill_at is None or rules.spill_back is None or load is None:
         return False
-    was_spilling = before is not None and before.is_spilling
-    return state.load > rules.spill_back if was_spilling else state.load >= rules.spill_at
+    return load > rules.spill_back if was_hot else load >= rules.spill_at
 
 
 def ranked(

@@ -13,10 +13,11 @@ import random
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rspdns.answers.pool_state import PoolState
 from rspdns.rrset import MOST_LABELS, Node, Record
+from rspdns.zones.near import AskerPrefix
 from rspdns.zones.zone import Site, Zone
 
 LIMIT = 2**30
@@ -94,6 +95,16 @@ NODATA = Nothing(exists=True)
 NXDOMAIN = Nothing(exists=False)
 
 
+class AnswersByAsker(Protocol):
+    """The answers at the `services` of a site where these depend on the asker."""
+
+    def node(self, name: str, asker: AskerPrefix, now: float) -> Node | None:
+        """The node of a name for an asker."""
+
+    def scope(self, asker: AskerPrefix) -> int:
+        """The length of the prefix that the answers are for."""
+
+
 class SiteAnswers(NamedTuple):
     """The answers at one `<name>.<zone>` and below: the records and the targets of all its pools.
 
@@ -101,6 +112,7 @@ class SiteAnswers(NamedTuple):
     `rebuild_at_s` (monotonic) is when time alone changes them, `redraw_at_s` when what chance chose may be
     chosen anew; infinity for never. `redraw` lets chance choose again, and returns the nodes; `transferred`
     returns those of a zone transfer, which hold whole pools. Both are None where chance had no part.
+    `by_asker` has the answers that depend on the asker; the nodes are for those that nothing is known of.
     """
 
     name: str
@@ -113,6 +125,7 @@ class SiteAnswers(NamedTuple):
     """The names that may have records that name targets: all but these."""
     redraw: Callable[[random.Random], Mapping[str, Node]] | None = None
     transferred: Callable[[], Mapping[str, Node]] | None = None
+    by_asker: AnswersByAsker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,16 +238,25 @@ class Snapshot:
     made_of: Sequence[Zone] = ()
     """The zones of the configuration."""
 
+    def by_asker(self, zone: str | None, name: str) -> AnswersByAsker | None:
+        """The answers of a name, if these depend on the asker."""
+        answers = self.zone_answers.get(zone) if zone is not None else None
+        index = answers.site_by_name.get(name) if answers is not None else None
+        return answers.sites[index].by_asker if answers is not None and index is not None else None
+
     def zone_of(self, name: str) -> str | None:
         """The zone that holds `name`, the innermost one; None for a name outside all zones."""
         if name in self.zone_answers:
             return name
         return next((above for above in self._above(name) if above in self.zone_answers), None)
 
-    def lookup(self, name: str, qtype: str, zone: str | None = None) -> LookupResult:
+    def lookup(
+        self, name: str, qtype: str, zone: str | None = None, by_asker: Node | None = None
+    ) -> LookupResult:
         """Answer one question from `zone`; from the innermost zone that holds `name`, if it is None.
 
-        `name` in lower case without the final dot; `qtype` as text, "ANY" for all.
+        `name` in lower case without the final dot; `qtype` as text, "ANY" for all. `by_asker` is the node of
+        the name for an asker.
 
         A question for a type that pools do not give (SOA, NS) is answered even where the pool's records are
         not known; ANY is not, since it would show a part as the whole.
@@ -247,6 +269,8 @@ class Snapshot:
         node = nodes.get(name)
         if node is None:
             return self._below(name, nodes)
+        if by_asker is not None and zone is not None:
+            node = self.zone_answers[zone].with_soa(name, by_asker)
         if qtype == ANY:
             if node.failure:
                 return Failure(node.failure)

@@ -7,8 +7,8 @@ PowerDNS shuffles, too.
 
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV, HTTPS and SVCB
 records the addresses of their targets. The header and an OPT record are the BPF program's. Answers that
-PowerDNS would truncate or refuse, or that depend on more than one site, are not made: these questions are
-passed on to PowerDNS.
+PowerDNS would truncate or refuse, or that depend on more than one site or on the asker, are not made: these
+questions are passed on to PowerDNS.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ class ReadyAnswers:
         self._sites[key] = site
         first = {
             question: _same_records(old.get(question, ()), answer) if question not in chosen else (answer,)
-            for question, answer in node_answers(site.nodes).items()
+            for question, answer in _for_everybody(site).items()
         }
         if site.redraw is not None or any(len(variants) < orders(variants[0]) for variants in first.values()):
             self._undrawn[key] = []
@@ -373,7 +373,7 @@ class ReadyAnswers:
         key, drawn = next(iter(self._undrawn.items()))
         site = self._sites[key]
         if not drawn:
-            drawn.append(node_answers(site.nodes))
+            drawn.append(_for_everybody(site))
         if site.redraw is not None and len(drawn) < VARIANTS:
             drawn.append(_drawn_again(site, drawn[0], self._chance))
             return {}
@@ -413,6 +413,18 @@ class ReadyAnswers:
         for key, chosen in self._chosen.items():
             if any(question.name in names for question in chosen):
                 self._undrawn.setdefault(key, [])
+
+
+def _for_everybody(site: SiteAnswers) -> dict[Question, Answer]:
+    """The answers of a site that do not depend on the asker."""
+    answers = node_answers(site.nodes)
+    if site.by_asker is None:
+        return answers
+    return {
+        question: answer
+        for question, answer in answers.items()
+        if question.type == "NAPTR" or question.name not in site.services
+    }
 
 
 def _together(parts: Sequence[Answers]) -> Answers:
@@ -456,5 +468,7 @@ def _is_answered_by(zone: str, site: SiteAnswers, snapshot: Snapshot) -> bool:
 
 def _are_the_same(site: SiteAnswers, other: SiteAnswers) -> bool:
     """Whether both show the same now, and when chance chooses again. A member that was not shown changes the
-    latter alone."""
+    latter alone; a reload may make answers depend on the asker, or end that."""
+    if (site.by_asker is None) is not (other.by_asker is None):
+        return False
     return site.nodes is other.nodes and site.redraw is other.redraw

@@ -35,6 +35,7 @@ _PLACES: Mapping[str, tuple[str, ...]] = {
 _NUMBERS = frozenset({"id", "domain_id", "maxResults"})
 _LOOKUPS = frozenset({"lookup", "APILookup"})
 _ZONE_ID = "X-RemoteBackend-zone-id"
+_ASKER = "X-RemoteBackend-real-remote"
 ANSWERED = frozenset((*remote.METHODS, *remote_dnssec.METADATA, NAMES_AROUND))
 """Reading, and nothing that is secret."""
 
@@ -69,6 +70,8 @@ class HttpConnector:
             method, parameters = parse(request.raw_path, request.query)
             if method in _LOOKUPS and _ZONE_ID in request.headers:
                 parameters["zone-id"] = _number("zone-id", request.headers[_ZONE_ID])
+            if method in _LOOKUPS and _ASKER in request.headers:
+                parameters["real-remote"] = request.headers[_ASKER]
             if method not in ANSWERED:
                 self._responder.queries["other"] += 1
                 return _reply(200, b'{"result":false}')

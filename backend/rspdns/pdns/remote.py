@@ -19,13 +19,14 @@ import dns.exception
 import dns.name
 
 from rspdns import names
-from rspdns.answers.snapshot import ANY, NODATA, Failure, Found, Snapshot, ZoneAnswers
-from rspdns.rrset import OtherData, Record
+from rspdns.answers.snapshot import ANY, LIVE_TYPES, NODATA, Failure, Found, Snapshot, ZoneAnswers
+from rspdns.rrset import Node, OtherData, Record
 
 RequestParameters = Mapping[str, Any]
 Reply = dict[str, Any]
 
 EMPTY_NON_TERMINAL = "ENT"
+_BY_ASKER = LIVE_TYPES - {"NAPTR"}
 _PLAIN_NAME = re.compile(r"[a-z0-9_.*/-]*")
 _MAX_TEXT = 1100
 """A name of 255 bytes, every byte written as \\ddd, and a little more."""
@@ -69,23 +70,33 @@ def lookup(parameters: RequestParameters, snapshot: Snapshot) -> list[Reply] | L
 
 
 def lookup_in(
-    zone: str | None, parameters: RequestParameters, snapshot: Snapshot, number_of: Callable[[str], int]
+    zone: str | None,
+    parameters: RequestParameters,
+    snapshot: Snapshot,
+    number_of: Callable[[str], int],
+    node: Node | None = None,
+    scope: int = 0,
 ) -> list[Reply] | Literal[False]:
     """Answer one question from `zone`; False for nothing. Raises NoAnswer for SERVFAIL, RequestError.
 
     PowerDNS asks the outer zone about the apex of an inner one, too: for the DS record there, and for the
     delegation. Without a zone (None) the innermost one answers: PowerDNS asks so for an SOA before it knows
     the zones' numbers, and with a number that it has from before a restart. `number_of` tells the number of
-    a zone.
+    a zone. `node` stands for that of the snapshot, and `scope` is that of its records, if these depend on the
+    asker.
     """
     name, qtype = name_of(parameters, "qname"), text_of(parameters, "qtype").upper()
     zone = zone if zone is not None else snapshot.zone_of(name)
-    outcome = snapshot.lookup(name, qtype, zone)
+    outcome = snapshot.lookup(name, qtype, zone, node)
     if isinstance(outcome, Failure):
         raise NoAnswer(outcome.reason)
     if isinstance(outcome, Found):
         number = number_of(zone) if zone is not None else -1
-        return [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
+        replies = [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
+        for reply in replies if scope else ():
+            if reply["qtype"] in _BY_ASKER:
+                reply["scopeMask"] = scope
+        return replies
     if outcome == NODATA and qtype == ANY:
         return [as_reply(Record(name, EMPTY_NON_TERMINAL, OtherData(EMPTY_NON_TERMINAL, ""), 0))]
     return False

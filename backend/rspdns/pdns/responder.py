@@ -21,12 +21,13 @@ from daemon_kit.logs import get_logger
 
 from rspdns.answers.change import Change
 from rspdns.answers.purges import DEPARTED_KEPT_S
-from rspdns.answers.snapshot import ANY, NXDOMAIN, Snapshot
+from rspdns.answers.snapshot import ANY, NXDOMAIN, AnswersByAsker, Snapshot
 from rspdns.dnssec.store import DnssecStore
 from rspdns.pdns import remote, remote_dnssec
 from rspdns.pdns.domain_ids import DomainIds
 from rspdns.pdns.remote_dnssec import NAMES_AROUND, Chains
 from rspdns.rrset import Node
+from rspdns.zones.near import asker_of
 
 
 class LeftTargets:
@@ -66,6 +67,8 @@ KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec
 """Every method of PowerDNS 4.7, and more."""
 _Asked = tuple[str | None, str, str]
 """Zone, name and type."""
+ANYBODY = 1
+"""The scope of an answer to an asker of whom nothing is known: PowerDNS must not keep it, either."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
 
@@ -101,7 +104,7 @@ class PdnsResponder:
         signed = self.store.signed_zones() if self.store is not None else ()
         moved = self._ids.note(change, signed, self.clock())
         self._departed.note(change, signed, self.clock())
-        if moved or change.after.numbers is not change.before.numbers:
+        if moved or change.after.made_of is not change.before.made_of:
             self._asked.clear()  # of this moment, which is an earlier one now; of zones that are others now
         self.snapshot = change.after
         return moved
@@ -150,6 +153,9 @@ class PdnsResponder:
         self._on_lookup(name)
         zone = self._ids.zone_name(number) or self.snapshot.zone_of(name)
         past = self._ids.past(number, self.clock())
+        snapshot = past or self.snapshot
+        if (by_asker := snapshot.by_asker(zone, name)) is not None:
+            return self._reply_to_asker(zone, name, parameters, by_asker, snapshot)
         asked = zone, name, qtype
         reply = self._kept_reply(asked) if past is None else None
         if reply is None:
@@ -167,6 +173,21 @@ class PdnsResponder:
                 self._asked.clear()  # of clients that ask no more
             self._asked[line] = asked
         return reply
+
+    def _reply_to_asker(
+        self,
+        zone: str | None,
+        name: str,
+        parameters: remote.RequestParameters,
+        by_asker: AnswersByAsker,
+        snapshot: Snapshot,
+    ) -> bytes:
+        """The reply about a name whose answers depend on the asker. PowerDNS keeps no record with a scope."""
+        asker = asker_of(parameters.get("real-remote"))
+        scope = ANYBODY if asker is None else by_asker.scope(asker)
+        node = by_asker.node(name, asker, self.clock()) if asker is not None else None
+        records = remote.lookup_in(zone, parameters, snapshot, self._ids.of, node, scope)
+        return orjson.dumps({"result": records}) + b"\n" if records else NOTHING
 
     def _departed_reply(self, zone: str | None, name: str, qtype: str) -> bytes:
         """The reply about a name that does not exist: its records as long as an SRV answer may name it."""

@@ -39,6 +39,7 @@ from pydantic import (
 
 from rserpool import Protocol
 from rspdns import names
+from rspdns.zones.near import AnyNetwork, NearOrder, check_order, near_network
 from rspdns.zones.sites import SiteOrder, SiteRules, Sites, site_at
 from rspdns.zones.svcb import SvcbConfig
 
@@ -127,6 +128,27 @@ def _each_expected(table: Mapping[str, object]) -> tuple[list[Expected], list[st
     return servers, problems
 
 
+def _near(value: object) -> Mapping[AnyNetwork, NearOrder]:
+    if not isinstance(value, dict) or not value:
+        raise ValueError('a table of networks: {"10.1.0.0/16" = ["eu", "us"]}')
+    orders: dict[AnyNetwork, NearOrder] = {}
+    problems = []
+    for text, sites in value.items():
+        try:
+            network = near_network(text)
+            check_order(sites if isinstance(sites, list | tuple) else ())
+        except ValueError as problem:
+            problems.append(f"{text}: {problem}")
+            continue
+        if network in orders:
+            problems.append(f"{network} is there twice")
+        orders[network] = tuple(sites)
+    if problems:
+        more = len(problems) - _MOST_TOLD
+        raise ValueError("; ".join(problems[:_MOST_TOLD]) + (f"; {more} more errors" if more > 0 else ""))
+    return orders
+
+
 def _as_is(value: object) -> object:
     return value
 
@@ -181,6 +203,8 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     for key in ("max_answers", "max_addresses"):
         if pool.get("answers") == "all" and key in pool:
             yield f'has no use for {key} with answers = "all": the answers hold the whole pool'
+    if pool.get("affinity") is not None and pool.get("answers") == "all":
+        yield 'has no use for affinity with answers = "all": clients that keep a list choose by themselves'
     yield from _of_sites(pool)
     if ("handle" in pool) == ("handles" in pool):
         yield "needs either handle or handles"
@@ -194,9 +218,12 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
         yield f"needs a label, since the handle {first!r} is no DNS label"
 
 
+_NEEDS_ORDER = ("min_in", "min_share", "spill_at", "spill_back", "back_after_s", "near", "near_file")
+
+
 def _of_sites(pool: Mapping[str, object]) -> Iterator[str]:
     """Yield what is wrong between the keys about sites."""
-    given = [key for key in ("min_in", "min_share", "spill_at", "spill_back", "back_after_s") if key in pool]
+    given = [key for key in _NEEDS_ORDER if key in pool]
     if given and "order" not in pool:
         yield f"{', '.join(given)} needs order: the sites of the pool"
     if pool.get("min_share") is not None and not isinstance(pool.get("expect"), dict | tuple):
@@ -300,6 +327,17 @@ class PoolConfig(StrictModel):
     back_after_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """How long a site that was not enough must be enough until it counts again."""
 
+    near: Annotated[Mapping[AnyNetwork, NearOrder], PlainValidator(_near), PlainSerializer(_as_is)] | None = (
+        None
+    )
+    """The sites that are near to askers in a network: `{ "10.1.0.0/16" = ["us", "eu"] }`. The longest prefix
+    counts. Sites that are not named follow in the order of `order`; so do all sites for other askers."""
+    near_file: PathText | None = None
+    """A file of such networks, lines `10.1.0.0/16,us,eu` (`rspdns near import`); relative to this file."""
+    affinity: Literal["asker"] | None = None
+    """`"asker"`: each asker is shown the servers in an order of its own, which changes for nobody else when a
+    server leaves. An asker is an address, or the prefix that a resolver tells for its clients."""
+
     verify: Literal["tcp", "sip-options"] | None = None
     """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
     transport."""
@@ -379,7 +417,7 @@ class PoolConfig(StrictModel):
 
     def site_rules(self, sites: Sites) -> SiteRules | None:
         """The rules by which its sites follow each other; None without `order`."""
-        if self.order is None or sites.problem(self.order) is not None:
+        if self.order is None or sites.problem(self.order, self.accept) is not None:
             return None
         names_in_order = sites.ordered(self.order)
         expected = self.expect if isinstance(self.expect, tuple) else ()

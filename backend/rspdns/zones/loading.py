@@ -22,6 +22,7 @@ from rspdns import names
 from rspdns.zones.checks import Readable, problems_between, problems_of_zone
 from rspdns.zones.configuration import PoolConfig, ZoneConfig
 from rspdns.zones.file import StaticZone, ZoneFileErrors, load_zone_file
+from rspdns.zones.near import AnyNetwork, NearOrder, read_lines, unknown_sites
 from rspdns.zones.sites import Sites
 from rspdns.zones.zone import Zone, make_zone
 
@@ -118,9 +119,11 @@ def _load(
     if static is None:
         static, unread = StaticZone.of_lines("", zone, ()), None
     if config is not None:
-        errors += _order_problems(document, config, sites)
+        near_files, of_files = _near_files(document, config, path.parent, sites)
+        errors += [*of_files, *_order_problems(document, config, sites)]
         errors += _handlespace_problems(document, config, handlespaces)
-        made = make_zone(_resolved(config, handlespaces), static, sites_of_all=sites)
+        resolved = _resolved(config, handlespaces)
+        made = make_zone(resolved, static, sites_of_all=sites, near_files=near_files)
     else:
         pools = _readable_pools(document)
         made = make_zone(ZoneConfig(zone=zone, static="-", pools=tuple(pools.values())), static, tuple(pools))
@@ -132,7 +135,9 @@ def _order_problems(
     document: TomlDocument, config: ZoneConfig, sites: Sites | None
 ) -> Iterator[ConfigurationError]:
     for position, pool in enumerate(config.pools):
-        problem = sites.problem(pool.order) if sites is not None and pool.order is not None else None
+        problem = (
+            sites.problem(pool.order, pool.accept) if sites is not None and pool.order is not None else None
+        )
         if problem is not None:
             yield document.error(("pool", position, "order"), problem)
 
@@ -164,8 +169,40 @@ def _resolved(config: ZoneConfig, known: Sequence[str] | None) -> ZoneConfig:
     return config.model_copy(update={"pools": tuple(pools)})
 
 
+_NearFiles = dict[str, Mapping[AnyNetwork, NearOrder]]
+
+
+def _near_files(
+    document: TomlDocument, config: ZoneConfig, folder: Path, sites: Sites | None
+) -> tuple[_NearFiles, list[ConfigurationError]]:
+    """The contents of every `near_file` by its name, and the errors of these and of `near`."""
+    names_of_all = None if sites is None else sites.networks
+    files: _NearFiles = {}
+    errors: list[ConfigurationError] = []
+    for position, pool in enumerate(config.pools):
+        name = pool.near_file
+        if name is not None and name not in files:
+            files[name] = {}
+            file = str(folder / name)
+            try:
+                files[name], problems = read_lines(read_text(file).splitlines(), names_of_all)
+            except ConfigurationErrors as error:
+                errors += where_named(document, error.errors, {file: ("pool", position, "near_file")})
+            else:
+                errors += [ConfigurationError(file, line, "", text) for line, text in problems]
+        for network, order in (pool.near or {}).items():
+            problem = unknown_sites(order, names_of_all)
+            if network in files.get(name or "", {}):
+                problem = f"is in {name}, too"
+            if problem is not None:
+                errors.append(document.error(("pool", position, "near"), f"{network}: {problem}"))
+    return files, errors
+
+
 def where_named(
-    document: TomlDocument, errors: Sequence[ConfigurationError], key_of_file: Mapping[str, tuple[str, ...]]
+    document: TomlDocument,
+    errors: Sequence[ConfigurationError],
+    key_of_file: Mapping[str, tuple[str | int, ...]],
 ) -> list[ConfigurationError]:
     """The errors; one about a file as a whole, at the key in `key_of_file` that names the file."""
     return [

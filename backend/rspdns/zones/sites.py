@@ -90,8 +90,11 @@ class Sites:
             return order
         return (*([self.own] if self.own else []), *(name for name in self.networks if name != self.own))
 
-    def problem(self, order: tuple[str, ...]) -> str | None:
-        """The problem of a pool's `order`, in words; None: there is none."""
+    def problem(self, order: tuple[str, ...], accept: Collection[Network]) -> str | None:
+        """The problem of the `order` of a pool with these networks, in words; None: there is none.
+
+        A pool names the sites whose servers it may have.
+        """
         if order == (OWN_FIRST,):
             return None if self.own else "needs own_site in rspdns.toml: the site of this name server"
         unknown = [name for name in order if name not in self.networks]
@@ -99,8 +102,16 @@ class Sites:
             return f"{', '.join(unknown)}: no [[site]] in rspdns.toml has this name"
         if len(set(order)) < len(order):
             return "names a site twice"
-        lacking = [name for name in self.networks if name not in order]
-        return f"lacks {', '.join(lacking)}: name every [[site]]" if lacking else None
+        with_members = [name for name in self.networks if self._has_any(name, accept)]
+        empty = [name for name in order if name not in with_members]
+        if empty:
+            return f"{', '.join(empty)}: has no server, since no network of it is in accept"
+        lacking = [name for name in with_members if name not in order]
+        return f"lacks {', '.join(lacking)}: name every [[site]] with servers in accept" if lacking else None
+
+    def _has_any(self, name: str, accept: Collection[Network]) -> bool:
+        """Whether a server of the site could be in a pool with these networks."""
+        return any(overlap(network, other) for network in self.networks[name] for other in accept)
 
 
 def problems(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from pool_user import PoolProbing, ProbePlan
@@ -20,6 +21,7 @@ from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record, SrvData, SvcbData
 from rspdns.zones.configuration import PoolConfig, ZoneConfig, naptr_service_of
 from rspdns.zones.file import StaticZone
+from rspdns.zones.near import AnyNetwork, NearOrder, NearTable
 from rspdns.zones.sites import SiteRules, Sites
 
 
@@ -37,6 +39,8 @@ class Pool:
     """Its position among the [[pool]] tables of the zone, from 0."""
     sites: SiteRules | None = None
     """The rules by which the sites of its members follow each other."""
+    near: NearTable | None = None
+    """The orders of the sites for askers in some networks."""
     svcb_owner: str | None = None
     """The owner name of its HTTPS or SVCB records; None: it has none."""
     svcb_alias: str | None = None
@@ -45,6 +49,11 @@ class Pool:
     def target(self, label: str) -> str:
         """The target name with this first label."""
         return f"{label}.{self.targets}"
+
+    @property
+    def depends_on_asker(self) -> bool:
+        """Whether its answers are not the same for all."""
+        return self.near is not None or self.config.affinity is not None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,12 +96,15 @@ def make_zone(
     static: StaticZone,
     positions: Sequence[int] | None = None,
     sites_of_all: Sites | None = None,
+    near_files: Mapping[str, Mapping[AnyNetwork, NearOrder]] = MappingProxyType({}),
 ) -> Zone:
     """Put the pools of a checked configuration and the zone's fixed records together.
 
     `positions` are those of the pools among the [[pool]] tables where `config` doesn't have them all.
-    `sites_of_all` are those of rspdns.toml, None where they are not known.
+    `sites_of_all` are those of rspdns.toml, None where they are not known. `near_files` are what the files of
+    this name hold.
     """
+    tables: dict[str, NearTable] = {}
     pools: dict[str, list[Pool]] = {}
     for position, pool in zip(positions or range(len(config.pools)), config.pools, strict=True):
         name = names.join(pool.name, config.zone)
@@ -104,6 +116,7 @@ def make_zone(
                 naptr_service=pool.naptr_service or naptr_service_of(pool.service),
                 position=position,
                 sites=pool.site_rules(sites_of_all or Sites()),
+                near=_near(pool, near_files, tables),
                 svcb_owner=pool.svcb.owner(name) if pool.svcb is not None else None,
                 svcb_alias=pool.svcb.owner(config.zone)
                 if pool.svcb is not None and pool.svcb.apex_alias
@@ -136,6 +149,20 @@ def make_zone(
     return Zone(
         config, static, sites, fixed, site_indexes, most_dots + 2, tuple(services_of_file), site_by_name
     )
+
+
+def _near(
+    pool: PoolConfig,
+    near_files: Mapping[str, Mapping[AnyNetwork, NearOrder]],
+    tables: dict[str, NearTable],
+) -> NearTable | None:
+    """The orders of a pool by network. Pools with the same file and no more share one of the `tables`."""
+    of_file = near_files.get(pool.near_file or "", {})
+    if pool.near_file is None or pool.near:
+        return NearTable({**of_file, **pool.near}) if pool.near else None
+    if pool.near_file not in tables:
+        tables[pool.near_file] = NearTable(of_file)
+    return tables[pool.near_file]
 
 
 def without_lines(zone: Zone) -> Zone:
