@@ -86,6 +86,19 @@ class LabNetwork:
         self._configure(host.namespace, partial(_set_up, address=address, prefix_length=self._prefix_length))
         return host
 
+    @property
+    def switch(self) -> Host:
+        """The namespace of the switch, where programs may have devices of their own."""
+        return Host("switch", "", self._lan, "")
+
+    def lead_through(self, host: Host, near: str, far: str) -> None:
+        """Put two devices at the switch between a host's cable, which is joined to `near`, and all others."""
+        self._configure(self._lan, partial(_lead_through, host=host, near=near, far=far))
+
+    def lead_directly(self, host: Host) -> None:
+        """Take back `lead_through`."""
+        self._configure(self._lan, partial(_lead_directly, host=host))
+
     def cut(self, host: Host) -> None:
         """Pull the host's cable out of the switch."""
         self._set_port(host, "down")
@@ -156,6 +169,23 @@ def _plug_in(lan: Any, host: Host) -> None:
     peer = {"ifname": "eth0", "net_ns_fd": host.namespace}
     lan.link("add", ifname=host.port, kind="veth", peer=peer)
     lan.link("set", index=_index(lan, host.port), master=_index(lan, "lan0"), state="up")
+
+
+def _lead_through(lan: Any, host: Host, near: str, far: str) -> None:
+    between = f"{near[:14]}b"
+    lan.link("add", ifname=between, kind="bridge", br_forward_delay=0, br_stp_state=0)
+    lan.link("set", index=_index(lan, near), master=_index(lan, between), state="up")
+    lan.link("set", index=_index(lan, far), master=_index(lan, "lan0"), state="up")
+    lan.link("set", index=_index(lan, host.port), master=_index(lan, between))
+    lan.link("set", index=_index(lan, between), state="up")
+
+
+def _lead_directly(lan: Any, host: Host) -> None:
+    [port] = lan.get_links(_index(lan, host.port))
+    master, direct = port.get_attr("IFLA_MASTER"), _index(lan, "lan0")
+    lan.link("set", index=_index(lan, host.port), master=direct)
+    if master != direct:
+        lan.link("del", index=master)
 
 
 def _set_up(inside: Any, address: str, prefix_length: int) -> None:
