@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news)
+all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -40,6 +40,7 @@ command_of() {
         discover) echo discover ;; # some 8 minutes
         secondaries) echo secondaries ;; # some 20 minutes
         news) echo news ;; # some 10 minutes
+        favor) echo favor ;; # some 40 minutes
         *) printf 'results: %s: there is no such page; the pages are: %s\n' "$1" "${all[*]}" >&2; exit 2 ;;
     esac
 }

@@ -14,6 +14,7 @@ from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
 from rspdns_lab.discover.cli import discover
 from rspdns_lab.ending import end_on_signals, ending_plainly
+from rspdns_lab.favor.cli import favor
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
@@ -79,6 +80,7 @@ main.add_command(proxies)
 main.add_command(discover)
 main.add_command(secondaries)
 main.add_command(news)
+main.add_command(favor)
 
 
 @main.command()
