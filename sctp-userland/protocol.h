@@ -30,6 +30,9 @@
 /* Abstract name of sctpd's end of each socket: the slot of its state, and a number nobody can foresee, both hexadecimal. */
 #define SOCKET_NAME_PREFIX "sctp-userland/"
 #define SOCKET_NAME_FORMAT SOCKET_NAME_PREFIX "%x/%llx"
+/* ... and of each that stands for a TCP connection: bytes without headers, SOCK_STREAM, which programs read and write past the library. */
+#define SHIM_NAME_PREFIX "sctp-shim/"
+#define SHIM_NAME_FORMAT SHIM_NAME_PREFIX "%x/%llx"
 
 /* Root makes this folder: an sctpd of its owner is believed, besides root's and one's own. An sctpd whose abstract name a stranger holds listens here,
  * under the number of its network namespace. Only root and the owner can take that name. */
@@ -44,7 +47,7 @@
 #define CLIENT_SEND_BUFFER 2304   /* bytes asked for by SO_SNDBUF on the client's end; the kernel doubles it */
 
 enum operation {
-	OP_SOCKET = 1, /* arguments: domain, type -> descriptor */
+	OP_SOCKET = 1, /* arguments: domain, type (SHIM_TYPE: for bytes) -> descriptor */
 	OP_BIND,       /* address */
 	OP_BINDX,      /* argument 0: 1 add, 2 remove; packed addresses */
 	OP_LISTEN,     /* argument 0: backlog */
@@ -66,8 +69,19 @@ enum operation {
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
 	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); arguments: it stays there, an INBOUND_ASK was taken that is no
 		       * INBOUND_REST -> data: as in OP_GIVE_BACK */
+	OP_SHIM_CONNECT, /* arguments: rto_min_ms, wait_ms, whether to try without the client; packed addresses; as OP_CONNECT, or EPROTONOSUPPORT,
+			  * EAGAIN: TCP it is */
+	OP_SHIM_LISTEN, /* the descriptor is a TCP listener; arguments: backlog, rto_min_ms; packed addresses besides its own */
+	OP_SHIM_ACCEPT, /* the descriptor is an accepted TCP connection -> descriptor, peer address; ENOENT: it is sctpd's of no association */
+	OP_SHIM_VERDICT, /* one address -> result: enum shim_verdict; data: its age in ms, uint32_t */
 	OP_COUNT,
 };
+
+#define SHIM_TYPE (SOCK_STREAM | 0x100)
+#define SHIM_WAIT_MAX_MS 10000
+#define SHIM_RTO_MAX_MS 60000
+#define SHIM_VERDICT_MS 60000 /* that destinations are remembered */
+enum shim_verdict { SHIM_UNKNOWN, SHIM_SCTP, SHIM_REFUSED, SHIM_SILENT };
 
 /* The state of each socket, one word for each: memory that sctpd writes and all clients read. No word: nothing is known. */
 #define STATES_MAX 65536

@@ -17,6 +17,7 @@
 #include "fds.h"
 #include "memory.h"
 #include "sctp.h"
+#include "shim.h"
 #include "real.h"
 
 #define SENDFILE_PART 16384 /* bytes */
@@ -82,7 +83,7 @@ EXPORT int listen(int fd, int backlog)
 {
 	struct exchange exchange = { .request = { .operation = OP_LISTEN, .argument = { backlog } } };
 
-	return fd_is_sctp(fd) ? channel_call(fd, &exchange) : real()->listen(fd, backlog);
+	return fd_is_sctp(fd) ? channel_call(fd, &exchange) : shim_listen(fd, backlog);
 }
 
 static int sctp_accept(int fd, struct sockaddr *address, socklen_t *length, int flags)
@@ -126,7 +127,7 @@ failed:
 
 EXPORT int accept4(int fd, struct sockaddr *address, socklen_t *length, int flags)
 {
-	return fd_is_sctp(fd) ? sctp_accept(fd, address, length, flags) : real()->accept4(fd, address, length, flags);
+	return fd_is_sctp(fd) ? sctp_accept(fd, address, length, flags) : shim_accept(fd, address, length, flags);
 }
 
 EXPORT int accept(int fd, struct sockaddr *address, socklen_t *length)
@@ -137,7 +138,7 @@ EXPORT int accept(int fd, struct sockaddr *address, socklen_t *length)
 EXPORT int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
 	if (!fd_is_sctp(fd))
-		return real()->connect(fd, address, length);
+		return shim_connect(fd, address, length);
 	if (length >= sizeof(address->sa_family) && length <= sizeof(struct sockaddr_storage) && memory_readable(address, length) &&
 	    address->sa_family == AF_UNSPEC)
 		return fail(EOPNOTSUPP);
@@ -155,7 +156,7 @@ EXPORT int shutdown(int fd, int how)
 EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_t length)
 {
 	if (!fd_is_sctp(fd))
-		return real()->setsockopt(fd, level, option, value, length);
+		return shim_set_option(fd, level, option, value, length);
 	if (level == IPPROTO_TCP && is_with_sctp() && option == TCP_NODELAY) {
 		level = IPPROTO_SCTP;
 		option = SCTP_NODELAY;
@@ -166,17 +167,17 @@ EXPORT int setsockopt(int fd, int level, int option, const void *value, socklen_
 EXPORT int getsockopt(int fd, int level, int option, void *value, socklen_t *length)
 {
 	return fd_is_sctp(fd) ? sctp_get_option(fd, level, option, value, length)
-			      : real()->getsockopt(fd, level, option, value, length);
+			      : shim_get_option(fd, level, option, value, length);
 }
 
 EXPORT int getsockname(int fd, struct sockaddr *name, socklen_t *length)
 {
-	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETSOCKNAME, name, length) : real()->getsockname(fd, name, length);
+	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETSOCKNAME, name, length) : shim_name(fd, OP_GETSOCKNAME, name, length);
 }
 
 EXPORT int getpeername(int fd, struct sockaddr *name, socklen_t *length)
 {
-	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETPEERNAME, name, length) : real()->getpeername(fd, name, length);
+	return fd_is_sctp(fd) ? sctp_name(fd, OP_GETPEERNAME, name, length) : shim_name(fd, OP_GETPEERNAME, name, length);
 }
 
 EXPORT ssize_t sendmsg(int fd, const struct msghdr *message, int flags)

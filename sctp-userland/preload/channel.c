@@ -214,7 +214,8 @@ void channel_free_reserved(struct exchange *exchange)
 
 static bool brings_descriptor(uint16_t operation)
 {
-	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF || operation == OP_STATES;
+	return operation == OP_SOCKET || operation == OP_ACCEPT || operation == OP_PEELOFF || operation == OP_STATES ||
+	       operation == OP_SHIM_ACCEPT;
 }
 
 /* How many packed addresses these bytes are; -1: they are none. */

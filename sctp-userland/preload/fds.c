@@ -15,30 +15,34 @@
 #define KEPT 16384
 #define SLOT_BITS 17 /* of the state, STATES_MAX: none */
 #define NO_SLOT STATES_MAX
+#define KIND_BITS 2
+enum kind { KIND_OTHER, KIND_SCTP, KIND_SHIM };
 #define NEIGHBOURS 4 /* words that a way may be kept in */
 
-/* inode, slot of the state, answer: one word, so that threads never see halves of two; 0: nothing known */
+/* inode, slot of the state, kind: one word, so that threads never see halves of two; 0: nothing known */
 static uint64_t known[KEPT];
 
-static uint64_t as_word(unsigned long inode, unsigned long slot, bool answer)
+static uint64_t as_word(unsigned long inode, unsigned long slot, enum kind kind)
 {
-	return (uint64_t)inode << (SLOT_BITS + 1) | slot << 1 | answer;
+	return (uint64_t)inode << (SLOT_BITS + KIND_BITS) | slot << KIND_BITS | kind;
 }
 
 static uint64_t ask_kernel(int fd, unsigned long inode)
 {
-	static const char prefix[] = SOCKET_NAME_PREFIX;
+	static const char prefix[] = SOCKET_NAME_PREFIX, shim_prefix[] = SHIM_NAME_PREFIX;
 	struct sockaddr_un name;
 	socklen_t length = sizeof(name) - 1;
 	unsigned long slot;
 
 	memset(&name, 0, sizeof(name));
-	if (real()->getpeername(fd, (struct sockaddr *)&name, &length) < 0 || name.sun_family != AF_UNIX ||
-	    length <= offsetof(struct sockaddr_un, sun_path) + sizeof(prefix) || name.sun_path[0] != '\0' ||
-	    memcmp(name.sun_path + 1, prefix, sizeof(prefix) - 1) != 0)
-		return as_word(inode, NO_SLOT, false);
+	if (real()->getpeername(fd, (struct sockaddr *)&name, &length) < 0 || name.sun_family != AF_UNIX || name.sun_path[0] != '\0')
+		return as_word(inode, NO_SLOT, KIND_OTHER);
+	if (strncmp(name.sun_path + 1, shim_prefix, sizeof(shim_prefix) - 1) == 0)
+		return as_word(inode, NO_SLOT, KIND_SHIM);
+	if (length <= offsetof(struct sockaddr_un, sun_path) + sizeof(prefix) || memcmp(name.sun_path + 1, prefix, sizeof(prefix) - 1) != 0)
+		return as_word(inode, NO_SLOT, KIND_OTHER);
 	slot = strtoul(name.sun_path + sizeof(prefix), NULL, 16);
-	return as_word(inode, slot < STATES_MAX ? slot : NO_SLOT, true);
+	return as_word(inode, slot < STATES_MAX ? slot : NO_SLOT, KIND_SCTP);
 }
 
 /* 0: it isn't a socket. */
@@ -53,7 +57,7 @@ uint64_t fd_known(int fd)
 		return 0;
 	}
 	word = fd < KEPT ? __atomic_load_n(&known[fd], __ATOMIC_RELAXED) : 0;
-	if (word != 0 && word >> (SLOT_BITS + 1) == status.st_ino)
+	if (word != 0 && word >> (SLOT_BITS + KIND_BITS) == status.st_ino)
 		return word;
 	/* An unconnected socket can still become one's own AF_UNIX client, but never an SCTP socket: those come connected. */
 	word = ask_kernel(fd, status.st_ino);
@@ -65,7 +69,12 @@ uint64_t fd_known(int fd)
 
 bool known_is_sctp(uint64_t word)
 {
-	return word & 1;
+	return (word & ((1 << KIND_BITS) - 1)) == KIND_SCTP;
+}
+
+bool known_is_shim(uint64_t word)
+{
+	return (word & ((1 << KIND_BITS) - 1)) == KIND_SHIM;
 }
 
 bool fd_is_sctp(int fd)
@@ -115,7 +124,7 @@ static const uint32_t *states(void)
 uint32_t known_state(uint64_t word)
 {
 	int saved = errno;
-	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1);
+	unsigned long slot = word >> KIND_BITS & ((1UL << SLOT_BITS) - 1);
 	const uint32_t *all = slot < STATES_MAX ? states() : NULL;
 
 	errno = saved;
@@ -145,13 +154,13 @@ static uint64_t *ways(void)
 /* If two ways could have the same word, it says which one is kept there. */
 static uint32_t check_of(uint64_t word, uint64_t destination)
 {
-	return (uint32_t)(word >> (SLOT_BITS + 1)) ^ (uint32_t)(destination >> 32);
+	return (uint32_t)(word >> (SLOT_BITS + KIND_BITS)) ^ (uint32_t)(destination >> 32);
 }
 
 /* The word that has this way, else one to keep it in. */
 static uint64_t *way_of(uint64_t word, uint64_t destination)
 {
-	unsigned long slot = word >> 1 & ((1UL << SLOT_BITS) - 1), i;
+	unsigned long slot = word >> KIND_BITS & ((1UL << SLOT_BITS) - 1), i;
 	uint64_t *all = slot < STATES_MAX ? ways() : NULL, *at, kept;
 
 	if (all == NULL)

@@ -16,6 +16,9 @@ uint64_t fd_known(int fd);
 
 bool known_is_sctp(uint64_t known);
 
+/* Whether it stands for a TCP connection, see shim.h. */
+bool known_is_shim(uint64_t known);
+
 /* The state of this socket by sctpd's word just now: STATE_ bits, 0: unknown. Leaves errno alone. */
 uint32_t known_state(uint64_t known);
 

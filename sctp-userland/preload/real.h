@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/epoll.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -14,7 +15,8 @@
 #define REAL_FUNCTIONS(EACH)                                                                                                       \
 	EACH(socket) EACH(bind) EACH(listen) EACH(accept4) EACH(connect) EACH(shutdown) EACH(setsockopt) EACH(getsockopt)          \
 	EACH(getsockname) EACH(getpeername) EACH(sendmsg) EACH(sendto) EACH(recvmsg) EACH(recvfrom) EACH(read) EACH(write)         \
-	EACH(readv) EACH(sendmmsg) EACH(recvmmsg) EACH(sendfile) EACH(sendfile64) EACH(splice) EACH(writev)
+	EACH(readv) EACH(sendmmsg) EACH(recvmmsg) EACH(sendfile) EACH(sendfile64) EACH(splice)          \
+	EACH(epoll_ctl) EACH(writev)
 
 struct real {
 #define MEMBER(name) __typeof__(name) *name;

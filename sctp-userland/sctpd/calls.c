@@ -12,6 +12,7 @@
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
+#include "shim.h"
 #include "sockets.h"
 #include "status.h"
 
@@ -24,7 +25,7 @@ static int open_socket(struct call *call)
 
 	if (domain != AF_INET && domain != AF_INET6)
 		return EAFNOSUPPORT;
-	if (type != SOCK_STREAM && type != SOCK_SEQPACKET)
+	if (type != SOCK_STREAM && type != SOCK_SEQPACKET && type != SHIM_TYPE)
 		return ESOCKTNOSUPPORT;
 	s = socket_create(domain, type, NULL, call->caller, &call->descriptor);
 	return s == NULL ? errno : 0;
@@ -45,12 +46,9 @@ static void inherit_native(int from, int to)
 	}
 }
 
-/* The settings that a new socket takes over from the one it came from. */
-static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
+void call_inherit(struct sctp_socket *to, const struct sctp_socket *from)
 {
 	to->made = BY_ACCEPT;
-	to->reuses = call_reuses_addresses(call);
-	inherit_native(call->passed, call->descriptor);
 	memcpy(to->events, from->events, sizeof(to->events));
 	memcpy(to->bound, from->bound, sizeof(to->bound));
 	to->bound_count = from->bound_count;
@@ -67,6 +65,13 @@ static void inherit(const struct call *call, struct sctp_socket *to, const struc
 	socket_enter(to, SOCKET_CONNECTED);
 	socket_note_peer(to);
 	options_prepare(to);
+}
+
+static void inherit(const struct call *call, struct sctp_socket *to, const struct sctp_socket *from)
+{
+	to->reuses = call_reuses_addresses(call);
+	inherit_native(call->passed, call->descriptor);
+	call_inherit(to, from);
 }
 
 /* A connection that can't be had now goes on waiting, and is told of again. */
@@ -115,7 +120,7 @@ static int peel_off(struct call *call, struct sctp_socket *s)
 	return 0;
 }
 
-static int listen_on(struct call *call, struct sctp_socket *s)
+int call_listen(struct call *call, struct sctp_socket *s)
 {
 	int backlog = call->request->argument[0];
 
@@ -215,22 +220,32 @@ static int run(struct call *call, struct sctp_socket *s)
 		return states(call);
 	case OP_STATUS:
 		return status(call);
+	case OP_SHIM_LISTEN:
+		return shim_listen(call);
+	case OP_SHIM_ACCEPT:
+		return shim_accept(call);
+	case OP_SHIM_VERDICT:
+		return shim_verdict(call);
 	default:
 		break;
 	}
 	if (s == NULL)
 		return EBADF;
+	if (s->shim != NULL && !shim_may(request->operation))
+		return EOPNOTSUPP;
 	switch (request->operation) {
 	case OP_BIND:
 		return call_bind(call, s);
 	case OP_BINDX:
 		return call_bindx(call, s);
 	case OP_LISTEN:
-		return listen_on(call, s);
+		return call_listen(call, s);
 	case OP_ACCEPT:
 		return accept_waiting(call, s);
 	case OP_CONNECT:
 		return call_connect(call, s);
+	case OP_SHIM_CONNECT:
+		return shim_connect(call, s);
 	case OP_SEND:
 		return call_send(call, s);
 	case OP_SENT:

@@ -24,6 +24,10 @@ int call_bindx(struct call *call, struct sctp_socket *s);
 int call_names(struct call *call, struct sctp_socket *s);
 int call_send(struct call *call, struct sctp_socket *s);
 int call_connect(struct call *call, struct sctp_socket *s);
+int call_listen(struct call *call, struct sctp_socket *s);
+
+/* The settings that a new socket takes over from the one it came from. */
+void call_inherit(struct sctp_socket *to, const struct sctp_socket *from);
 
 /* Number of addresses packed in these bytes, all whole and IPv4 or IPv6; -1: not so. */
 int packed_addresses(const char *bytes, size_t length);

@@ -8,6 +8,7 @@
 #include "notifications.h"
 #include "outbound.h"
 #include "paths.h"
+#include "shim.h"
 #include "sockets.h"
 #include "usrsctp_internal.h"
 
@@ -23,6 +24,7 @@ static void connect_ended(struct sctp_socket *s, int error)
 		socket_enter(s, error == 0 ? SOCKET_CONNECTED : SOCKET_FAILED);
 	if (error == 0)
 		socket_note_peer(s);
+	shim_connect_ended(s, error);
 }
 
 /* The facts that the daemon itself learns from a notification, subscribed or not. */
@@ -30,6 +32,7 @@ static void learn(struct sctp_socket *s, const char *from, size_t length)
 {
 	struct sctp_assoc_change change;
 
+	shim_learn(s, from, length);
 	if (length < sizeof(change))
 		return;
 	memcpy(&change, from, sizeof(change));
@@ -74,7 +77,7 @@ static void finish(struct sctp_socket *s)
 		if (!socket_means(s)->hangs_up)
 			push_news(s, INBOUND_OVER);
 	}
-	if (s->unsent == NULL && socket_means(s)->hangs_up)
+	if (s->unsent == NULL && socket_means(s)->hangs_up && !shim_resets(s))
 		shutdown(s->watch.fd, SHUT_WR);
 }
 
@@ -217,6 +220,8 @@ bool socket_deliver(struct sctp_socket *s)
 		}
 		if (flags & MSG_NOTIFICATION)
 			learn(s, bytes, (size_t)length);
+		else if (shim_is_end(s, &header))
+			header.type = INBOUND_OVER;
 		if (socket_means(s)->discards)
 			continue;
 		if (flags & MSG_NOTIFICATION) {

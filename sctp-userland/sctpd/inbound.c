@@ -11,6 +11,7 @@
 
 #include "inbound.h"
 #include "limits.h"
+#include "shim.h"
 #include "sockets.h"
 
 #define NOTHING 256           /* bytes, less than any message takes: whoever frees one leaves a byte of it for a moment */
@@ -21,7 +22,7 @@
 
 struct unsent {
 	struct unsent *next;
-	size_t length;
+	size_t length, pushed; /* bytes; only of a shim's the descriptor takes a part */
 	struct inbound header;
 	char bytes[];
 };
@@ -55,14 +56,22 @@ bool inbound_all_read(const struct sctp_socket *s)
 	return ioctl(s->watch.fd, SIOCOUTQ, &unread) < 0 || unread < NOTHING;
 }
 
-static enum outcome push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
+/* *pushed: the bytes of it that went before, and now. */
+static enum outcome push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length, size_t *pushed)
 {
-	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)bytes, length } };
-	struct msghdr message = { .msg_iov = vector, .msg_iovlen = 2 };
+	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)(bytes + *pushed), length - *pushed } };
+	struct msghdr message = { .msg_iov = s->shim != NULL ? vector + 1 : vector, .msg_iovlen = s->shim != NULL ? 1 : 2 };
+	ssize_t sent;
 
+	if (s->shim != NULL && header->type != INBOUND_DATA) { /* bytes, and their end, are all that a TCP connection has */
+		if (header->type == INBOUND_OVER)
+			shim_end_receiving(s);
+		return PUSHED;
+	}
 	if (header->type == INBOUND_NOTIFICATION && s->last_was_data && !inbound_all_read(s))
 		return BEHIND_DATA;
-	if (sendmsg(s->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
+	sent = sendmsg(s->watch.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (sent < 0) {
 		if (errno == EAGAIN)
 			return FULL;
 		if (errno != EPIPE && errno != ECONNRESET && errno != ENOTCONN)
@@ -72,13 +81,14 @@ static enum outcome push(struct sctp_socket *s, const struct inbound *header, co
 		return PUSHED;
 	}
 	s->last_was_data = header->type == INBOUND_DATA || header->type == INBOUND_ASK; /* little is read of a notification */
-	return PUSHED;
+	*pushed += (size_t)sent;
+	return s->shim != NULL && *pushed < length ? FULL : PUSHED;
 }
 
 /* How the descriptor is watched, by what the first of those that wait waits for. */
 static void wait_for(struct sctp_socket *s, enum outcome outcome)
 {
-	uint32_t events = s->watch.events & ~(uint32_t)(EPOLLOUT | EPOLLET);
+	uint32_t events = s->watch.events & ~(uint32_t)(EPOLLOUT | (s->shim != NULL ? 0 : EPOLLET));
 
 	if (outcome == FULL)
 		events |= EPOLLOUT;
@@ -111,6 +121,7 @@ static void keep(struct sctp_socket *s, const struct inbound *header, const char
 		return;
 	}
 	message->length = length;
+	message->pushed = 0;
 	message->header = *header;
 	if (length > 0)
 		memcpy(message->bytes, bytes, length);
@@ -125,13 +136,14 @@ static bool may_take(const struct sctp_socket *s)
 bool socket_push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length)
 {
 	bool first = s->unsent == NULL;
-	enum outcome outcome = first ? push(s, header, bytes, length) : FULL;
+	size_t pushed = 0;
+	enum outcome outcome = first ? push(s, header, bytes, length, &pushed) : FULL;
 
 	if (outcome == PUSHED)
 		return true;
 	if (first)
 		wait_for(s, outcome);
-	keep(s, header, bytes, length);
+	keep(s, header, bytes + pushed, length - pushed);
 	return may_take(s);
 }
 
@@ -149,7 +161,7 @@ static void push_all(struct sctp_socket *s)
 	enum outcome outcome = PUSHED;
 
 	while (s->unsent != NULL && outcome == PUSHED) {
-		outcome = push(s, &s->unsent->header, s->unsent->bytes, s->unsent->length);
+		outcome = push(s, &s->unsent->header, s->unsent->bytes, s->unsent->length, &s->unsent->pushed);
 		if (outcome == PUSHED)
 			forget_first(s);
 	}
@@ -173,7 +185,7 @@ static void tell_rest(struct sctp_socket *s)
 		s->telling_doubted = s->rest_told = s->asking_told = false;
 	if (s->returned == NULL || s->rest_told || s->unsent != NULL || (s->end_told && socket_means(s)->hangs_up))
 		return;
-	s->rest_told = inbound_all_read(s) && push(s, &told, NULL, 0) == PUSHED;
+	s->rest_told = inbound_all_read(s) && push(s, &told, NULL, 0, &(size_t){ 0 }) == PUSHED;
 	watch_reading(s, !s->rest_told);
 }
 
@@ -242,7 +254,7 @@ static void tell_again(struct sctp_socket *s, const struct inbound *told)
 	else if (told->type == INBOUND_ASK)
 		s->asking_told = false;
 	else if (told->type == INBOUND_OVER && s->unsent == NULL && !(s->end_told && socket_means(s)->hangs_up)) /* else the state says so */
-		push(s, told, NULL, 0);
+		push(s, told, NULL, 0, &(size_t){ 0 });
 	socket_look(s);
 }
 

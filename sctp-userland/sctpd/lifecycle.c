@@ -19,6 +19,7 @@
 #include "outbound.h"
 #include "packets.h"
 #include "paths.h"
+#include "shim.h"
 #include "sockets.h"
 #include "stack.h"
 #include "translate.h"
@@ -305,6 +306,7 @@ static void destroy(struct sctp_socket *s, bool abort)
 	sockets_remove(s);
 	s->so = NULL;
 	states_give_back(s->slot);
+	shim_end(s);
 	socket_look(s); /* freed by the next run */
 }
 
@@ -320,7 +322,7 @@ void socket_plug(struct sctp_socket *s, int client_fd)
 {
 	static const char plug[PLUG_SIZE];
 
-	if (s->plugged || !is_unconnected(s) || send(client_fd, plug, sizeof(plug), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+	if (s->plugged || !is_unconnected(s) || shim_has_plug(s) || send(client_fd, plug, sizeof(plug), MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 		return;
 	s->plugged = true;
 	loop_change(&s->watch, s->watch.events & ~(uint32_t)EPOLLIN);
@@ -332,6 +334,7 @@ static void hung_up(struct sctp_socket *s)
 	socklen_t length = sizeof(error);
 
 	outbound_take_all(s);
+	shim_hung_up(s);
 	expiry_pass_all(s);
 	while (s->unsent == NULL && socket_means(s)->receives && !socket_deliver(s)) /* what has come since then was never the program's */
 		;
@@ -369,7 +372,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 {
 	struct sctp_socket *s = calloc(1, sizeof(*s));
 	unsigned long long unforeseen;
-	bool given = so != NULL;
+	const bool given = so != NULL, is_shim = type == SHIM_TYPE;
 	socklen_t length = sizeof(s->cookie);
 	int pair[2] = { -1, -1 }, size = CLIENT_SEND_BUFFER;
 	char name[64] = "";
@@ -381,9 +384,10 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	errno = EMFILE;
 	if (limits_refuse(LIMIT_SOCKETS, sockets_count() >= limits.sockets))
 		goto failed;
+	type = is_shim ? SOCK_STREAM : type;
 	if (so == NULL)
 		so = usrsctp_socket(domain, type, IPPROTO_SCTP, NULL, NULL, 0, NULL);
-	if (so == NULL || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+	if (so == NULL || socketpair(AF_UNIX, (is_shim ? SOCK_STREAM : SOCK_SEQPACKET) | SOCK_CLOEXEC, 0, pair) < 0)
 		goto failed;
 	errno = EMFILE;
 	if (limits_refuse(LIMIT_DESCRIPTORS, !loop_keeps_descriptors(pair[1])))
@@ -397,7 +401,7 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	errno = EMFILE;
 	if (s->slot == STATES_MAX)
 		goto failed;
-	snprintf(name, sizeof(name), SOCKET_NAME_FORMAT, s->slot, unforeseen); /* any program may take names */
+	snprintf(name, sizeof(name), is_shim ? SHIM_NAME_FORMAT : SOCKET_NAME_FORMAT, s->slot, unforeseen); /* any program may take names */
 	if (bind(pair[0], (struct sockaddr *)&address, abstract_name(&address, name)) < 0 ||
 	    getsockopt(pair[1], SOL_SOCKET, SO_COOKIE, &s->cookie, &length) < 0 || fstat(pair[1], &status) < 0)
 		goto failed;
@@ -407,6 +411,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 	s->domain = domain;
 	s->type = type;
 	s->owner = *owner;
+	if (is_shim && !shim_begin(s, pair[1], given))
+		goto failed;
 	if (loop_add(&s->watch) < 0)
 		goto failed;
 	sockets_add(s);
@@ -426,6 +432,8 @@ failed:
 		usrsctp_close(so);
 	if (pair[0] >= 0)
 		close(pair[0]), close(pair[1]);
+	if (s != NULL)
+		free(s->shim);
 	free(s);
 	errno = size;
 	return NULL;
@@ -447,7 +455,9 @@ void sockets_run(void)
 		expiry_look(s);
 		paths_look(s);
 		if (s->state == SOCKET_LISTENS && IS_ONE_TO_ONE(s)) {
-			if (socket_push_unsent(s))
+			if (s->shim != NULL)
+				shim_accept_all(s);
+			else if (socket_push_unsent(s))
 				socket_accept_all(s);
 		} else if ((socket_push_unsent(s) || socket_means(s)->discards) && !socket_deliver(s)) {
 			socket_look(s);
@@ -458,6 +468,8 @@ void sockets_run(void)
 		}
 		if (s->state != SOCKET_GONE && s->plugged)
 			unplug(s);
+		if (shim_is_over(s))
+			destroy(s, shim_resets(s));
 		s->ends = s->ends && s->state != SOCKET_GONE && outbound_is_over(s); /* the SHUTDOWN may have been forged */
 		socket_tell_state(s);
 	}

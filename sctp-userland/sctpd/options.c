@@ -6,6 +6,7 @@
 
 #include "bound.h"
 #include "notifications.h"
+#include "shim.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 
@@ -618,4 +619,5 @@ void options_prepare(struct sctp_socket *s)
 		apply_event(s, i);
 	if (s->send_buffer == 0)
 		s->send_buffer = s->receive_buffer = 212992;
+	shim_prepare(s);
 }

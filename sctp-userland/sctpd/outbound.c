@@ -12,6 +12,7 @@
 #include "inbound.h"
 #include "limits.h"
 #include "outbound.h"
+#include "shim.h"
 #include "translate.h"
 #include "usrsctp_internal.h"
 
@@ -127,6 +128,25 @@ static void pass_on(struct sctp_socket *s, size_t which, size_t length)
 	expiry_tell_failed(s, association, &send, bytes, length);
 }
 
+/* Bytes of a program that takes this for a TCP connection. Return 0, BATCH: more may be there. */
+static int take_bytes(struct sctp_socket *s)
+{
+	const struct send_parameters send = { .ppid = shim_ppid(s), .gives = GIVES_INFORMATION };
+	static char bytes[SHIM_PART];
+	const ssize_t length = shim_take(s, bytes);
+
+	if (length < 0)
+		shim_end_sending(s);
+	if (length <= 0)
+		return 0;
+	limits_note((uint64_t)length);
+	if (give(s, &send, NULL, bytes, (size_t)length) < 0)
+		shim_refuse(s);
+	else
+		socket_went_on(s);
+	return BATCH;
+}
+
 /* One batch; return how many there were, BATCH: more may be there. */
 static int take(struct sctp_socket *s)
 {
@@ -136,6 +156,8 @@ static int take(struct sctp_socket *s)
 	const unsigned int most = closer_is_behind() ? 1 : BATCH;
 	int i, count;
 
+	if (s->shim != NULL)
+		return take_bytes(s);
 	for (i = 0; i < BATCH; i++) {
 		vectors[i] = (struct iovec){ &taken[i], sizeof(taken[i]) };
 		messages[i].msg_hdr = (struct msghdr){ .msg_iov = &vectors[i], .msg_iovlen = 1, .msg_control = &rooms[i],

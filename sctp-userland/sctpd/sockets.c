@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shim.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
@@ -58,9 +59,9 @@ void sockets_run_waiting(void)
 		looked_ms = loop_now_ms();
 		some_wait = false;
 		for (s = first; s != NULL; s = s->next)
-			if (s->wants_memory || s->held != NULL || s->path_due_ms != 0) {
+			if (s->wants_memory || s->held != NULL || s->path_due_ms != 0 || shim_waits(s)) {
 				some_wait = true;
-				if (s->wants_memory || s->held != NULL || looked_ms >= s->path_due_ms)
+				if (s->wants_memory || s->held != NULL || (s->path_due_ms != 0 && looked_ms >= s->path_due_ms) || shim_waits(s))
 					socket_look(s);
 			}
 	}
@@ -329,6 +330,7 @@ void sockets_look_unasked(void)
 {
 	struct sctp_socket *s;
 
+	shim_look_for_listeners();
 	for (s = first; s != NULL; s = s->next)
 		s->unasked = s->blocked || s->state == SOCKET_CLOSING;
 	sockets_unblock_all();

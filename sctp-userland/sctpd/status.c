@@ -97,7 +97,7 @@ static void add_socket(FILE *to, const struct sctp_socket *s, bool json)
 	fprintf(to,
 		json ? "{\"style\": \"%s\", \"state\": \"%s\", \"user\": %u, \"process\": %d, \"port\": %u, \"addresses\": ["
 		     : "%s %s user=%u process=%d port=%u addresses=",
-		IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_means(s)->name, s->owner.uid, (int)s->owner.pid, s->port);
+		s->shim != NULL ? "shim" : IS_ONE_TO_ONE(s) ? "one-to-one" : "one-to-many", socket_means(s)->name, s->owner.uid, (int)s->owner.pid, s->port);
 	for (i = 0; i < s->bound_count; i++) {
 		fprintf(to, json ? "%s\"" : "%s", i > 0 ? (json ? ", " : ",") : "");
 		add_address(to, (const struct sockaddr *)&s->bound[i]);

@@ -20,7 +20,9 @@ INSTALLED = (
     "lib/sctp-userland/libsctp-userland.so",
     "lib/systemd/system/sctpd.service",
     "lib/sysusers.d/sctpd.conf",
+    "bin/sctp-shim",
     "share/man/man1/sctp-run.1",
+    "share/man/man1/sctp-shim.1",
     "share/man/man8/sctpd.8",
 )
 CONNECTED = """
@@ -80,7 +82,7 @@ def test_manual_names_every_option() -> None:
 
 def test_manuals_are_well_formed() -> None:
     """And that of sctp-run names what its script reads from the environment."""
-    pages = [SCTP_USERLAND / "man" / name for name in ("sctp-run.1", "sctpd.8")]
+    pages = [SCTP_USERLAND / "man" / name for name in ("sctp-run.1", "sctp-shim.1", "sctpd.8")]
     for page in pages:
         command = ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", str(page)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -179,4 +181,4 @@ def test_sctp_run_explains_itself() -> None:
     assert asked.stderr == ""
     nothing = subprocess.run([run], capture_output=True, text=True, check=False)
     assert (nothing.returncode, nothing.stdout) == (2, "")
-    assert nothing.stderr.startswith("usage: sctp-run COMMAND")
+    assert nothing.stderr.startswith("usage: sctp-run [--shim FILE] COMMAND")
