@@ -218,6 +218,7 @@ def case_options_are_kept_and_answered() -> None:
             assert client.getsockopt(level, option) == 1, option
         client.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 16)
         assert client.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == 16
+        assert client.getsockopt(socket.IPPROTO_IP, socket.IP_OPTIONS, 100) == b""
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN) == socket.AF_INET
         assert client.getsockopt(socket.SOL_SOCKET, socket.SO_PROTOCOL) == socket.IPPROTO_TCP
