@@ -73,17 +73,22 @@ if [ -n "$missing" ]; then
     install_packages $missing
 fi
 
-stamp=$(cat setup/requirements.lock pyproject.toml | sha256sum)
-if [ "$(cat .venv/.rspdns-stamp 2>/dev/null)" != "$stamp" ]; then
+# The packages are installed anew where their list changed; the project alone where only its own file did.
+packages=$(sha256sum <setup/requirements.lock)
+project=$(sha256sum <pyproject.toml)
+if [ "$(cat .venv/.packages-stamp 2>/dev/null)" != "$packages" ]; then
     python=$(find_python)
     printf 'setup: making the virtual environment .venv with %s\n' "$python"
     "$python" -m venv --clear .venv
     export PIP_CACHE_DIR=$PWD/.setup/pip # nothing is left outside the project
     .venv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r setup/requirements.lock ||
         fail "pip could not install what setup/requirements.lock names; see above"
+    printf '%s' "$packages" >.venv/.packages-stamp
+fi
+if [ "$(cat .venv/.project-stamp 2>/dev/null)" != "$project" ]; then
     .venv/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable . ||
         fail "pip could not install the project itself; see above"
-    printf '%s' "$stamp" >.venv/.rspdns-stamp
+    printf '%s' "$project" >.venv/.project-stamp
 fi
 
 case $role in lint | deb | images) exit 0 ;; esac
