@@ -23,6 +23,7 @@ from registrar_config import check_inventory, render_inventory, render_wireguard
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
 from rspdns.import_command import import_
 from rspdns.key_command import key
+from rspdns.near_command import near
 from rspdns.news_command import news
 from rspdns.override_command import override
 from rspdns.report_command import report
@@ -286,6 +287,7 @@ main.add_command(zone)
 main.add_command(key)
 main.add_command(override)
 main.add_command(import_)
+main.add_command(near)
 main.add_command(report)
 main.add_command(watch)
 main.add_command(news)

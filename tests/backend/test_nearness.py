@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
+from click.testing import CliRunner
 from daemon_kit.config_file import ConfigurationErrors
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from pool_user import Member, Weighted
 from rspdns.answers.nearness import ranked_for
 from rspdns.configuration import load_configuration
 from rspdns.fastpath.ready import Question, ReadyAnswers
+from rspdns.near_command import near
 from rspdns.pdns.responder import PdnsResponder
 from rspdns.zones.near import AnyNetwork, AskerPrefix, NearOrder, NearTable, asker_of, collapsed, read_lines
 from rspdns.zones.sites import Sites
@@ -69,7 +71,7 @@ def test_longest_prefix_counts_and_the_scope_is_the_widest_that_is_right(
 ) -> None:
     if table and chance.random() < 0.7:  # near one of the networks
         address = int(chance.choice(list(table)).network_address) ^ chance.choice([0, 1, 128, 256, 2**31])
-    near = NearTable(table)
+    of_table = NearTable(table)
     of = asker(f"{ip_address(address)}/{length}")
 
     def expected(prefix: AnyNetwork) -> NearOrder | None:
@@ -77,8 +79,8 @@ def test_longest_prefix_counts_and_the_scope_is_the_widest_that_is_right(
         return table[max(around, key=lambda net: net.prefixlen)] if around else None
 
     prefix = ip_network((of.address, length))
-    assert near.order(of) == expected(prefix)
-    scope = near.scope(of)
+    assert of_table.order(of) == expected(prefix)
+    scope = of_table.scope(of)
     whole = ip_network((of.address >> (32 - scope) << (32 - scope), scope))
 
     def is_uniform(block: AnyNetwork) -> bool:
@@ -91,7 +93,7 @@ def test_longest_prefix_counts_and_the_scope_is_the_widest_that_is_right(
     if scope:
         assert not is_uniform(whole.supernet())
     if scope <= length:
-        assert near.order(of) == expected(ip_network(of.address))
+        assert of_table.order(of) == expected(ip_network(of.address))
 
 
 def at_sites(pools: str, **of_site: int) -> PdnsResponder:
@@ -330,13 +332,55 @@ def test_check_tells_what_is_wrong_with_nearness(
 
 def test_near_and_near_file_of_a_pool_count_together(tmp_path: Path) -> None:
     text = ORDER + 'near_file = "near.csv"\nnear = { "192.0.2.0/24" = ["us"] }'
-    near = configured(tmp_path, text, "198.51.100.0/24,us\n").sites[0].pools[0].near
-    assert near is not None
-    assert near.order(asker("192.0.2.9")) == near.order(asker("198.51.100.9")) == ("us",)
-    assert near.order(asker("203.0.113.9")) is None
+    table = configured(tmp_path, text, "198.51.100.0/24,us\n").sites[0].pools[0].near
+    assert table is not None
+    assert table.order(asker("192.0.2.9")) == table.order(asker("198.51.100.9")) == ("us",)
+    assert table.order(asker("203.0.113.9")) is None
 
 
 def test_pool_names_the_sites_that_can_have_servers_of_it() -> None:
     eu_alone = (ip_network("10.1.0.0/17"),)
     assert "us: has no server" in (SITES.problem(("eu", "us"), eu_alone) or "")
     assert SITES.problem(("eu",), eu_alone) is None
+
+
+def imported(folder: Path, csv: str, *options: str) -> tuple[int, str, str | None]:
+    (folder / "rspdns.toml").write_text(BASE + EU + US)
+    (folder / "table.csv").write_text(csv)
+    target = folder / "near.csv"
+    words = ["-c", str(folder / "rspdns.toml"), str(folder / "table.csv"), "--to", str(target), *options]
+    done = CliRunner().invoke(near, ["import", *words])
+    return done.exit_code, done.output, target.read_text() if target.exists() else None
+
+
+def test_import_writes_as_few_networks_as_are_needed(tmp_path: Path) -> None:
+    csv = "10.0.0.0/9,us\n10.128.0.0/9,us\n2001:db8::/32,eu,us\n"
+    assert imported(tmp_path, csv)[::2] == (0, "10.0.0.0/8,us\n2001:db8::/32,eu,us\n")
+    of_countries = "network,country\n10.0.0.0/9,AU\n10.128.0.0/9,NZ\n11.0.0.0/8,DE\n12.0.0.0/8,FR\n"
+    options = ("--map", "AU=us,eu", "--map", "NZ=us,eu", "--map", "DE=eu")
+    assert imported(tmp_path, of_countries, *options)[::2] == (0, "10.0.0.0/8,us,eu\n11.0.0.0/8,eu\n")
+
+
+@pytest.mark.parametrize(
+    ("csv", "options", "words"),
+    [
+        (
+            "10.0.0.0/8,us\n10.0.0.1/8,us\n11.0.0.0/8,ap\n",
+            (),
+            ("table.csv:2: ", "table.csv:3: ap: no [[site]]"),
+        ),
+        ("10.0.0.0/8,AU\n", ("--map", "DE=eu"), ("no network of these words",)),
+        ("10.0.0.0/8,AU\n", ("--map", "AU=ap"), ("ap: no [[site]]",)),
+        ("10.0.0.0/8,AU\n", ("--map", "AU"), ("write WORD=eu,us",)),
+        ("10.0.0.0/8\n", ("--map", "AU=us"), ("table.csv:1: ", "no second column")),
+        ('"10.0.0.0/8,us\n', (), ("table.csv",)),
+        ("", (), ("has no network",)),
+    ],
+)
+def test_import_with_errors_tells_each_and_writes_nothing(
+    tmp_path: Path, csv: str, options: Sequence[str], words: Sequence[str]
+) -> None:
+    code, output, written = imported(tmp_path, csv, *options)
+    assert code != 0
+    assert written is None
+    assert all(word in output for word in words), output
