@@ -1,4 +1,4 @@
-"""The commands `rspdns override`: take servers out, hold them in, give each a share; list and clear."""
+"""The commands `rspdns override`: take servers out, drain, hold in, give each a share; list and clear."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
 
 def _action(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, float | None]:
     name, equals, share = text.partition("=")
-    if text in ("down", "up"):
+    if text in ("down", "drain", "up"):
         return text, None
     if name == "share" and equals:
         try:
             return name, float(share.removesuffix("%")) / 100
         except ValueError:
             pass
-    raise click.BadParameter(f"{text!r}: an action is down, up or share=5%")
+    raise click.BadParameter(f"{text!r}: an action is down, drain, up or share=5%")
 
 
 @click.group(cls=OverrideGroup)
 def override() -> None:
-    """Take servers out of DNS, hold them in, or give each a share.
+    """Take servers out of DNS, drain them, hold them in, or give each a share.
 
     `rspdns override SERVERS down --reason "new kernel" --for 2h`. An override holds at once, also over
     restarts, until its time is over or it is cleared.
@@ -117,8 +117,9 @@ def override() -> None:
 def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: bool, **wish: Any) -> None:
     """Override SERVERS: a name, address, address:port, PE identifier, network, glob (10.1.*), or site NAME.
 
-    ACTION is `down` (out of the answers), `up` (in, whatever registrars and probes say) or `share=5%` (each
-    gets this part of the calls). It prints the shares that result, and refuses to empty a pool.
+    ACTION is `down` (out of the answers), `drain` (no calls while another server lives), `up` (in, whatever
+    registrars and probes say) or `share=5%` (each gets this part of the calls). It prints the shares that
+    result, and refuses to empty a pool.
     """
     keys = {"servers": servers, "action": action[0], "share": action[1], **wish}
     path = control_path(config)

@@ -7,6 +7,7 @@ An override is kept and timed by its owner. The belief gets those that hold now,
 | DOWN | takes the servers out, with `Code.OVERRIDDEN` as their cause |
 | UP | keeps the servers in that it knows, whatever registrars and probes say; `accept` and keys hold |
 | SHARE | notes the share in the `Member`; `pool_user.weights` makes weights of it |
+| DRAIN | notes a share of 0: a standby, shown only when nothing else lives |
 
 If several name a server, the first one counts.
 """
@@ -35,6 +36,7 @@ class OverrideAction(StrEnum):
     DOWN = "down"
     UP = "up"
     SHARE = "share"
+    DRAIN = "drain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class NamedServers:
 class PoolOverride:
     """An override that holds now in a pool.
 
-    `number` is its owner's. `words` say by whom, why and until when. `share`, above 0 and below 1, is the
+    `number` is its owner's. `words` say by whom, why and until when. `share`, 0 or above and below 1, is the
     part of the calls that each of the servers gets.
     """
 
@@ -154,7 +156,7 @@ class MemberOverrides:
                 del kept[identifier]
                 address, port = member.server_address
                 out[identifier] = OutMember(identifier, address, port, override.cause, 0.0)
-            elif override.action is OverrideAction.SHARE:
+            elif override.action in (OverrideAction.SHARE, OverrideAction.DRAIN):
                 kept[identifier] = replace(member, share=override.share)
         if any(override.action is OverrideAction.UP for override in self._overrides):
             self._hold_in(kept, known())

@@ -13,6 +13,7 @@ A weight is never 0 (RFC 2782 gives such a target next to nothing): a live eleme
 
 A member with a `share` has the weight with which draws by RFC 2782 choose it for that part of the calls,
 among the members of its priority. All weights of this priority are wide then.
+With a share of 0 it is a standby.
 """
 
 from __future__ import annotations
@@ -140,6 +141,10 @@ def with_shares(members: Mapping[Key, Member], weighted: Mapping[Key, Weighted])
     result = dict(weighted)
     if not has_shares(members):
         return result
+    for key in result:
+        if members[key].share == 0:
+            result[key] = result[key]._replace(standby=True)
+    weighted = dict(result)
     for priority in {each.priority for each in weighted.values()}:
         of_tier = [key for key, each in weighted.items() if each.priority == priority and not each.standby]
         given = {key: share for key in of_tier if (share := members[key].share) is not None}

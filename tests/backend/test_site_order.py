@@ -156,6 +156,17 @@ def test_shares_are_foretold_with_the_order_of_the_sites() -> None:
     assert given(replace(pool, sites=None), seen, [few, other], NOW) == 1.2
 
 
+def test_drained_site_is_not_enough_and_its_servers_are_standbys() -> None:
+    whole = members(eu=[0, 0], us=[0, 0])
+    drained = {
+        label: replace(each, share=0.0) if label < "000000c8" else each for label, each in whole.items()
+    }
+    (state,) = states_over(pool_of(POOL), (0, drained))
+    assert ranks(state.sites) == {"eu": 1, "us": 0}
+    assert {label for label, each in state.weights.items() if each.standby} == {"00000065", "00000066"}
+    assert len(state.targets) == 4
+
+
 def test_member_in_no_site_comes_last() -> None:
     (state,) = states_over(pool_of(POOL), (0, members(eu=[0], us=[0], nowhere=[0])))
     priorities = {label: each.priority for label, each in state.weights.items()}

@@ -118,6 +118,14 @@ def test_an_administrator_switches_a_site_by_a_command(sites: TwoSites) -> None:
     until(lambda: chain.pdns.short(NAME, "A") == [OTHER])
     assert chain.backend.pool()["missing"] == 0
     assert "site:eu down" in chain.backend.command("override", "list").stdout
+    assert chain.backend.command("override", "clear", "--all").returncode == 0
+    until(lambda: sites.first() == set(EU), 20, chain.backend.log)
+    done = chain.backend.command("override", "site", "eu", "drain", "--reason", "power works")
+    assert done.returncode == 0, done.stderr
+    until(lambda: sites.priorities().keys() == set(US))
+    until(lambda: chain.pdns.short(NAME, "A") == [OTHER])
+    target = chain.pdns.short("00000001.u." + NAME, "A")
+    assert target == [ADDRESS], "calls that are up find their server"
     refused = chain.backend.command("override", "site", "mars", "down", "--reason", "x")
     assert refused.returncode != 0
     assert "no [[site]] has the name 'mars'; there is eu, us" in refused.stderr

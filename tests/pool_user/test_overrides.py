@@ -147,6 +147,15 @@ def members_of(*loads: float, **shares: float) -> dict[str, Member]:
     return named
 
 
+def test_drained_member_is_shown_only_when_nothing_else_lives() -> None:
+    members = members_of(0.1, 0.2, 0.3, m1=0.0, m2=0.25)
+    weighted = weights.with_shares(members, weights.weigh(members, {}, 1000.0, 0))
+    assert {key for key, each in weighted.items() if each.standby} == {"m1"}
+    assert weights.shares(weighted) == pytest.approx({"m1": 0.0, "m2": 0.25, "m3": 0.75}, abs=1e-4)
+    alone = {"m1": members["m1"]}
+    assert weights.shares(weights.with_shares(alone, weights.weigh(alone, {}, 1000.0, 0))) == {"m1": 1.0}
+
+
 def drawn(weighted: dict[str, Weighted]) -> Counter[str]:
     """Draws as RFC 2782 has clients do."""
     chance = random.Random(20261126)

@@ -299,7 +299,7 @@ ROUTES = (
         "POST",
         "/v1/overrides",
         "override",
-        "Take servers out, hold them in, or give each a share.",
+        "Take servers out, drain them, hold them in, or give each a share.",
         "Outlook",
         right=Right.WRITE,
         body="WantedOverride",

@@ -42,11 +42,14 @@ class SiteState(NamedTuple):
 def site_states(
     rules: SiteRules, members: Mapping[Key, Member], before: Mapping[str, SiteState], now: float
 ) -> dict[str, SiteState]:
-    """Return each site of the pool with its rank, `before` being what this function returned before."""
+    """Return each site of the pool with its rank, `before` being what this function returned before.
+
+    Members that an administrator drains do not count.
+    """
     of_site: dict[str, list[Member]] = {name: [] for name in rules.names}
     for member in members.values():
         site = rules.site_of(member.addresses[0])
-        if site is not None:
+        if site is not None and member.share != 0:
             of_site[site].append(member)
     states = {name: _state(name, rules, found, before.get(name), now) for name, found in of_site.items()}
     return in_order(states, rules.names)

@@ -126,7 +126,8 @@ class Override:
     @property
     def in_pool(self) -> PoolOverride:
         """The form for the belief."""
-        return PoolOverride(self.number, self.action, self.meant, self.words, self.share)
+        share = 0.0 if self.action is OverrideAction.DRAIN else self.share
+        return PoolOverride(self.number, self.action, self.meant, self.words, share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class Wish:
         if (self.share is not None) != (self.action is OverrideAction.SHARE):
             raise OverrideError("a share belongs to the action share, and to no other")
         if self.share is not None and not 0 < self.share < 1:
-            raise OverrideError("a share is above 0 % and below 100 %; down takes a server out")
+            raise OverrideError("a share is above 0 % and below 100 %; drain gives no calls")
         if not 0 <= self.in_s <= LONGEST_S or not 0 <= (self.for_s or 0) <= LONGEST_S:
             raise OverrideError("an override begins within ten years, and holds for ten years at most")
         if self.for_s == 0:
