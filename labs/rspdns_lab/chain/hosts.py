@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daemon_kit.control import ControlError, request
+from daemon_kit.files import replace_file
 
 from rserpool import RegistrarAddress
 from rspdns_lab.chain import fast_path, texts
@@ -238,8 +239,9 @@ class ApplicationServerHost:
     ) -> None:
         self.host = host
         self._control = folder / "agent.sock"
+        self._load = folder / "load"
         self._identifier: str | None = None
-        (folder / "load").write_text(f"{load}\n")
+        self.set_load(load)
         (folder / "agent.toml").write_text(
             texts.agent_toml(host.name, host.address, registrars, folder, slow, key=key)
         )
@@ -295,6 +297,10 @@ class ApplicationServerHost:
         except (ControlError, LookupError):
             return {}
         return found
+
+    def set_load(self, load: float) -> None:
+        """Have its agent report this load."""
+        replace_file(self._load, f"{load}\n".encode())
 
     def drain(self) -> float:
         """Take it out of the pool in order; return the monotonic time just before it."""

@@ -16,6 +16,7 @@ from rspdns_lab.chain.hosts import (
     wait_until,
 )
 from rspdns_lab.chain.plan import (
+    A_QUESTION,
     CLIENT,
     NAME_SERVERS,
     QUESTIONS,
@@ -179,6 +180,16 @@ class Lab(LabBase):
             return all(standings == ["settled"] * len(REGISTRARS) for standings in states)
 
         wait_until(settled, "backends that take every registrar for settled", timeout_s * self.setting.slow)
+
+    def is_first(self, site: str) -> bool:
+        """Whether the latest answers of all name servers have addresses of this site alone."""
+        readings = (self.recorder.latest.get((server, A_QUESTION)) for server in range(len(NAME_SERVERS)))
+        addresses = frozenset(self.setting.at_site[site])
+        return all(reading is not None and set() < reading.names <= addresses for reading in readings)
+
+    def wait_until_first(self, site: str, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
+        """Wait until all name servers have this site first."""
+        wait_until(lambda: self.is_first(site), f"{site} to be first", timeout_s * self.setting.slow)
 
     def wait_until_kernels_answer(self, timeout_s: float = CONVERGE_TIMEOUT_S) -> None:
         """Wait until the kernels answer, where they should."""

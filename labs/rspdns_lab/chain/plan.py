@@ -49,6 +49,8 @@ class LabSetting:
     """Whether the application servers are in a pool for TCP, too, at the same name."""
     fastpath: bool = False
     """Whether the kernel of each name server answers, by rspdns-fastpath."""
+    sites: bool = False
+    """Whether the application servers are at two sites, each with one half of them."""
     slow: float = 1.0
     """The factor by which this machine is slower: the lab waits longer, and asks less often."""
 
@@ -62,6 +64,13 @@ class LabSetting:
         """Their addresses by name."""
         return application_servers(self.members)
 
+    @property
+    def at_site(self) -> Mapping[str, tuple[str, ...]]:
+        """The addresses of the application servers of each site, the first one first."""
+        addresses = tuple(self.application_servers.values())
+        half = len(addresses) // 2
+        return {"eu": addresses[:half], "us": addresses[half:]} if self.sites else {}
+
     def load(self, name: str) -> float:
         """Return the load that an application server reports: 0.2, 0.4, 0.6, 0.2, ..."""
         loads = list(LOADS.values())
@@ -70,3 +79,6 @@ class LabSetting:
 
 QUESTIONS: Final = (f"SRV:{SRV_OWNER}", f"A:{NAME}")
 SRV_QUESTION: Final = 0
+A_QUESTION: Final = 1
+SITE_BACK_S: Final = 5.0
+"""A site that was lost counts again when it has been enough for so long."""

@@ -16,6 +16,7 @@ from rspdns_lab.chain.plan import (
     NETWORK,
     REREGISTRATION_MS,
     SIP_PORT,
+    SITE_BACK_S,
     TCP_HANDLE,
     ZONE,
     FollowMethod,
@@ -149,11 +150,27 @@ def fastpath_toml(socket: Path) -> str:
     return f"\n[fastpath]\nsocket = {_text(socket)}\n"
 
 
-def zone_toml(verified: bool = False, *, tcp: bool = False, key: Path | None = None) -> str:
+def site_tables(at_site: Mapping[str, Sequence[str]]) -> str:
+    """Return the sites of the application servers; `at_site` are their addresses by site."""
+    return "".join(
+        f"\n[[site]]\nname = {_text(name)}\nnetworks = {_array(addresses)}\n"
+        for name, addresses in at_site.items()
+    )
+
+
+def zone_toml(
+    verified: bool = False, *, tcp: bool = False, key: Path | None = None, order: Sequence[str] = ()
+) -> str:
     """Return the live zone: one pool of SIP servers; `verified`: the backend probes each of them itself.
 
-    `key`: the key file of a keyed pool. `tcp`: and one of the same servers over TCP.
+    `key`: the key file of a keyed pool. `tcp`: and one of the same servers over TCP. `order`: its sites.
     """
+    of_sites = f"""order = {_array(order)}
+min_in = 2
+spill_at = 0.8
+spill_back = 0.6
+back_after_s = {SITE_BACK_S:g}
+"""
     more = f"""
 [[pool]]
 handle = {_text(TCP_HANDLE)}
@@ -174,6 +191,7 @@ name = "as"
 accept = [{_text(NETWORK)}]
 {'verify = "sip-options"' if verified else ""}
 {f"key = {_text(key)}" if key is not None else ""}
+{of_sites if order else ""}
 {more if tcp else ""}"""
 
 
@@ -232,9 +250,9 @@ def write_name_server_files(
     text = backend_toml(registrars, folder, setting.follow, setting.slow)
     if setting.fastpath:
         text += fastpath_toml(folder / fast_path.SOCKET)
-    (folder / "rspdns.toml").write_text(text)
+    (folder / "rspdns.toml").write_text(text + site_tables(setting.at_site))
     key = pool_key_file(folder.parent) if setting.keyed else None
-    zone = zone_toml(verified=setting.verified, tcp=setting.tcp, key=key)
+    zone = zone_toml(verified=setting.verified, tcp=setting.tcp, key=key, order=tuple(setting.at_site))
     (zones / f"{ZONE}.toml").write_text(zone)
     (zones / f"{ZONE}.zone").write_text(static_zone(name_servers))
     settings = PdnsSettings(

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from rspdns_lab.chain.lab import Lab
-from rspdns_lab.chain.plan import FOLLOWS, FollowMethod, LabSetting
+from rspdns_lab.chain.plan import A_QUESTION, FOLLOWS, FollowMethod, LabSetting
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
 from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.hosts import HOST_FAULTS
 from rspdns_lab.chaos.faults.registrars import CLOCK_FAULTS, REGISTRAR_FAULTS
 from rspdns_lab.chaos.faults.servers import FAULTS, VERIFIED_FAULTS
+from rspdns_lab.chaos.faults.sites import SITE_FAULTS, SITE_MEMBERS
 from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike
 from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, ChaosRow, compared, summarize, trials_of
 from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial
@@ -26,6 +27,7 @@ ALL_FAULTS: Final = (
     *HOST_FAULTS,
     *REGISTRAR_FAULTS,
     *DOUBLE_FAULTS,
+    *SITE_FAULTS,
     *FASTPATH_FAULTS,
 )
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
@@ -33,7 +35,7 @@ QUICK_FASTPATH_FAULTS: Final = (
     *("as-killed", "backend-killed", "as-killed-while-backend-frozen"),
     *(fault.name for fault in FASTPATH_FAULTS),
 )
-SIZES: Final = (2, 3, 12)
+SIZES: Final = (2, 3, SITE_MEMBERS, 12)
 PHASE_S: Final = 2.0
 """A trial begins within this time: agents register again every 2 s."""
 _QUIET_S: Final = 1.0
@@ -82,16 +84,18 @@ class Order:
         return compared(rows, self.slack)
 
 
-_POOLS: Final = ((False, False), (True, False), (False, True))
-"""Kinds of pools: whether they are verified, and whether they are keyed."""
+_POOLS: Final = ((False, False, False), (True, False, False), (False, True, False), (False, False, True))
+"""Kinds of pools: whether they are verified, are keyed, and have sites."""
 
 
 def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
     """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
     done = Counter(trial.case for trial in earlier)
     labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
-    for size, follow, (verified, keyed), fastpath in labs:
-        setting = LabSetting(members=size, follow=follow, verified=verified, keyed=keyed, fastpath=fastpath)
+    for size, follow, (verified, keyed, sites), fastpath in labs:
+        setting = LabSetting(
+            members=size, follow=follow, verified=verified, keyed=keyed, sites=sites, fastpath=fastpath
+        )
         while left := list(_left(order, done, setting)):
             before = done.total()
             for trial in _run_in_lab(order, setting, left, say):
@@ -103,10 +107,12 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
 
 def _left(order: Order, done: Counter[Case], setting: LabSetting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
-    wanted = (setting.members, setting.follow, setting.verified, setting.keyed, setting.fastpath)
+    kind = (setting.verified, setting.keyed, setting.sites)
+    wanted = (setting.members, setting.follow, kind, setting.fastpath)
     for trial in range(order.trials):
         for case, fault in order.cases():
-            is_here = (case.members, case.follow, fault.verified, fault.keyed, case.fastpath) == wanted
+            of_fault = (fault.verified, fault.keyed, fault.sites)
+            is_here = (case.members, case.follow, of_fault, case.fastpath) == wanted
             if is_here and trial >= done[case]:
                 yield trial, case, fault
 
@@ -118,6 +124,7 @@ def _run_in_lab(
     clocks = not CLOCK_FAULTS.isdisjoint(fault.name for _, _, fault in left)
     probed = ", each probed by the name servers" if setting.verified else ""
     probed += ", in a keyed pool" if setting.keyed else ""
+    probed += ", at two sites" if setting.sites else ""
     followed = FOLLOWED[setting.follow]
     by_kernel = ", answered by the kernel" if setting.fastpath else ""
     say(f"a lab with {setting.members} application servers{probed}, registrars {followed}{by_kernel}")
@@ -157,6 +164,8 @@ def _recover(lab: Lab) -> None:
     lab.wait_until_all_are_answered(_RECOVERY_S)
     lab.wait_until_settled(_RECOVERY_S)
     lab.wait_until_kernels_answer(_RECOVERY_S)
+    for site in itertools.islice(lab.setting.at_site, 1):
+        lab.wait_until_first(site, _RECOVERY_S)
 
 
 def _watch(lab: Lab, strike: Strike, watch_s: float) -> None:
@@ -172,8 +181,11 @@ def _judge(lab: Lab, strike: Strike, since_s: float | None = None) -> ChaosTrial
     """Judge all that came since the fault, or only what was asked since `since_s`."""
     at_s = strike.at_s if since_s is None else max(strike.at_s, since_s)
     counted_from_s = strike.counted_from_s if since_s is None else None
+    observations = lab.recorder.since(at_s if counted_from_s is None else counted_from_s)
     return judge_trial(
-        lab.recorder.since(at_s if counted_from_s is None else counted_from_s),
+        [each for each in observations if each.question == A_QUESTION]
+        if strike.of_addresses
+        else observations,
         at_s,
         strike.live,
         strike.dead,

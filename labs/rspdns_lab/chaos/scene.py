@@ -54,7 +54,8 @@ class Strike:
     """The effect of a fault: since when (monotonic, s) answers are judged, and what they should hold.
 
     `counted_from_s`: since when empty answers, SERVFAIL and silence are counted, if that is earlier.
-    `report_off` is that of `ChaosTrial`.
+    `report_off` is that of `ChaosTrial`. `of_addresses`: only answers with A records are judged, since these
+    have addresses of the first site alone.
     """
 
     at_s: float
@@ -63,6 +64,7 @@ class Strike:
     servers: tuple[int, ...] = tuple(range(len(NAME_SERVERS)))
     counted_from_s: float | None = None
     report_off: float | None = None
+    of_addresses: bool = False
 
 
 def all_live(scene: ChaosScene, at_s: float) -> Strike:
@@ -86,8 +88,8 @@ class ChaosFault:
 
     `watch_s`: the least time to watch after `strike` has returned. `enrp`: the bounds when registrars are
     followed, where they differ from those of polling. `sizes`: pools of how many it is for. `verified`: for
-    pools whose members the backends probe themselves (`verify`). `keyed`: for pools with a key. `fastpath`:
-    only where kernels answer.
+    pools whose members the backends probe themselves (`verify`). `keyed`: for pools with a key. `sites`: for
+    pools at two sites. `fastpath`: only where kernels answer.
     """
 
     name: str
@@ -100,6 +102,7 @@ class ChaosFault:
     sizes: tuple[int, ...] = (2, 3, 12)
     verified: bool = False
     keyed: bool = False
+    sites: bool = False
     fastpath: bool = False
 
     def bounds_for(self, follow: FollowMethod) -> Bounds:

@@ -137,7 +137,7 @@ def _start_name_server(scene: ChaosScene) -> None:
     scene.name_server.pdns.start()
 
 
-def _hide(scene: ChaosScene, servers: Collection[Host]) -> float:
+def hide(scene: ChaosScene, servers: Collection[Host]) -> float:
     """Have the name servers hear nothing of these servers, which everybody else reaches."""
     at_s = time.monotonic()
     for name_server in scene.lab.name_servers.values():
@@ -146,14 +146,15 @@ def _hide(scene: ChaosScene, servers: Collection[Host]) -> float:
 
 
 def _hide_server(scene: ChaosScene) -> Strike:
-    return server_dead(scene, _hide(scene, [scene.server.host]))
+    return server_dead(scene, hide(scene, [scene.server.host]))
 
 
 def _hide_all(scene: ChaosScene) -> Strike:
-    return all_live(scene, _hide(scene, [server.host for server in scene.lab.application_servers.values()]))
+    return all_live(scene, hide(scene, [server.host for server in scene.lab.application_servers.values()]))
 
 
-def _show(scene: ChaosScene) -> None:
+def show(scene: ChaosScene) -> None:
+    """Have the name servers hear everybody again."""
     for name_server in scene.lab.name_servers.values():
         join_again(name_server.host)
 
@@ -225,7 +226,7 @@ VERIFIED_FAULTS: Final = (
         "the name servers hear nothing of an AS that its registrar reaches, in a pool with `verify`",
         _hide_server,
         Bounds(p50_ms=500, max_ms=1000),
-        _show,
+        show,
         verified=True,
     ),
     ChaosFault(
@@ -233,7 +234,7 @@ VERIFIED_FAULTS: Final = (
         "the name servers hear nothing of any AS, in a pool with `verify`: nobody is dropped",
         _hide_all,
         Bounds(max_ms=0),
-        _show,
+        show,
         watch_s=4,
         verified=True,
     ),
