@@ -34,6 +34,7 @@ from registrar_config import Inventory
 from rspdns import entry
 from rspdns.admin.openapi import ROUTES
 from rspdns.configuration import BackendConfig
+from rspdns.gateway.configuration import CellGatewayConfig
 from rspdns.zones.configuration import ZoneConfig
 
 TOP = Path(__file__).resolve().parents[1]
@@ -67,6 +68,7 @@ CONFIGURATIONS: tuple[tuple[str, str, type[BaseModel], str], ...] = (
         PpuConfig,
         "The sidecar beside a client: `/etc/ppu-agent/ppu-agent.toml`.",
     ),
+    ("gateway.toml", "gateway-toml", CellGatewayConfig, "The gateway of a cell: `/etc/rspdns/gateway.toml`."),
     (
         "inventory.toml",
         "inventory-toml",
@@ -76,10 +78,12 @@ CONFIGURATIONS: tuple[tuple[str, str, type[BaseModel], str], ...] = (
 )
 METRICS = (
     ("The backend", TOP / "backend/rspdns/metrics.py"),
+    ("The gateway of a cell", TOP / "backend/rspdns/gateway/metrics.py"),
     ("The sidecar", TOP / "ppe-agent/ppe_agent/metrics.py"),
     ("The sidecar beside a client", TOP / "ppu-agent/ppu_agent/metrics.py"),
 )
 STATUSES = (
+    ("The gateway of a cell", "rspdns gateway status --json", TOP / "backend/rspdns/gateway/status_model.py"),
     ("The sidecar", "ppe-agent status --json", TOP / "ppe-agent/ppe_agent/status_model.py"),
     ("The sidecar beside a client", "ppu-agent status --json", TOP / "ppu-agent/ppu_agent/status_model.py"),
 )

@@ -143,6 +143,7 @@ fi
 put_unit backend/systemd/rspdns.service rspdns.service
 put_unit backend/systemd/rspdns.socket rspdns.socket
 put_unit backend/systemd/rspdns-news.service rspdns-news.service
+put_unit backend/systemd/rspdns-gateway.service rspdns-gateway.service
 put backend/systemd/pdns.service.d/rspdns.conf "$PREFIX/lib/systemd/system/pdns.service.d/rspdns.conf"
 put_unit ppe-agent/systemd/ppe-agent.service ppe-agent.service
 put ppe-agent/systemd/ppe-agent-relay.conf "$PREFIX/share/doc/rspdns/examples/ppe-agent-relay.conf"
@@ -158,6 +159,7 @@ put ppe-agent/systemd/ppe-agent.sysusers "$PREFIX/lib/sysusers.d/ppe-agent.conf"
 put ppu-agent/systemd/ppu-agent.sysusers "$PREFIX/lib/sysusers.d/ppu-agent.conf"
 if [ "$SCTP_USERLAND" = yes ]; then
     put_unit backend/systemd/rspdns.service.d/sctp-run.conf rspdns.service.d/sctp-run.conf
+    put_unit backend/systemd/rspdns-gateway.service.d/sctp-run.conf rspdns-gateway.service.d/sctp-run.conf
     put_unit ppe-agent/systemd/ppe-agent-sctp-run.conf ppe-agent.service.d/sctp-run.conf
     put_unit ppu-agent/systemd/ppu-agent-sctp-run.conf ppu-agent.service.d/sctp-run.conf
     put_unit registrar-config/examples/systemd/rspdns-registrar@.service.d/sctp-run.conf rspdns-registrar@.service.d/sctp-run.conf
@@ -178,6 +180,7 @@ put ppu-agent/examples/ppu-agent.toml "$SYSCONFDIR/ppu-agent/ppu-agent.toml.exam
 examples=$PREFIX/share/doc/rspdns/examples
 for file in alerts.yml recording.yml grafana-dashboard.json; do put "backend/examples/$file" "$examples/$file"; done
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
+put backend/examples/gateway.toml "$examples/gateway.toml"
 put registrar-config/examples/inventory.toml "$examples/inventory.toml"
 sed "s,/usr/lib/rspdns/,$APPDIR/," pdns-config/examples/pdns.conf | put - "$examples/pdns.conf"
 # PowerDNS runs it: root's, at a path that no version of Python changes.

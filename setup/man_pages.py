@@ -20,6 +20,7 @@ FILES = {
             "/etc/rspdns/zones.d/",
             "The zones: <zone>.toml names the pools, <zone>.zone holds the fixed records.",
         ),
+        ("/etc/rspdns/gateway.toml", "The configuration of a cell's gateway."),
         ("/var/lib/rspdns/", "The state that outlives a restart."),
         ("/run/rspdns/", "Sockets."),
     ),

@@ -24,7 +24,8 @@ PROGRAMS = re.compile(
 )
 INSTALLED: Mapping[str, Mapping[str, Path]] = {
     "rspdns": {"rspdns.service": BACKEND / "rspdns.service", "rspdns.socket": BACKEND / "rspdns.socket"},
-    "rspdns news": {"rspdns-news.service": BACKEND / "rspdns-news.service"},
+    "rspdns-news": {"rspdns-news.service": BACKEND / "rspdns-news.service"},
+    "rspdns-gateway": {"rspdns-gateway.service": BACKEND / "rspdns-gateway.service"},
     "ppe-agent": {"ppe-agent.service": SIDECAR / "ppe-agent.service"},
     "rspdns-registrar": {REGISTRAR_UNIT: REGISTRAR / REGISTRAR_UNIT},
     "rspdns-filter": {"rspdns-filter.service": REGISTRAR / "rspdns-filter.service"},
@@ -65,7 +66,9 @@ def test_systemd_knows_every_key(tmp_path: Path, service: str) -> None:
 
 @needs_systemd
 @pytest.mark.parametrize(
-    "unit", [SIDECAR / "ppe-agent.service", REGISTRAR / REGISTRAR_UNIT], ids=lambda path: path.name
+    "unit",
+    [SIDECAR / "ppe-agent.service", REGISTRAR / REGISTRAR_UNIT, BACKEND / "rspdns-gateway.service"],
+    ids=lambda path: path.name,
 )
 def test_systemd_finds_little_that_the_service_is_exposed_to(tmp_path: Path, unit: Path) -> None:
     (tmp_path / unit.name).write_text(PROGRAMS.sub("/bin/true", unit.read_text()))

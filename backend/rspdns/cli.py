@@ -21,6 +21,7 @@ from pdns_config import distributor_conf, pdns_conf
 from registrar_config import check_inventory, render_inventory, render_wireguard
 
 from rspdns.configuration import DEFAULT_PATH, control_path, load_configuration
+from rspdns.gateway_command import gateway
 from rspdns.import_command import import_
 from rspdns.key_command import key
 from rspdns.near_command import near
@@ -291,6 +292,7 @@ main.add_command(near)
 main.add_command(report)
 main.add_command(watch)
 main.add_command(news)
+main.add_command(gateway)
 main.add_command(pdns_conf)
 main.add_command(distributor_conf)
 registrar.add_command(render_inventory)

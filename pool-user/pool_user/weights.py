@@ -3,11 +3,15 @@
 | policy (RFC 5356)             | SRV priority                | SRV weight                             |
 |-------------------------------|-----------------------------|----------------------------------------|
 | Least Used and its relatives  | 0, or 1 when overloaded     | 1000 x (1 - load), a fifth at first    |
+| Least Used with Degradation   | the same                    | the same, times the element's capacity |
 | Weighted round robin, random  | 0                           | the registered weight; 0 means standby |
 | Priority                      | rank, largest PE priority 0 | 1000                                   |
 | Round robin, random, unknown  | 0                           | 1000                                   |
 
 Wide weights have the same ratios on the whole scale of SRV: the largest possible weight is 65535, not 1000.
+
+The capacity of an element that says by how much a request degrades it is the inverse of that, compared with
+the largest of its pool: a gateway that stands for 300 servers gets three times as much as one for 100.
 
 A weight is never 0 (RFC 2782 gives such a target next to nothing): a live element always gets work.
 
@@ -97,6 +101,7 @@ def weigh(
     ranks: Mapping[int, int] | None = None
     is_scaled = wide or any(_registered_weight(members[key].policy) is not None for key in due)
     scale = _scale(members, wide) if is_scaled else 1.0
+    least = min((each for member in members.values() if (each := _degradation(member.policy))), default=0.0)
     of_full = scale if wide else 1.0
     equal = max(1, round(FULL_WEIGHT * of_full))
     weighted = {key: previous[key] for key in members if key in previous}
@@ -105,7 +110,9 @@ def weigh(
         load = effective_load(policy)
         if load is not None:
             elapsed_s = now - members[key].since_s if key in newcomers else slow_start_s
-            weighted[key] = _by_load(load, previous.get(key), grown(elapsed_s, slow_start_s) * of_full)
+            capacity = least / degradation if (degradation := _degradation(policy)) else 1.0
+            factor = grown(elapsed_s, slow_start_s) * of_full * capacity
+            weighted[key] = _by_load(load, previous.get(key), factor)
         elif isinstance(policy, policies.Priority):
             ranks = _ranks(members) if ranks is None else ranks
             weighted[key] = Weighted(ranks[policy.priority], equal)
@@ -187,7 +194,7 @@ def grown(elapsed_s: float, slow_start_s: float) -> float:
 
 def is_relative(policy: policies.Policy) -> bool:
     """Whether a member with this policy has a weight or priority that depends on the other members."""
-    return isinstance(policy, (policies.Priority, *_WEIGHT))
+    return isinstance(policy, (policies.Priority, *_WEIGHT)) or _degradation(policy) is not None
 
 
 def growing(members: Mapping[Key, Member], now: float, slow_start_s: float, due: Collection[Key]) -> set[Key]:
@@ -240,6 +247,11 @@ def _scale(members: Mapping[Key, Member], wide: bool) -> float:
     registered = (_registered_weight(member.policy) for member in members.values())
     largest = max((of_others if weight is None else weight for weight in registered), default=0)
     return MAX_WEIGHT / max(1, largest) if wide or largest > MAX_WEIGHT else 1.0
+
+
+def _degradation(policy: policies.Policy) -> float | None:
+    """The load that each request adds, if the policy says any."""
+    return (policy.degradation or None) if isinstance(policy, policies.LeastUsedDegradation) else None
 
 
 def _registered_weight(policy: policies.Policy) -> int | None:
