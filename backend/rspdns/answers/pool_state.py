@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from pool_user import BeliefChange, Member, PoolChange, PoolView, Weighted, weights
 
+from rserpool import Protocol
 from rspdns import fitting
 from rspdns.answers.site_order import SiteState, in_order, next_change_s, ranked, site_states
 from rspdns.rrset import AddressData, Node, Record
+from rspdns.zones.cells import Cell, cell_at
 from rspdns.zones.zone import Pool
 
 WEIGHTS_HOLD_S = 1.0
@@ -86,7 +88,7 @@ def state_of(
             stale_at_s = min(stale_at_s, until_s)
     if not usable:
         return PoolState(pool, failure=_why_unknown(pool, views))
-    if before is not None and len(views) == 1:
+    if before is not None and len(views) == 1 and not pool.config.cells:
         step = _step(pool, views[0], before, believed.pools.get(views[0].handle))
         if step is not None and step.members:
             return _weighed(step, before, now, stale_at_s, ttl_s)
@@ -146,10 +148,12 @@ def by_label(pool: Pool, shards: Sequence[tuple[str, Sequence[Member]]]) -> dict
     """The members of these shards by target label, those of another transport protocol left out.
 
     PE identifiers are unique within a handle only: where two shards have the same, the later gets a number.
-    Two handlespaces have no label in common.
+    Two handlespaces have no label in common. The first of a cell's gateways stands for it.
     """
     labelled: dict[str, Member] = {}
     protocol = pool.config.protocol
+    if pool.config.cells:
+        return _by_cell(pool.config.cells, (each for _, of_shard in shards for each in of_shard), protocol)
     for number, (shard, members) in enumerate(shards, start=1):
         for member in members:
             if member.protocol == protocol:
@@ -157,6 +161,15 @@ def by_label(pool: Pool, shards: Sequence[tuple[str, Sequence[Member]]]) -> dict
                 if label in labelled:
                     label = f"{label[:8]}-{number}{label[8:]}"
                 labelled[label] = member
+    return labelled
+
+
+def _by_cell(cells: Sequence[Cell], gateways: Iterable[Member], protocol: Protocol) -> dict[str, Member]:
+    labelled: dict[str, Member] = {}
+    for gateway in gateways:
+        cell = cell_at(cells, gateway.addresses[0])
+        if cell is not None and gateway.protocol == protocol:
+            labelled.setdefault(cell, gateway)
     return labelled
 
 
@@ -246,7 +259,10 @@ def _due(state: PoolState, before: PoolState | None, now: float, first_s: float)
 
 
 def _targets(state: PoolState, before: PoolState | None, ttl_s: int) -> Mapping[str, Node]:
-    """The nodes of the members' targets by name; those of before where the addresses are the same."""
+    """The nodes of the members' targets by name; those of before where the addresses are the same. The names
+    of cells are not ours."""
+    if state.pool.config.cells:
+        return {}
     old: Mapping[str, Node] = before.targets if before is not None else {}
     if before is None or state.changed is None:
         labels: Iterable[str] = state.members

@@ -18,7 +18,7 @@ from pool_user import Weighted
 
 from rspdns import fitting
 from rspdns.answers.pool_state import PoolState
-from rspdns.names import is_below
+from rspdns.names import join
 from rspdns.rrset import AddressData, Node, OtherData, Record, SrvData, SvcbData
 from rspdns.zones.svcb import SvcbConfig
 from rspdns.zones.zone import Site
@@ -190,8 +190,8 @@ def _still_right(kept: Node, answer: _MemberRecords, everyone: Mapping[str, Weig
     labels = []
     for record in kept.records:
         data = record.data
-        if isinstance(data, SrvData | SvcbData) and is_below(data.target, answer.state.pool.targets):
-            label = data.target.partition(".")[0]
+        label = answer.state.pool.label_of(data.target) if isinstance(data, SrvData | SvcbData) else None
+        if label is not None:
             if label not in everyone or data != answer.data(answer.state, label):
                 return []
             labels.append(label)
@@ -229,6 +229,8 @@ def _limit(state: PoolState) -> int:
 def _srv_size(state: PoolState, label: str) -> int:
     """Bytes that a member takes in an SRV answer, at most."""
     target = state.pool.target(label)
+    if state.pool.config.cells:  # PowerDNS adds no addresses of a name that is another zone's
+        return fitting.srv_size(target, 0, 0)
     addresses = fitting.addresses_beside(state.pool.owner, target, state.members[label].addresses)
     ipv4 = sum(isinstance(address, IPv4Address) for address in addresses)
     size = fitting.srv_size(target, ipv4, len(addresses) - ipv4)
@@ -377,11 +379,12 @@ def _site_node(
             own_addresses = _own_addresses(state, speaking, addresses)
             services, by_chance = _svcb_records(site, state, ttl_s, draw, kept, own_addresses)
             drawn = drawn or by_chance
-    naptr = [
-        Record(site.name, "NAPTR", OtherData("NAPTR", _naptr(state)), ttl_s)
-        for state in speaking
-        if state.pool.naptr_service is not None
-    ]
+    naptr: list[Record] = []
+    for state in speaking:
+        if state.pool.naptr_service is not None:
+            texts, by_chance = _naptr(site, state, draw, kept, fitting.room(site.name) // len(speaking))
+            drawn = drawn or by_chance
+            naptr += [Record(site.name, "NAPTR", OtherData("NAPTR", text), ttl_s) for text in texts]
     fixed = _as_live(fixed, ttl_s, ("NAPTR",)) if naptr else fixed
     return {site.name: Node((*addresses, *naptr, *services, *fixed), failure=failure)}, drawn
 
@@ -400,6 +403,7 @@ def _addresses(
     best = [
         (state.members[label].addresses, weighted.weight)
         for state in states
+        if not state.pool.config.cells
         for label, weighted in first_tier(state.weights, with_overloaded=_is_whole(state)).items()
     ]
     for family, kind, data_size in (
@@ -437,10 +441,31 @@ def _candidates(
     return weights
 
 
-def _naptr(state: PoolState) -> str:
-    config = state.pool.config
-    service = state.pool.naptr_service
-    return f'{config.naptr_order} {config.naptr_preference} "s" "{service}" "" {state.pool.owner}'
+def _naptr(
+    site: Site, state: PoolState, draw: random.Random, kept: Node, room_bytes: int
+) -> tuple[list[str], bool]:
+    """The data of a pool's NAPTR records, and whether chance chose these: one, or one for each cell shown.
+
+    A NAPTR record has no weight, and clients take the one of the lowest preference. So the cells get their
+    preferences in the order of a draw by weight; the pool's own is the first. `room_bytes` are for all.
+    """
+    config, service = state.pool.config, state.pool.naptr_service
+    words = f'{config.naptr_order} {{}} "s" "{service}" "" {{}}'
+    if not config.cells or not state.members:
+        return [words.format(config.naptr_preference, state.pool.owner)], False
+    everyone = active(state.weights)
+    owners = {join(config.service, cell): cell for cell in everyone}
+    largest = max(fitting.naptr_size("s", service or "", owner) for owner in owners)
+    count = min(len(owners), config.max_answers, max(1, room_bytes // largest))
+    texts = (record.content for record in kept.records if record.type == "NAPTR")
+    shown = [owner for text in texts if (owner := text.rpartition(" ")[2].rstrip(".")) in owners]
+    tiers = [everyone[owners[owner]].priority for owner in shown]
+    best = min(weighted.priority for weighted in everyone.values())
+    if len(shown) != count or tiers != sorted(tiers) or tiers[0] != best:
+        shown = [join(config.service, cell) for cell in _in_drawn_tiers(state.weights, draw)[:count]]
+    last = 65_535
+    preferences = (min(last, config.naptr_preference + place) for place in itertools.count())
+    return [words.format(*of_cell) for of_cell in zip(preferences, shown, strict=False)], len(owners) > 1
 
 
 def _others(records: Iterable[Record], types: Sequence[str]) -> tuple[Record, ...]:

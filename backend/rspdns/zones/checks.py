@@ -60,6 +60,7 @@ def problems_of_zone(readable: Readable) -> list[ConfigurationError]:
             problems.append(_at(document, site.pools[-1], "name", text))
         for pool in site.pools:
             problems += [_at(document, pool, "svcb", text) for text in _svcb_problems(zone, pool)]
+            problems += [_at(document, pool, "cells", text) for text in _cell_problems(readable, pool)]
             if pool.svcb_owner not in (None, site.name) and (other := taken.get(pool.svcb_owner or "")):
                 text = f"its records would stand at {pool.svcb_owner}, a name of the pool {other!r}"
                 problems.append(_at(document, pool, "svcb", text))
@@ -152,18 +153,33 @@ def _at(document: TomlDocument, pool: Pool, key: str, text: str) -> Configuratio
 
 
 def _name_problems(pool: Pool) -> Iterator[tuple[str, str]]:
+    cells = [cell.name for cell in pool.config.cells or ()]
     target = pool.target(pool.config.longest_label)
-    for key, name in (("name", pool.owner), ("label", target)):
+    owners = [("cells", names.join(pool.config.service, cell)) for cell in cells]
+    for key, name in (("name", pool.owner), *(owners or [("label", target)])):
         try:
             names.normal(name)
         except ValueError as error:
             yield key, f"gives the name {name}: {error}"
             return
-    if fitting.how_many(pool.owner, [fitting.srv_size(target, 1, 1)] * 2) < 2:
+    sizes = [fitting.srv_size(cell, 0, 0) for cell in cells] or [fitting.srv_size(target, 1, 1)]
+    if fitting.how_many(pool.owner, [max(sizes)] * 2) < 2:
         yield (
             "name",
             f"too long: two SRV records at {pool.owner} do not fit into {fitting.LIMIT} bytes",
         )
+
+
+def _cell_problems(readable: Readable, pool: Pool) -> Iterator[str]:
+    """Names of cells in this zone that nothing delegates: nobody would find their servers."""
+    zone = readable.zone
+    for cell in dict.fromkeys(cell.name for cell in pool.config.cells or ()):
+        above = (cell, *names.ancestors(cell, zone.name))
+        is_delegated = any(
+            record.type == "NS" for name in above for record in zone.static.records.get(name, ())
+        )
+        if names.is_below(cell, zone.name) and not is_delegated and all(map(readable.is_read, above)):
+            yield f"{cell} is in this zone, and no NS record of {zone.static.file} delegates it to the cell"
 
 
 def _svcb_problems(zone: Zone, pool: Pool) -> Iterator[str]:
@@ -195,11 +211,18 @@ def _svcb_problems(zone: Zone, pool: Pool) -> Iterator[str]:
 
 def _naptr_problem(site: Site) -> str:
     sizes = [
-        fitting.naptr_size("s", pool.naptr_service, pool.owner) for pool in site.pools if pool.naptr_service
+        max(fitting.naptr_size("s", pool.naptr_service, owner) for owner in _naptr_owners(pool))
+        for pool in site.pools
+        if pool.naptr_service
     ]
     if fitting.how_many(site.name, sizes) < len(sizes):
         return f"the {len(sizes)} NAPTR records at {site.name} do not fit into {fitting.LIMIT} bytes"
     return ""
+
+
+def _naptr_owners(pool: Pool) -> list[str]:
+    cells = pool.config.cells or ()
+    return [names.join(pool.config.service, cell.name) for cell in cells] or [pool.owner]
 
 
 def _label_problems(zone: Zone) -> Iterator[tuple[Pool, str]]:

@@ -39,6 +39,8 @@ from pydantic import (
 
 from rserpool import Protocol
 from rspdns import names
+from rspdns.zones.cells import Cell, read_cells
+from rspdns.zones.cells import problems as cell_problems
 from rspdns.zones.near import AnyNetwork, NearOrder, check_order, near_network
 from rspdns.zones.sites import SiteOrder, SiteRules, Sites, site_at
 from rspdns.zones.svcb import SvcbConfig
@@ -206,6 +208,7 @@ def _between_keys(pool: Mapping[str, object]) -> Iterator[str]:
     if pool.get("affinity") is not None and pool.get("answers") == "all":
         yield 'has no use for affinity with answers = "all": clients that keep a list choose by themselves'
     yield from _of_sites(pool)
+    yield from cell_problems(pool)
     if ("handle" in pool) == ("handles" in pool):
         yield "needs either handle or handles"
     if "handlespace" in pool and "handlespaces" in pool:
@@ -279,6 +282,10 @@ class PoolConfig(StrictModel):
     remote_agents: RemoteAgents = ()
     """Hosts of sidecars that register servers elsewhere (`remote = true` in agent.toml): their addresses
     towards the registrars. All that they register in this pool is taken for remote."""
+    cells: Annotated[tuple[Cell, ...], PlainValidator(read_cells), PlainSerializer(_as_is)] | None = None
+    """The elements are gateways of cells (`rspdns gateway`), not servers: a table of the gateways' networks
+    and the names of their cells. NAPTR and SRV records then lead to these names; there are no A and AAAA
+    records."""
     expect: Annotated[int | tuple[Expected, ...], PlainValidator(_expect), PlainSerializer(_as_is)] | None = (
         None
     )

@@ -45,13 +45,17 @@ def described(zone: Zone, file: Path) -> str:
 def _pool(pool: Pool, name: str) -> Iterator[str]:
     yield f"  pool {', '.join(pool.config.shards)}"
     yield f"    SRV          {pool.owner}"
-    yield f"    A, AAAA      {name}"
+    if not pool.config.cells:
+        yield f"    A, AAAA      {name}"
     if pool.naptr_service:
         yield f"    NAPTR        {name} ({pool.naptr_service})"
     if pool.config.svcb is not None and pool.svcb_owner is not None:
         alias = f", alias {pool.svcb_alias}" if pool.svcb_alias is not None else ""
         yield f"    {pool.config.svcb.type:<12} {pool.svcb_owner} ({','.join(pool.config.svcb.alpn)}){alias}"
-    yield f"    targets      {pool.target('<PE identifier>')}"
+    for cell in pool.config.cells or ():
+        yield f"    cell         {cell.name} (gateways in {cell.gateways})"
+    if not pool.config.cells:
+        yield f"    targets      {pool.target('<PE identifier>')}"
     yield f"    accept       {', '.join(map(str, pool.config.accept))}"
     yield f"    when empty   {pool.config.when_empty}"
 

@@ -4,6 +4,7 @@
 <name>.<zone>                   A, AAAA, NAPTR      a site: all pools with this name
 the same, or _<port>._https...  HTTPS, SVCB         one owner for each pool with `svcb`
 <PE id>.<label>.<name>.<zone>   A, AAAA             the targets
+the cells' own names            -                   the targets of a pool of `cells`: other zones have them
 
 `PoolNames` finds the pools that a look-up is about, `probing_by_handle` says how their members are probed.
 """
@@ -47,8 +48,15 @@ class Pool:
     """The name at the zone's apex that is an alias of these records."""
 
     def target(self, label: str) -> str:
-        """The target name with this first label."""
-        return f"{label}.{self.targets}"
+        """The target name of the member with this label; a cell's label is its name."""
+        return label if self.config.cells else f"{label}.{self.targets}"
+
+    def label_of(self, target: str) -> str | None:
+        """The label of the member that has this target name; None for another name."""
+        if self.config.cells:
+            return target
+        label, _, below = target.partition(".")
+        return label if below == self.targets else None
 
     @property
     def depends_on_asker(self) -> bool:
@@ -276,12 +284,14 @@ def handles_of(pools: Iterable[Pool], wanted: Collection[str]) -> frozenset[str]
 
 
 def probing_by_handle(zones: Iterable[Zone]) -> Mapping[str, PoolProbing]:
-    """The probing of every pool handle of the zones (a handle in several is verified in the same way)."""
+    """The probing of every pool handle of the zones (a handle in several is verified in the same way). No
+    gateway of a cell is probed: it serves nobody."""
     return {
         handle: PoolProbing(plan_of(pool.config), pool.config.shards[0])
         for zone in zones
         for site in zone.sites
         for pool in site.pools
+        if not pool.config.cells
         for handle in pool.config.shards
     }
 
