@@ -182,6 +182,7 @@ for file in alerts.yml recording.yml grafana-dashboard.json; do put "backend/exa
 for zone in backend/examples/zones.d/*; do put "$zone" "$examples/zones.d/${zone##*/}"; done
 put backend/examples/gateway.toml "$examples/gateway.toml"
 put registrar-config/examples/inventory.toml "$examples/inventory.toml"
+put registrar-config/examples/cells.toml "$examples/cells.toml"
 sed "s,/usr/lib/rspdns/,$APPDIR/," pdns-config/examples/pdns.conf | put - "$examples/pdns.conf"
 # PowerDNS runs it: root's, at a path that no version of Python changes.
 install -m 644 pdns-config/pdns_config/name_table.lua "$new/name_table.lua"

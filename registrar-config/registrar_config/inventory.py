@@ -46,6 +46,8 @@ TWO_REGISTRARS = (
 _SHARED_BUSY = 0.2
 """Registrars on one machine that are busier than this are worth a word."""
 
+FLAT_MOST: Final = 15_000
+"""The most servers of one handlespace (docs/explanation/scale.md)."""
 SHORTEST_LIFE_BOUND_S = 300
 WIREGUARD_INTERFACE: Final = "rspdns0"
 WIREGUARD_PORT: Final = 51820
@@ -340,6 +342,11 @@ class Inventory(StrictModel):
                 f"expected_elements: {len(self.registrar)} registrars can ask {sizing.elements:,} servers "
                 f"every {sizing.keep_alive_ms} ms only, so a silent host stays for up to "
                 f"{sizing.detection_ms / 1000:.1f} s{better}"
+            )
+        if sizing is not None and sizing.elements > FLAT_MOST:
+            yield (
+                f"expected_elements: {sizing.elements:,} servers are more than one handlespace was measured "
+                f"with, {FLAT_MOST:,}: make cells of 3,000, [[cell]] in one file"
             )
         if len(machines) < len(self.registrar) and sizing and sizing.busy > _SHARED_BUSY:
             yield (

@@ -10,9 +10,10 @@ import click
 from daemon_kit.commands import end_with
 from daemon_kit.files import replace_file
 
+from registrar_config.cells import Inventories, load_inventories
 from registrar_config.gate import gate_rules
 from registrar_config.in_force import missing, registrars_here
-from registrar_config.inventory import Inventory, load_inventory, two_registrars_problem
+from registrar_config.inventory import Inventory, two_registrars_problem
 from registrar_config.kernel_timers import KERNEL_TIMERS_MS, SCTPD_OPTIONS
 from registrar_config.options import RegistrarSettings
 from registrar_config.packet_filter import packet_filter
@@ -90,42 +91,54 @@ def sctp_files() -> Mapping[str, str]:
 def check_inventory(inventory: Path, force: bool, offline: bool) -> None:
     """Check the INVENTORY: whether it is right, and whether its registrars bear the servers expected.
 
-    On a registrar's host, as root, also whether packet filter and gate are in force.
+    A file of cells ([[cell]]) is checked cell by cell; it says which cell is full. On a registrar's host, as
+    root, also whether packet filter and gate are in force.
 
     Exit status: 0 right, perhaps with warnings; 1 an error.
     """
     loaded = _loaded(inventory, force=force)
-    sizing = loaded.sizing
-    if sizing is not None and sizing.fits:
-        click.echo(
-            f"{sizing.registrars} registrars, {sizing.elements:,} servers: each is asked every "
-            f"{sizing.keep_alive_ms} ms, a silent host is out after {sizing.detection_ms} ms at most; "
-            f"with one registrar down another one is busy for {sizing.busy:.0%} of the time"
-        )
-    for doubt in loaded.doubts():
-        click.echo(f"warning: {inventory}: {doubt}", err=True)
+    for name, each in loaded.by_name.items():
+        sizing = each.sizing
+        if sizing is not None and sizing.fits:
+            click.echo(
+                f"{f'{name}: ' if name else ''}"
+                f"{sizing.registrars} registrars, {sizing.elements:,} servers: each is asked every "
+                f"{sizing.keep_alive_ms} ms, a silent host is out after {sizing.detection_ms} ms at most; "
+                f"with one registrar down another one is busy for {sizing.busy:.0%} of the time"
+            )
+    _warn(inventory, loaded)
     if not offline:
         _check_this_host(loaded)
 
 
-def _check_this_host(inventory: Inventory) -> None:
-    names = registrars_here(inventory)
-    if not names:
+def _warn(inventory: Path, loaded: Inventories) -> None:
+    for name, each in loaded.by_name.items():
+        for doubt in each.doubts():
+            click.echo(f"warning: {inventory}: {f'{name}: ' if name else ''}{doubt}", err=True)
+    for words in loaded.cells.full() if loaded.cells is not None else ():
+        click.echo(f"warning: {inventory}: {words}", err=True)
+
+
+def _check_this_host(loaded: Inventories) -> None:
+    here = {name: names for name, each in loaded.by_name.items() if (names := registrars_here(each))}
+    if not here:
         click.echo(
             "No registrar is on this host: run this on each registrar's host, too, where it sees the filter."
         )
-        return
-    if problems := list(missing(inventory, names)):
-        end_with("\nerror: ".join(problems))
-    by = "" if inventory.filter == "nftables" else ' (filter = "elsewhere")'
-    click.echo(f"{', '.join(names)} on this host: behind a packet filter{by} and the gate")
+    for name, names in here.items():
+        inventory = loaded.by_name[name]
+        if problems := list(missing(inventory, names)):
+            end_with("\nerror: ".join(problems))
+        by = "" if inventory.filter == "nftables" else ' (filter = "elsewhere")'
+        click.echo(f"{', '.join(names)} on this host: behind a packet filter{by} and the gate")
 
 
-def _loaded(inventory: Path, *, force: bool) -> Inventory:
-    loaded = load_inventory(inventory)
-    problem = two_registrars_problem(len(loaded.registrar))
-    if problem and not force:
-        end_with(f"{inventory}: {problem}")
+def _loaded(inventory: Path, *, force: bool) -> Inventories:
+    loaded = load_inventories(inventory)
+    for name, each in loaded.by_name.items():
+        problem = two_registrars_problem(len(each.registrar))
+        if problem and not force:
+            end_with(f"{inventory}: {f'{name}: ' if name else ''}{problem}")
     return loaded
 
 
@@ -136,20 +149,30 @@ def _loaded(inventory: Path, *, force: bool) -> Inventory:
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("rendered"),
     show_default=True,
-    help="Directory to write into: a directory for each entry of the inventory.",
+    help="Directory to write into: a directory for each entry of the inventory, of cells one in each cell's.",
 )
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 def render_inventory(inventory: Path, output: Path, force: bool) -> None:
-    """Write the files of every host in the INVENTORY: registrars' options, packet filters, SCTP timers."""
+    """Write the files of every host in the INVENTORY: registrars' options, packet filters, SCTP timers.
+
+    A file of cells ([[cell]]) gives also the files that join them: the gateways', the delegations, and the
+    table `cells` of the upper zone.
+    """
     loaded = _loaded(inventory, force=force)
     try:
-        for name, files in render_files(loaded).items():
-            for file, text in files.items():
-                path = output / name / file
-                path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, text.encode(), mode=0o644)
-            click.echo(f"{output / name}: {', '.join(files)}")
-        for doubt in loaded.doubts():
-            click.echo(f"warning: {inventory}: {doubt}", err=True)
+        for name, each in loaded.by_name.items():
+            for entry, files in render_files(each).items():
+                for file, text in files.items():
+                    _write(output / name / entry / file, text)
+                click.echo(f"{output / name / entry}: {', '.join(files)}")
+        for file, text in loaded.cells.joining_files().items() if loaded.cells is not None else ():
+            _write(output / file, text)
+            click.echo(str(output / file))
+        _warn(inventory, loaded)
     except OSError as error:
         end_with(f"{error.filename}: {error.strerror}")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, text.encode(), mode=0o644)
