@@ -24,6 +24,7 @@ from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.secondaries.cli import secondaries
+from rspdns_lab.simulate.cli import simulate
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 
@@ -81,6 +82,7 @@ main.add_command(discover)
 main.add_command(secondaries)
 main.add_command(news)
 main.add_command(favor)
+main.add_command(simulate)
 
 
 @main.command()

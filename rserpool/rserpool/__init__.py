@@ -69,6 +69,7 @@ from rserpool.follower import (
     FollowerEvent,
     HandlespaceFollower,
     Joined,
+    Ownership,
     Table,
     Update,
 )
@@ -170,6 +171,7 @@ __all__ = [
     "LeastUsed",
     "MessageEndpoint",
     "Notification",
+    "Ownership",
     "Passing",
     "PathChanged",
     "Policy",

@@ -283,7 +283,8 @@ async def _deny(own: str, number: str, honest: str, victim: str, invented: str, 
         liar.push(denials)
 
 
-async def _lie(kind: str, own: str, number: str, handle: str, invented: str, *honest: str) -> None:
+async def lie(kind: str, own: str, number: str, handle: str, invented: str, *honest: str) -> None:
+    """Lie for ever; the words are those of the command above."""
     liar = LyingRegistrar(own, int(number), {}, [RegistrarAddress.parse(text) for text in honest])
     source = Path(kind[1:]) if kind.startswith("@") else None
     ghosts = itertools.count(1)
@@ -380,4 +381,4 @@ if __name__ == "__main__":
         case "deny":
             uvloop.run(_deny(*words))
         case _:
-            uvloop.run(_lie(command, *words))
+            uvloop.run(lie(command, *words))

@@ -1,0 +1,9 @@
+"""The process that runs scenarios: chance and clocks are replaced before anything else is imported."""
+
+from rspdns_lab.simulate import determinism
+
+determinism.install()
+
+from rspdns_lab.simulate.worker import main  # noqa: E402 - see above
+
+main()

@@ -1,0 +1,375 @@
+"""The promises that hold in every scenario: each a function whose docstring is the sentence of the docs.
+
+`Watch` knows the truth (who lives, since when, and what was disturbed lately) and has every promise looked at
+with each answer, twenty times a second, and at the end. A promise is broken when a function yields words.
+
+The bounds are those of docs/explanation/faults.md. Several faults at once are outside its table: while the
+network or the name server itself is disturbed only those promises are looked at that hold always.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Final
+
+from rspdns_lab.chain.plan import HANDLE, NETWORK, ZONE
+from rspdns_lab.simulate.parts import NameServerHost
+from rspdns_lab.simulate.powerdns import Packet
+from rspdns_lab.simulate.world import ServerHost, World
+
+LOOKED_EVERY_S: Final = 0.05
+MARGIN_S: Final = 0.15
+"""Three times `LOOKED_EVERY_S`: the truth is looked at so often."""
+DEAD_S: Final = {"killed": 0.1, "vouched": 0.1, "drained": 0.6, "silent": 1.0}
+"""How long a dead server may be named, by how it died, while all else is well."""
+DEAD_BESIDE_REGISTRARS_S: Final = 2.0
+MISSING_S: Final = 1.0
+LIED_S: Final = 1.5
+CONVERGED_S: Final = 2.0
+JOINED_S: Final = 3.0
+"""How long a server has to live before it counts as one that should be in."""
+MOST_PURGES: Final = 500
+MOST_ENDS: Final = 12
+"""Associations of one host: a sidecar has one with each registrar for its look-ups, and one or two more."""
+DISTURBING: Final = frozenset({"registrar", "network", "name server", "lies"})
+
+
+@dataclass(slots=True)
+class Truth:
+    """A server as it is: alive since, or dead since (by how); kernel time."""
+
+    is_live: bool = False
+    since_s: float = 0.0
+    how: str = "killed"
+
+
+@dataclass(slots=True)
+class Sight:
+    """A name server's sight of the servers."""
+
+    missing_since_s: dict[str, float] = field(default_factory=dict)
+    established: dict[str, None] = field(default_factory=dict)
+    """The servers that it showed since they live."""
+    lacked: dict[str, None] = field(default_factory=dict)
+    """The drained servers that it named no more."""
+    serial: int = 0
+    differs_since_s: float | None = None
+    down_s: float = 0.0
+    """When its backend was seen dead, frozen or without a view last."""
+    was_whole: bool = False
+    """Whether it ever named a server."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A promise that was broken."""
+
+    at_s: float
+    promise: str
+    words: str
+
+
+class Watch:
+    """Looks at a scenario. `broken` are the broken promises, the first of each kind."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.truths = {server.host.name: Truth() for server in world.servers}
+        self.sights = {each.host.name: Sight() for each in world.name_servers}
+        self.active = dict.fromkeys(DISTURBING, 0)
+        self.disturbed_s = dict.fromkeys(DISTURBING, 0.0)
+        """When a fault that touches this was there last."""
+        self.broken: list[Broken] = []
+        self.worst_s: dict[str, float] = {}
+        """How long a dead server was named at most, by how it died and what else was disturbed."""
+        world.listeners.append(self)
+        world.kernel.after(LOOKED_EVERY_S, self._look)
+
+    @property
+    def now(self) -> float:
+        """The kernel's time."""
+        return self.world.kernel.now
+
+    def quiet_s(self, *touched: str) -> float:
+        """How long nothing of this was disturbed."""
+        if any(self.active[each] for each in touched):
+            return 0.0
+        return self.now - max(self.disturbed_s[each] for each in touched)
+
+    def faults_changed(self, touches: str, by: int) -> None:
+        """A fault began or ended."""
+        if touches in self.active:
+            self.active[touches] += by
+            self.disturbed_s[touches] = self.now
+        self._update_truths()
+
+    def _update_truths(self) -> None:
+        for server in self.world.servers:
+            truth, is_live = self.truths[server.host.name], server.is_serving and server.is_vouched_for
+            if truth.is_live != is_live:
+                truth.is_live, truth.since_s = is_live, self.now
+            if not is_live:
+                truth.how = _how(server)
+
+    def _look(self) -> None:
+        self.world.kernel.after(LOOKED_EVERY_S, self._look)
+        self._update_truths()
+        for name_server in self.world.name_servers:
+            backend, process = name_server.backend, name_server.process
+            sight = self.sights[name_server.host.name]
+            if backend is None or not process.is_responsive or not backend.belief.views[HANDLE].known:
+                sight.down_s = self.now
+                sight.missing_since_s.clear()
+                continue
+            for promise in LOOKED_AT:
+                self._check(promise, promise(self, name_server))
+        self._check(name_servers_agree, name_servers_agree(self))
+
+    def answered(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+        """The client got an answer."""
+        self._update_truths()
+        for promise in ANSWERED:
+            self._check(promise, promise(self, name_server, packet, asked_at_s))
+
+    def end(self) -> None:
+        """The scenario is over."""
+        for promise in ENDED:
+            self._check(promise, promise(self))
+
+    def _check(self, promise: Callable[..., Iterator[str]], words: Iterator[str]) -> None:
+        for each in words:
+            if all(broken.promise != promise.__name__ for broken in self.broken):
+                self.broken.append(Broken(self.now, promise.__name__, each))
+                self.world.tell("", f"BROKEN {promise.__name__}: {each}")
+
+    def members(self, name_server: NameServerHost) -> set[str]:
+        """The names of the servers that a backend believes in."""
+        backend = name_server.backend
+        assert backend is not None  # noqa: S101 - looked at before
+        addresses = [str(member.addresses[0]) for member in backend.belief.views[HANDLE].members]
+        return {self.world.by_address[each].host.name for each in addresses if each in self.world.by_address}
+
+
+def _how(server: ServerHost) -> str:
+    process, sidecar = server.host.processes["server"], server.host.processes["sidecar"]
+    if not server.host.is_up or sidecar.is_frozen or (process.is_alive and process.is_frozen):
+        return "silent"
+    if not process.is_alive:
+        return "killed" if sidecar.is_alive else "silent"
+    return "drained" if server.is_drained else "vouched"
+
+
+# Promises about every answer
+
+
+def dead_server_is_not_named(
+    watch: Watch, name_server: NameServerHost, packet: Packet, asked_at_s: float
+) -> Iterator[str]:
+    """Times are from the fault to the last wrong answer of the name server (docs/explanation/faults.md)."""
+    if watch.active["network"] or watch.active["name server"] or watch.active["lies"]:
+        return
+    quiet_s = watch.quiet_s("network", "name server", "lies")
+    is_calm = watch.quiet_s(*DISTURBING) > LONGEST_ECHO_S
+    for name in watch.world.named(packet):
+        truth = watch.truths.get(name)
+        if truth is None or truth.is_live:
+            continue
+        dead_s = min(asked_at_s - truth.since_s, quiet_s)
+        most_s = DEAD_S[truth.how] if is_calm else DEAD_BESIDE_REGISTRARS_S
+        kind = truth.how if is_calm else "beside others"
+        watch.worst_s[kind] = max(watch.worst_s.get(kind, 0.0), dead_s)
+        if dead_s > most_s + MARGIN_S:
+            yield f"{name_server.host.name} names {name}, dead ({truth.how}) for {dead_s:.3f} s"
+
+
+LONGEST_ECHO_S: Final = 15.0
+"""So long after a disturbance the times of several faults at once count."""
+
+
+def answer_is_never_empty(
+    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+) -> Iterator[str]:
+    """Never in any of these: an empty answer where there should be servers (docs/explanation/faults.md)."""
+    sight = watch.sights[name_server.host.name]
+    if packet.answer:
+        sight.was_whole = True
+    elif packet.rcode == "NOERROR" and sight.was_whole:
+        live = [name for name, truth in watch.truths.items() if truth.is_live]
+        lived = [name for name in live if watch.now - watch.truths[name].since_s > JOINED_S]
+        if lived:
+            yield f"{name_server.host.name} answers with nobody, and {' '.join(lived)} live"
+
+
+def zone_is_never_refused(
+    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+) -> Iterator[str]:
+    """Never in any of these: a whole zone refused (docs/explanation/faults.md)."""
+    sight = watch.sights[name_server.host.name]
+    up_s = min(watch.now - sight.down_s, watch.quiet_s("name server"))
+    if packet.rcode == "SERVFAIL" and sight.was_whole and up_s > CONVERGED_S:
+        yield f"{name_server.host.name} answers SERVFAIL, and its backend runs"
+
+
+def target_has_an_address(
+    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+) -> Iterator[str]:
+    """No answer names a target without an address (rspdns.pdns.responder)."""
+    for target in packet.targets:
+        if not packet.addresses(target) and not watch.active["name server"]:
+            yield f"{name_server.host.name} names {target} without an address"
+
+
+def nobody_joins_uninvited(
+    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+) -> Iterator[str]:
+    """Nobody joins uninvited: `accept` (docs/explanation/belief.md, rule 6)."""
+    del watch
+    for record in packet.additional:
+        if ip_address(record["content"]) not in ip_network(NETWORK):
+            yield f"{name_server.host.name} answers with {record['content']}"
+
+
+def stranger_is_never_shown(
+    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+) -> Iterator[str]:
+    """Invented members of others are not shown (docs/explanation/faults.md)."""
+    for name in watch.world.named(packet):
+        if name not in watch.truths:
+            yield f"{name_server.host.name} names {name}, which is no server"
+
+
+def drained_server_does_not_come_back(
+    watch: Watch, name_server: NameServerHost, packet: Packet, asked_at_s: float
+) -> Iterator[str]:
+    """Drained: out; undrain lets it in again (docs/how-to/servers/maintenance.md)."""
+    sight, named = watch.sights[name_server.host.name], set(watch.world.named(packet))
+    for server in watch.world.servers:
+        name = server.host.name
+        if not server.is_drained:
+            sight.lacked.pop(name, None)
+        elif name in named:
+            quiet_s = min(asked_at_s - watch.truths[name].since_s, watch.quiet_s(*DISTURBING))
+            if name in sight.lacked and quiet_s > CONVERGED_S:
+                yield f"{name_server.host.name} names {name} again, which is drained"
+        elif packet.answer:
+            sight.lacked[name] = None
+
+
+# Promises about every view
+
+
+def live_server_is_not_missing(watch: Watch, name_server: NameServerHost) -> Iterator[str]:
+    """One of three killed: its members register elsewhere and never leave the answers. One lies: no live
+    member missing for more than 1.5 s (docs/explanation/faults.md)."""
+    sight, members = watch.sights[name_server.host.name], watch.members(name_server)
+    for name, truth in watch.truths.items():
+        if not truth.is_live:
+            sight.established.pop(name, None)
+        if name in members or not truth.is_live:
+            sight.missing_since_s.pop(name, None)
+            if name in members and truth.is_live:
+                sight.established[name] = None
+            continue
+        since_s = max(sight.missing_since_s.setdefault(name, watch.now), truth.since_s, sight.down_s)
+        quiet_s = watch.quiet_s("network", "name server")
+        missing_s = watch.now - since_s
+        if watch.quiet_s(*DISTURBING) > JOINED_S + CONVERGED_S:
+            most_s = CONVERGED_S
+        elif watch.active["lies"] and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
+            most_s = LIED_S
+        elif not watch.active["lies"] and quiet_s > LONGEST_ECHO_S and watch.quiet_s("lies") > LONGEST_ECHO_S:
+            most_s = MISSING_S
+        else:
+            continue
+        if name in sight.established or watch.quiet_s(*DISTURBING) > JOINED_S + CONVERGED_S:
+            watch.worst_s["missing"] = max(watch.worst_s.get("missing", 0.0), missing_s)
+            if missing_s > most_s + MARGIN_S:
+                yield f"{name_server.host.name} lacks {name}, which lives, for {missing_s:.3f} s"
+
+
+def serials_grow(watch: Watch, name_server: NameServerHost) -> Iterator[str]:
+    """The zones' SOA serial moves with every change and never goes back, across restarts too
+    (rspdns.answers.serial_number)."""
+    backend, sight = name_server.backend, watch.sights[name_server.host.name]
+    zone = None if backend is None else backend.publisher.snapshot.zone_answers.get(ZONE)
+    if zone is None:
+        return
+    if zone.serial < sight.serial:
+        yield f"{name_server.host.name}: serial {zone.serial} after {sight.serial}"
+    sight.serial = zone.serial
+
+
+def purges_do_not_pile_up(_: Watch, name_server: NameServerHost) -> Iterator[str]:
+    """Names that change while a command is under way go together into the next one (rspdns.pdns.purge)."""
+    backend = name_server.backend
+    waiting = 0 if backend is None else sum(socket.waiting for socket in backend.caches.purger.sockets)
+    if waiting > MOST_PURGES:
+        yield f"{name_server.host.name}: {waiting} names wait to be purged"
+
+
+# Promises about all name servers together, and about the end
+
+
+def name_servers_agree(watch: Watch) -> Iterator[str]:
+    """Each backend sees every registrar: they differ for no longer than a change takes
+    (docs/explanation/belief.md)."""
+    if watch.quiet_s(*DISTURBING) < JOINED_S + CONVERGED_S:
+        for sight in watch.sights.values():
+            sight.differs_since_s = None
+        return
+    first, *others = watch.world.name_servers
+    members = watch.members(first)
+    for other in others:
+        sight, theirs = watch.sights[other.host.name], watch.members(other)
+        if members == theirs:
+            sight.differs_since_s = None
+            continue
+        if sight.differs_since_s is None:
+            sight.differs_since_s = watch.now
+        if watch.now - sight.differs_since_s > CONVERGED_S:
+            yield f"{first.host.name} and {other.host.name} differ about {' '.join(sorted(members ^ theirs))}"
+
+
+def everything_converges(watch: Watch) -> Iterator[str]:
+    """After the last fault every name server shows who lives, and nobody else."""
+    for server in watch.world.servers:
+        if not server.sidecar.is_in and watch.truths[server.host.name].is_live:
+            yield f"{server.host.name} is not registered"
+    live = {name for name, truth in watch.truths.items() if truth.is_live}
+    for name_server in watch.world.name_servers:
+        if name_server.backend is None:
+            yield f"{name_server.host.name} has no backend"
+        elif (members := watch.members(name_server)) != live:
+            yield f"{name_server.host.name} is wrong about {' '.join(sorted(members ^ live))}"
+
+
+def nothing_failed_unseen(watch: Watch) -> Iterator[str]:
+    """No exception is lost in a callback."""
+    for host in watch.world.network.hosts.values():
+        for process in host.processes.values():
+            yield from process.failures[:1]
+
+
+def associations_do_not_pile_up(watch: Watch) -> Iterator[str]:
+    """An old association is closed after a move (rserpool.element)."""
+    for server in watch.world.servers:
+        count = watch.world.network.sctp_ends(server.host)
+        if count > MOST_ENDS:
+            yield f"{server.host.name} has {count} associations"
+
+
+ANSWERED: Final = (
+    dead_server_is_not_named,
+    answer_is_never_empty,
+    zone_is_never_refused,
+    target_has_an_address,
+    nobody_joins_uninvited,
+    stranger_is_never_shown,
+    drained_server_does_not_come_back,
+)
+LOOKED_AT: Final[tuple[Callable[[Watch, NameServerHost], Iterator[str]], ...]] = (
+    live_server_is_not_missing,
+    serials_grow,
+    purges_do_not_pile_up,
+)
+ENDED: Final = (everything_converges, nothing_failed_unseen, associations_do_not_pile_up)

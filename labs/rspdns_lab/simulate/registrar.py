@@ -1,0 +1,446 @@
+"""A model of rspregistrar 3.4, on real messages, with the timers of docs/reference/registrar-timers.md.
+
+Kept: elements that live as long as their association and their keep-alives, the life of foreign ones, every
+registration passed on at once, deletions obeyed from anybody, the mentor at the start ("not found" until
+then), presences with checksums, the request for the owner's table where one does not fit, the search for
+silent peers, and the takeover that needs every peer's acknowledgement. Left out: policies (it lists all
+elements), the gate, announcements, the end of idle associations after 300 s.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+from rserpool import (
+    MOST_RESOLVED,
+    AssociationLost,
+    AssociationUp,
+    CauseCode,
+    Deregistration,
+    DeregistrationResponse,
+    EndpointKeepAlive,
+    EndpointKeepAliveAck,
+    ErrorCause,
+    HandleResolution,
+    HandleResolutionResponse,
+    HandleTableRequest,
+    HandleTableResponse,
+    HandleUpdate,
+    Notification,
+    Ownership,
+    PoolElement,
+    PoolEntry,
+    Presence,
+    Protocol,
+    Registration,
+    RegistrationResponse,
+    SctpMessage,
+    ServerInformation,
+    Transport,
+    UpdateAction,
+    asap,
+    enrp,
+    fresh_identifier,
+)
+from rspdns_lab.simulate.associations import SctpAddress, SimulatedSctpSocket
+
+KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
+HEARTBEAT_S = LAST_HEARD_S = NO_RESPONSE_S = TAKEOVER_EXPIRY_S = 1.0
+BLOCKED_S: Final = 10.0
+"""How long a takeover waits for peers that are silent themselves; one acknowledgement is always needed."""
+MENTOR_S: Final = 5.0
+"""How long it looks for a peer at its start."""
+MENTOR_ASKED_EVERY_S: Final = 0.15
+
+Key = tuple[bytes, int]
+
+
+@dataclass(slots=True)
+class _Element:
+    element: PoolElement
+    association: int | None = None
+    """The association on which it is kept alive, if this registrar is its home."""
+    timer: asyncio.TimerHandle | None = None
+    is_acquainted: bool = False
+    """Whether it answered a keep-alive on this association. While all is sound it is asked no more: it would
+    answer, since an element does in every state but those in which it has deregistered."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    endpoint: SctpAddress
+    timer: asyncio.TimerHandle | None = None
+    was_asked: bool = False
+
+
+@dataclass(slots=True)
+class _Takeover:
+    """A takeover under way: the peers whose acknowledgement is missing."""
+
+    missing: dict[int, None]
+    began_s: float
+    is_acknowledged: bool = False
+
+
+class RegistrarModel:
+    """One life of a registrar; made in its process. `peers` are the ENRP addresses that it was given."""
+
+    def __init__(
+        self, address: str, peers: Sequence[str], loop: asyncio.AbstractEventLoop, on_ready: object
+    ) -> None:
+        self.identifier = fresh_identifier()
+        self.is_ready = False
+        self._loop = loop
+        self._on_ready = on_ready
+        self._given = tuple((peer, enrp.PORT) for peer in peers)
+        self._elements: dict[Key, _Element] = {}
+        self._answers: dict[bytes, bytes] = {}
+        """The answers to handle resolutions that were given since their pools changed, by handle."""
+        self._peers: dict[int, _Peer] = {}
+        self._ownership = Ownership()
+        self._takeovers: dict[int, _Takeover] = {}
+        self._taking: dict[SctpAddress, list[Key]] = {}
+        """Elements that are to be told of their new home as soon as there is an association."""
+        transport = Transport(Protocol.SCTP, enrp.PORT, (ip_address(address),))
+        self._server = ServerInformation(self.identifier, transport)
+        self._asap = SimulatedSctpSocket(local_addresses=(address,), port=asap.PORT, listens=True)
+        self._enrp = SimulatedSctpSocket(local_addresses=(address,), port=enrp.PORT, listens=True)
+        self._waiting: dict[SctpAddress, list[enrp.EnrpMessage]] = {}
+        """Messages to peers with whom an association is being set up."""
+        loop.add_reader(self._asap.fileno(), self._read_asap)
+        loop.add_reader(self._enrp.fileno(), self._read_enrp)
+        self._mentor: int | None = None
+        loop.call_later(MENTOR_S, self._ready)
+        self._look_for_mentor()
+        self._heartbeat()
+
+    def listed(self, handle: bytes) -> list[PoolElement]:
+        """The elements of a pool that it lists."""
+        return [entry.element for (where, _), entry in self._elements.items() if where == handle]
+
+    # The start
+
+    def _look_for_mentor(self) -> None:
+        if self.is_ready:
+            return
+        if self._mentor is None:
+            for endpoint in self._given:
+                self._say_to(endpoint, self._presence(0, reply_required=True))
+        self._loop.call_later(MENTOR_ASKED_EVERY_S, self._look_for_mentor)
+
+    def _ready(self) -> None:
+        if not self.is_ready:
+            self.is_ready = True
+            if callable(self._on_ready):
+                self._on_ready()
+            for peer in self._peers:
+                self._say(peer, self._presence(peer))
+
+    # ASAP
+
+    def _read_asap(self) -> None:
+        match news := _received(self._asap):
+            case AssociationUp(association, peer):
+                for key in self._taking.pop(peer, ()):
+                    self._tell_home(key, association)
+            case AssociationLost(association):
+                for key, entry in tuple(self._elements.items()):
+                    if entry.association == association:
+                        self._remove(key)
+            case SctpMessage():
+                self._asked(news.association, asap.decode(news.data), news.peer)
+
+    def _asked(self, association: int, message: asap.AsapMessage, source: SctpAddress) -> None:
+        match message:
+            case Registration(handle, element):
+                host, port = source
+                channel = Transport(Protocol.SCTP, port, (ip_address(host),))
+                mine = dataclasses.replace(element, home_registrar=self.identifier, asap_transport=channel)
+                entry = self._put((handle, element.identifier), mine)
+                if entry.association != association:
+                    entry.association, entry.is_acquainted = association, False
+                if entry.timer is None:
+                    entry.timer = self._loop.call_later(
+                        KEEP_ALIVE_S, self._keep_alive, (handle, mine.identifier)
+                    )
+                self._answer(association, RegistrationResponse(handle, element.identifier))
+                self._tell(UpdateAction.ADD, handle, mine)
+            case Deregistration(handle, identifier):
+                if (handle, identifier) in self._elements:
+                    self._remove((handle, identifier))
+                self._answer(association, DeregistrationResponse(handle, identifier))
+            case EndpointKeepAliveAck(handle, identifier):
+                key = handle, identifier
+                kept = self._elements.get(key)
+                if kept is not None and kept.element.home_registrar == self.identifier:
+                    kept.association, kept.is_acquainted = association, True
+                    self._set_timer(kept, KEEP_ALIVE_S, self._keep_alive, key)
+            case HandleResolution(handle):
+                answer = self._answers.get(handle) or self._resolved(handle)
+                _send(self._asap, association, asap.PPID, answer)
+
+    def _resolved(self, handle: bytes) -> bytes:
+        elements = tuple(self.listed(handle)[:MOST_RESOLVED])
+        error = () if elements else (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE, handle),)
+        policy = elements[0].policy if elements else None
+        message = HandleResolutionResponse(handle, policy, elements, error)
+        answer = self._answers[handle] = asap.encode(message)
+        return answer
+
+    def _answer(self, association: int, message: asap.AsapMessage) -> None:
+        _send(self._asap, association, asap.PPID, asap.encode(message))
+
+    # Elements
+
+    def _put(self, key: Key, element: PoolElement) -> _Element:
+        """Take note of an element; one that changed its home has no association here any more."""
+        entry = self._elements.get(key)
+        if entry is None or entry.element != element:
+            self._answers.pop(key[0], None)
+        if entry is None:
+            entry = self._elements[key] = _Element(element)
+        elif entry.element.home_registrar != element.home_registrar:
+            self._cancel(entry)
+            entry.association = None
+        entry.element = element
+        self._ownership.add(*key, element.home_registrar)
+        return entry
+
+    def _remove(self, key: Key, *, is_told: bool = True) -> None:
+        entry = self._elements.pop(key)
+        self._answers.pop(key[0], None)
+        self._ownership.remove(*key)
+        self._cancel(entry)
+        if is_told:
+            self._tell(
+                UpdateAction.DELETE,
+                key[0],
+                dataclasses.replace(entry.element, home_registrar=self.identifier),
+            )
+
+    def _keep_alive(self, key: Key, *, home: bool = False) -> None:
+        entry = self._elements[key]
+        association = entry.association
+        if entry.is_acquainted and association is not None and self._asap.is_answered_at_once(association):
+            self._set_timer(entry, KEEP_ALIVE_S, self._keep_alive, key)
+            return
+        if entry.association is not None:
+            self._answer(entry.association, EndpointKeepAlive(self.identifier, key[0], key[1], home))
+        self._set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
+
+    def _tell_home(self, key: Key, association: int) -> None:
+        entry = self._elements.get(key)
+        if (
+            entry is not None
+            and entry.element.home_registrar == self.identifier
+            and entry.association is None
+        ):
+            entry.association = association
+            self._keep_alive(key, home=True)
+
+    def _set_timer(self, entry: _Element, delay_s: float, work: object, key: Key) -> None:
+        self._cancel(entry)
+        entry.timer = self._loop.call_later(delay_s, work, key)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _cancel(entry: _Element) -> None:
+        if entry.timer is not None:
+            entry.timer.cancel()
+            entry.timer = None
+
+    def _expire(self, key: Key) -> None:
+        self._remove(key, is_told=False)
+
+    # ENRP
+
+    def _read_enrp(self) -> None:
+        match news := _received(self._enrp):
+            case AssociationUp(association, peer):
+                for message in self._waiting.pop(peer, ()):
+                    _send(self._enrp, association, enrp.PPID, enrp.encode(message))
+            case SctpMessage():
+                self._heard(enrp.decode(news.data), news.association, news.peer)
+
+    def _heard(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
+        sender = message.sender
+        peer = self._peers.get(sender)
+        if peer is None and isinstance(message, Presence) and message.server is not None:
+            transport = message.server.transport
+            peer = self._peers[sender] = _Peer((str(transport.addresses[0]), transport.port))
+        if peer is not None:
+            peer.was_asked = False
+            self._watch(sender, peer, LAST_HEARD_S)
+        match message:
+            case Presence():
+                self._present(message, sender)
+            case HandleTableRequest(own_children_only=own):
+                reply = HandleTableResponse(
+                    self.identifier, sender, self._table(own), rejected=not self.is_ready
+                )
+                _send(self._enrp, association, enrp.PPID, enrp.encode(reply))
+            case HandleTableResponse():
+                self._take_table(message)
+            case HandleUpdate(action=action, handle=handle, pool_element=element):
+                key = handle, element.identifier
+                if action is UpdateAction.ADD:
+                    self._take_foreign(key, element)
+                elif key in self._elements:
+                    self._remove(key, is_told=False)
+            case enrp.InitTakeover(target=target):
+                if target == self.identifier:
+                    for other in self._peers:
+                        self._say(other, self._presence(other))
+                elif target not in self._takeovers or self.identifier < sender:
+                    self._takeovers.pop(target, None)
+                    self._say(sender, enrp.InitTakeoverAck(self.identifier, sender, target))
+            case enrp.InitTakeoverAck(target=target):
+                takeover = self._takeovers.get(target)
+                if takeover is not None:
+                    takeover.missing.pop(sender, None)
+                    takeover.is_acknowledged = True
+                    if not takeover.missing:
+                        self._take_over(target)
+            case enrp.TakeoverServer(target=target):
+                self._forget_peer(target)
+                self._answers.clear()
+                self._ownership.take_over(target, sender)
+                for entry in self._elements.values():
+                    if entry.element.home_registrar == target:
+                        entry.element = dataclasses.replace(entry.element, home_registrar=sender)
+
+    def _present(self, message: Presence, sender: int) -> None:
+        self._takeovers.pop(sender, None)
+        if message.reply_required:
+            self._say(sender, self._presence(sender))
+        if not self.is_ready and self._mentor is None and self._peers[sender].endpoint in self._given:
+            self._mentor = sender
+            self._say(sender, HandleTableRequest(self.identifier, sender))
+        elif self.is_ready and message.checksum != self._ownership.checksum(sender):
+            self._say(sender, HandleTableRequest(self.identifier, sender, own_children_only=True))
+
+    def _take_table(self, message: HandleTableResponse) -> None:
+        if message.rejected:
+            if self._mentor == message.sender:
+                self._mentor = None
+            return
+        told = {(pool.handle, each.identifier): each for pool in message.pools for each in pool.pool_elements}
+        if self._mentor != message.sender or self.is_ready:  # what its owner owns, and nothing else
+            for key, entry in tuple(self._elements.items()):
+                if entry.element.home_registrar == message.sender and key not in told:
+                    self._remove(key, is_told=False)
+        for key, element in told.items():
+            self._take_foreign(key, element)
+        if self._mentor == message.sender:
+            self._ready()
+
+    def _take_foreign(self, key: Key, element: PoolElement) -> None:
+        if element.home_registrar == self.identifier:
+            return  # a memory of a former life, or a lie
+        self._set_timer(self._put(key, element), element.life_ms / 1000, self._expire, key)
+
+    def _table(self, own: bool) -> tuple[PoolEntry, ...]:
+        pools: dict[bytes, list[PoolElement]] = {}
+        for (handle, _), entry in self._elements.items():
+            if not own or entry.element.home_registrar == self.identifier:
+                pools.setdefault(handle, []).append(entry.element)
+        return tuple(PoolEntry(handle, tuple(elements)) for handle, elements in pools.items())
+
+    def _presence(self, receiver: int, *, reply_required: bool = False) -> Presence:
+        own = self._ownership.checksum(self.identifier)
+        return Presence(self.identifier, receiver, own, self._server, reply_required)
+
+    def _tell(self, action: UpdateAction, handle: bytes, element: PoolElement) -> None:
+        for peer in self._peers:
+            self._say(peer, HandleUpdate(self.identifier, peer, action, handle, element))
+
+    def _say(self, peer: int, message: enrp.EnrpMessage) -> None:
+        if peer in self._peers:
+            self._say_to(self._peers[peer].endpoint, message)
+
+    def _say_to(self, endpoint: SctpAddress, message: enrp.EnrpMessage) -> None:
+        end = self._enrp.end_to(endpoint)
+        if end is not None:
+            _send(self._enrp, end.number, enrp.PPID, enrp.encode(message))
+            return
+        self._waiting[endpoint] = [message]  # an older one would be out of date
+        self._enrp.connect(endpoint)
+
+    # Peers that fall silent
+
+    def _heartbeat(self) -> None:
+        known = {peer.endpoint: identifier for identifier, peer in self._peers.items()}
+        for endpoint in dict.fromkeys((*known, *self._given)):
+            self._say_to(endpoint, self._presence(known.get(endpoint, 0)))
+        self._loop.call_later(HEARTBEAT_S, self._heartbeat)
+
+    def _watch(self, identifier: int, peer: _Peer, delay_s: float) -> None:
+        if peer.timer is not None:
+            peer.timer.cancel()
+        peer.timer = self._loop.call_later(delay_s, self._silent, identifier)
+
+    def _silent(self, identifier: int) -> None:
+        peer = self._peers[identifier]
+        if not peer.was_asked:
+            peer.was_asked = True
+            self._say(identifier, self._presence(identifier, reply_required=True))
+            self._watch(identifier, peer, NO_RESPONSE_S)
+            return
+        others = [other for other in self._peers if other != identifier]
+        now = self._loop.time()
+        takeover = self._takeovers.get(identifier)
+        if takeover is None:
+            takeover = self._takeovers[identifier] = _Takeover({}, now)
+        if takeover.is_acknowledged and now >= takeover.began_s + BLOCKED_S:
+            self._take_over(identifier)
+            return
+        takeover.missing = dict.fromkeys(others)
+        for other in others:
+            self._say(other, enrp.InitTakeover(self.identifier, other, identifier))
+        self._watch(identifier, peer, TAKEOVER_EXPIRY_S)
+
+    def _take_over(self, target: int) -> None:
+        self._forget_peer(target)
+        self._answers.clear()
+        self._ownership.take_over(target, self.identifier)
+        for peer in self._peers:
+            self._say(peer, enrp.TakeoverServer(self.identifier, peer, target))
+        for key, entry in tuple(self._elements.items()):
+            if entry.element.home_registrar != target:
+                continue
+            entry.element = dataclasses.replace(entry.element, home_registrar=self.identifier)
+            self._set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
+            channel = entry.element.asap_transport
+            if channel is None:
+                continue
+            endpoint = str(channel.addresses[0]), channel.port
+            end = self._asap.end_to(endpoint)
+            if end is not None:
+                self._tell_home(key, end.number)
+            else:
+                self._taking.setdefault(endpoint, []).append(key)
+                self._asap.connect(endpoint)
+
+    def _forget_peer(self, identifier: int) -> None:
+        self._takeovers.pop(identifier, None)
+        peer = self._peers.pop(identifier, None)
+        if peer is not None and peer.timer is not None:
+            peer.timer.cancel()
+        for takeover in self._takeovers.values():
+            takeover.missing.pop(identifier, None)
+
+
+def _send(sock: SimulatedSctpSocket, association: int, ppid: int, data: bytes) -> None:
+    try:
+        sock.send(association, ppid, data)
+    except OSError:
+        return  # its end is on the way
+
+
+def _received(sock: SimulatedSctpSocket) -> SctpMessage | Notification | None:
+    try:
+        return sock.receive()
+    except BlockingIOError:
+        return None

@@ -1,0 +1,24 @@
+"""The scenarios that found something once: each is run by the tests, and breaks nothing any more."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A scenario by its seed; `left_out` are the faults without which it failed all the same."""
+
+    seed: int
+    minutes: float
+    faults: str = ""
+    left_out: str = ""
+    size: str = "3,10,2"
+
+    @property
+    def words(self) -> list[str]:
+        """The worker's command line."""
+        options = ["--faults", self.faults, "--leave-out", self.left_out, "--size", self.size]
+        return [str(self.seed), str(self.seed), str(self.minutes), *options]
+
+
+REGRESSIONS: Final[tuple[Regression, ...]] = ()

@@ -1,0 +1,122 @@
+"""One scenario: a seed, a length, faults. It runs the same at every time and on every machine."""
+
+import gc
+import shutil
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rspdns_lab.simulate import determinism, faults, seams
+from rspdns_lab.simulate.faults import PlannedFault
+from rspdns_lab.simulate.invariants import Broken, Watch
+from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
+from rspdns_lab.simulate.world import Size, World
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a scenario. `left_out` are the faults of the plan that did not come, by index."""
+
+    seed: int
+    minutes: float
+    faults: list[str]
+    left_out: list[int]
+    answers: int
+    events: int
+    cpu_s: float
+    worst_s: dict[str, float]
+    broken: list[Broken]
+    lines: list[str] = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for other programs, without the trace."""
+        values = asdict(self)
+        del values["lines"]
+        return values
+
+
+def run(
+    seed: int,
+    minutes: float,
+    *,
+    names: Collection[str] = (),
+    left_out: Collection[int] = (),
+    size: Size | None = None,
+) -> Outcome:
+    """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come."""
+    seams.install()
+    began_s = determinism.real_s()
+    folder = Path(tempfile.mkdtemp(prefix="rspdns-simulate-"))
+    gc.disable()  # a collector at a moment of its own choice ends what nobody holds any more
+    try:
+        kernel = Kernel(seed)
+        world = World(kernel, folder, size or Size())
+        watch = Watch(world)
+        planned = [each for each in faults.plan(seed, minutes * 60, names) if each.index not in left_out]
+        faults.schedule(world, seed, planned)
+        world.start()
+        try:
+            kernel.run(minutes * 60)
+            watch.end()
+        except EndlessLoopError as problem:
+            watch.broken.append(Broken(kernel.now, "time_passes", str(problem)))
+        cpu_s = determinism.real_s() - began_s
+        return Outcome(
+            seed,
+            minutes,
+            _words(planned),
+            sorted(left_out),
+            world.answers,
+            kernel.events,
+            round(cpu_s, 3),
+            {kind: round(worst_s, 3) for kind, worst_s in sorted(watch.worst_s.items())},
+            watch.broken,
+            world.lines,
+        )
+    finally:
+        world.end()
+        kernel.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        gc.enable()
+        _drop_what_was_killed()
+
+
+def _drop_what_was_killed() -> None:
+    """Free the coroutines of killed processes, which complain that they can't do what they would do last."""
+    complain, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        gc.collect()
+    finally:
+        sys.unraisablehook = complain
+
+
+def _words(planned: Sequence[PlannedFault]) -> list[str]:
+    return [str(fault) for fault in planned]
+
+
+def shrink(outcome: Outcome, names: Collection[str] = ()) -> Outcome:
+    """Leave out one fault after the other for as long as the same promise is broken; return the last such
+    outcome."""
+    promise = outcome.broken[0].promise
+    kept = faults.plan(outcome.seed, outcome.minutes * 60, names)
+    kept = [
+        fault for fault in kept if fault.index not in outcome.left_out and fault.at_s < outcome.broken[0].at_s
+    ]
+    everything = [fault.index for fault in faults.plan(outcome.seed, outcome.minutes * 60, names)]
+    size = max(1, len(kept) // 2)
+    while True:
+        position = 0
+        while position < len(kept):
+            fewer = kept[:position] + kept[position + size :]
+            left_out = [index for index in everything if index not in [each.index for each in fewer]]
+            attempt = run(outcome.seed, outcome.minutes, names=names, left_out=left_out)
+            if any(broken.promise == promise for broken in attempt.broken):
+                kept, outcome = fewer, attempt
+            else:
+                position += size
+        if size == 1:
+            return outcome
+        size //= 2

@@ -1,0 +1,55 @@
+"""Runs scenarios as told on the command line, and writes one line of JSON for each.
+
+    python -m rspdns_lab.simulate FIRST LAST MINUTES [--faults NAME,...] [--leave-out INDEX,...] [--shrink]
+
+With `--trace FILE` the trace of the last one goes there. With `--for-s SECONDS` none begins after this time
+of the processor.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from rspdns_lab.simulate import determinism, scenario
+from rspdns_lab.simulate.world import Size
+
+
+@click.command()
+@click.argument("first", type=int)
+@click.argument("last", type=int)
+@click.argument("minutes", type=float)
+@click.option("--faults", default="")
+@click.option("--leave-out", default="")
+@click.option("--shrink", is_flag=True)
+@click.option("--trace", type=click.Path(path_type=Path))
+@click.option("--for-s", type=float, default=float("inf"))
+@click.option("--size", default="3,10,2")
+def main(
+    first: int,
+    last: int,
+    minutes: float,
+    faults: str,
+    leave_out: str,
+    shrink: bool,
+    trace: Path | None,
+    for_s: float,
+    size: str,
+) -> None:
+    """Run the scenarios FIRST to LAST."""
+    names = [name for name in faults.split(",") if name]
+    left_out = [int(index) for index in leave_out.split(",") if index]
+    began_s = determinism.real_s()
+    for seed in range(first, last + 1):
+        if determinism.real_s() - began_s > for_s:
+            break
+        outcome = scenario.run(
+            seed, minutes, names=names, left_out=left_out, size=Size(*map(int, size.split(",")))
+        )
+        if shrink and outcome.broken:
+            outcome = scenario.shrink(outcome, names)
+        print(json.dumps(outcome.as_json()), flush=True)
+        if trace is not None:
+            trace.write_text("".join(f"{line}\n" for line in outcome.lines))
+    sys.exit(0)

@@ -1,0 +1,208 @@
+"""The hosts of a scenario: three registrars, servers with their sidecars, name servers, a client, a stranger.
+
+`World` builds them, lets the client ask, and notes what happens in the trace. It knows nothing of faults.
+"""
+
+import os
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+from typing import Protocol as Interface
+
+from daemon_kit.sip import SIP_PORT
+
+from rserpool import LeastUsed, PoolElement, PoolElementClient, Protocol, RegistrarAddress, Transport
+from rspdns_lab.chain.plan import HANDLE, ZONE
+from rspdns_lab.chain.texts import agent_toml, backend_toml, static_zone, zone_toml
+from rspdns_lab.simulate import seams
+from rspdns_lab.simulate.determinism import EPOCH_S
+from rspdns_lab.simulate.kernel import Kernel, SimulatedProcess
+from rspdns_lab.simulate.network import Network, SimulatedHost
+from rspdns_lab.simulate.parts import NameServerHost, RegistrarHost, SidecarHost
+from rspdns_lab.simulate.powerdns import Packet
+from rspdns_lab.simulate.sockets import SimulatedServer
+
+QUESTION: Final = f"_sip._udp.as.{ZONE}"
+ASKED_EVERY_S: Final = 0.05
+"""How often the client asks each name server, on average."""
+STRANGER: Final = "192.0.2.66"
+"""An address outside the pool's networks (RFC 5737)."""
+REGISTERED_MS: Final = 2000
+
+
+class Listener(Interface):
+    """Somebody who watches a scenario."""
+
+    def answered(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+        """The client got an answer."""
+
+    def faults_changed(self, touches: str, by: int) -> None:
+        """A fault that touches this began (1) or ended (-1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many hosts of each kind there are."""
+
+    registrars: int = 3
+    servers: int = 10
+    name_servers: int = 2
+
+
+class ServerHost:
+    """An application server and its sidecar."""
+
+    def __init__(self, host: SimulatedHost, sidecar: SidecarHost, folder: Path) -> None:
+        self.host = host
+        self.sidecar = sidecar
+        self.folder = folder
+        self.is_drained = False
+        self.server: SimulatedServer
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it would take a call."""
+        process = self.host.processes.get("server")
+        return process is not None and process.is_alive and not process.is_frozen
+
+    @property
+    def is_vouched_for(self) -> bool:
+        """Whether its sidecar lives, and nobody drained it."""
+        process = self.host.processes.get("sidecar")
+        return process is not None and process.is_alive and not process.is_frozen and not self.is_drained
+
+    def start_server(self) -> None:
+        """Start the server."""
+        self.server = SimulatedServer(self.host, SIP_PORT)
+
+
+class World:
+    """All hosts. `folder` takes their files. `on_answer` is told every answer and who gave it."""
+
+    def __init__(self, kernel: Kernel, folder: Path, size: Size) -> None:
+        self.kernel = kernel
+        self.network = Network(kernel)
+        self.lines: list[str] = []
+        self.answers = 0
+        self.listeners: list[Listener] = []
+        seams.use(self.network)
+        registrars = [f"10.53.0.{number}" for number in range(1, size.registrars + 1)]
+        name_servers = [f"10.53.0.{number + 50}" for number in range(1, size.name_servers + 1)]
+        self.registrars = [
+            RegistrarHost(
+                self.network.add_host(f"r{number}", address),
+                number,
+                [other for other in registrars if other != address],
+            )
+            for number, address in enumerate(registrars, 1)
+        ]
+        self.servers = [self._server(number, registrars, folder) for number in range(1, size.servers + 1)]
+        self.name_servers = [
+            self._name_server(number, address, registrars, name_servers, folder)
+            for number, address in enumerate(name_servers, 1)
+        ]
+        self.stranger = self.network.add_host("x1", STRANGER)
+        self.by_address = {server.host.address: server for server in self.servers}
+        self._stranger_registrars = [RegistrarAddress(address) for address in registrars]
+        self._shown: dict[str, str] = {}
+
+    def _server(self, number: int, registrars: list[str], folder: Path) -> ServerHost:
+        name, address = f"s{number}", f"10.53.0.{number + 100}"
+        host = self.network.add_host(name, address)
+        place = folder / name
+        place.mkdir()
+        (place / "agent.toml").write_text(agent_toml(name, address, registrars, place))
+        self.set_load(place, 0.1)
+        return ServerHost(host, SidecarHost(host, name, place / "agent.toml"), place)
+
+    def _name_server(
+        self, number: int, address: str, registrars: list[str], name_servers: list[str], folder: Path
+    ) -> NameServerHost:
+        place = folder / f"n{number}"
+        (place / "zones.d").mkdir(parents=True)
+        (place / "state").mkdir()
+        (place / "rspdns.toml").write_text(backend_toml(registrars, place))
+        (place / "zones.d" / f"{ZONE}.toml").write_text(zone_toml())
+        (place / "zones.d" / f"{ZONE}.zone").write_text(static_zone(name_servers))
+        host = self.network.add_host(f"n{number}", address)
+        return NameServerHost(host, place, self.tell)
+
+    @staticmethod
+    def set_load(place: Path, load: float) -> None:
+        """Write the load that a sidecar reads, as of the beginning of all scenarios."""
+        (place / "load").write_text(f"{load}\n")
+        os.utime(place / "load", (EPOCH_S, EPOCH_S))
+
+    def start(self) -> None:
+        """Start everything, and have the client ask."""
+        for registrar in self.registrars:
+            registrar.boot()
+        for server in self.servers:
+            server.start_server()
+            server.sidecar.start()
+        for name_server in self.name_servers:
+            name_server.start_powerdns()
+            name_server.start_backend()
+            self._ask(name_server)
+
+    def end(self) -> None:
+        """End every process."""
+        for host in self.network.hosts.values():
+            host.power_off()
+
+    def faults_changed(self, touches: str, by: int) -> None:
+        """A fault that touches this began (1) or ended (-1)."""
+        for listener in self.listeners:
+            listener.faults_changed(touches, by)
+
+    def tell(self, who: str, what: str) -> None:
+        """Note something in the trace."""
+        self.lines.append(f"{self.kernel.now:12.6f} {who:4} {what}")
+
+    # The client
+
+    def _ask(self, name_server: NameServerHost) -> None:
+        self.kernel.after(ASKED_EVERY_S * 2 * self.kernel.random.random(), self._ask, name_server)
+        process = name_server.powerdns.process
+        if process.is_alive:
+            asked_at_s = self.kernel.now
+
+            def answered(packet: Packet) -> None:
+                self._take(name_server, packet, asked_at_s)
+
+            process.do(name_server.powerdns.ask, QUESTION, "SRV", answered)
+
+    def _take(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+        self.answers += 1
+        shown = f"{packet.rcode} {' '.join(sorted(self.named(packet)))}"
+        name = name_server.host.name
+        if self._shown.get(name) != shown:
+            self._shown[name] = shown
+            self.tell(name, f"answers {shown}")
+        for listener in self.listeners:
+            listener.answered(name_server, packet, asked_at_s)
+
+    def named(self, packet: Packet) -> list[str]:
+        """The names of the servers in an answer, or their addresses if they are of no server."""
+        addresses = [address for target in packet.targets for address in packet.addresses(target)]
+        return [
+            self.by_address[address].host.name if address in self.by_address else address
+            for address in addresses
+        ]
+
+    # The stranger
+
+    def start_stranger(self, identifier: int) -> SimulatedProcess:
+        """Have a host of a foreign network register in the pool."""
+        process = self.stranger.start("stranger")
+        process.do(self._register_stranger, identifier)
+        return process
+
+    def _register_stranger(self, identifier: int) -> None:
+        transport = Transport(Protocol.UDP, SIP_PORT, (ip_address(STRANGER),))
+        element = PoolElement(identifier, 0, 3 * REGISTERED_MS, transport, LeastUsed(0.0))
+        client = PoolElementClient(
+            self._stranger_registrars, HANDLE.encode(), element, local_addresses=[STRANGER]
+        )
+        client.start()
