@@ -29,6 +29,14 @@ MODULES = (
     "sctp",
     "sctp_diag",
     "sch_netem",
+    "sch_tbf",
+    "sch_red",
+    "sch_choke",
+    "sch_htb",
+    "sch_fq_codel",
+    "sch_cake",
+    "cls_u32",
+    "tun",
 )
 
 
