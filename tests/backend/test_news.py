@@ -27,7 +27,7 @@ def pool(*identifiers: str) -> dict[str, Any]:
     return {"known": True, "owner": OWNER, "handles": ["h"], "members": members}
 
 
-def told(number: int, *identifiers: str, changes: int = 1, missed: bool = False) -> dict[str, Any]:
+def backend_answer(number: int, *identifiers: str, changes: int = 1, missed: bool = False) -> dict[str, Any]:
     """The answer of a backend whose last event has this number."""
     events = [{"kind": "left", "handle": "h", "number": number - place} for place in reversed(range(changes))]
     of_pool = pool(*identifiers)
@@ -46,18 +46,18 @@ class Server:
 
     def __init__(self) -> None:
         self.topic = Topic(OWNER, "t1", 20000, PendingChanges(LEAST_PAUSE_S))
-        self.topic.take(told(0, "a", "b", changes=0))
+        self.topic.take(backend_answer(0, "a", "b", changes=0))
         self.ports = iter(range(20001, 30000))
         self.events = 0
 
     def change(self, now: float, *identifiers: str, changes: int = 1) -> None:
         self.events += changes
-        self.topic.take(told(self.events, *identifiers, changes=changes))
+        self.topic.take(backend_answer(self.events, *identifiers, changes=changes))
         if self.topic.is_due(now):
             self.topic.publish(now, now, next(self.ports), LIFE_S)
 
     def answer(self, port: int | None, line: bytes, now: float) -> bytes | None:
-        """What a client gets that connects; None: the kernel refuses."""
+        """The reply to a client that connects; None: the kernel refuses."""
         self.topic.expire(now)
         if port is None:
             return reply(KEY, {**self.topic.reply_to(read_subscription(line)), **TERMS})
@@ -193,9 +193,9 @@ def test_news_told_before_a_crash_and_lost_by_it_are_told_as_missed() -> None:
 
 def test_restart_of_the_backend_is_news_only_with_other_members() -> None:
     server = Server()
-    server.topic.take({**told(0, "a", "b", changes=0, missed=True), "life": "b2"})
+    server.topic.take({**backend_answer(0, "a", "b", changes=0, missed=True), "life": "b2"})
     assert not server.topic.is_due(100.0)
-    server.topic.take({**told(0, "a", changes=0, missed=True), "life": "b3"})
+    server.topic.take({**backend_answer(0, "a", changes=0, missed=True), "life": "b3"})
     assert server.topic.is_due(100.0)
     server.topic.publish(100.0, 100.0, 20001, LIFE_S)
     assert server.topic.kept[-1].missed
@@ -207,7 +207,7 @@ def test_restart_of_the_backend_is_news_only_with_other_members() -> None:
     )
 )
 def test_client_hears_each_change_once_and_in_order(steps: list[tuple[str, int]]) -> None:
-    """Whatever happens between polls: no change is lost without `missed`, none comes twice."""
+    """No change is lost without `missed`, none comes twice, whatever happens between polls."""
     server = Server()
     poller = subscribed(server)
     heard: list[int] = []

@@ -55,7 +55,7 @@ class NewsServer:
         self._sockets: dict[int, socket.socket] = {}
         """The ports that are taken: bound, so that the kernel refuses connections, or listening."""
         self._replies: dict[tuple[str, int], bytes] = {}
-        """What the open ports tell, by the owner and the last number that their clients have."""
+        """The replies of the open ports, by the owner and the last number that their clients have."""
         self._terms = {"poll_every_ms": config.poll_every_ms, "time_to_live_s": config.time_to_live_s}
         self._counts: Counter[str] = Counter()
         self._publishing: asyncio.TimerHandle | None = None
