@@ -18,7 +18,7 @@
 
 enum { CALL, RAW, CLOSE, PLUG, READ, PASS_TIME, RECONNECT, SHUT, KINDS };
 
-static int control = -1, stranger = -1, stranger_socket = -1;
+static int control = -1, stranger = -1, stranger_socket = -1, tcp_listener = -1;
 static int held[HELD_MAX];
 static unsigned int held_count;
 static char frame[sizeof(struct request) + ADDRESSES_MAX + 65536];
@@ -104,6 +104,8 @@ static int pick(uint8_t which)
 		return stranger;
 	if (which == 0xfd)
 		return stranger_socket;
+	if (which == 0xfc)
+		return tcp_listener;
 	return which == 0xfe || held_count == 0 ? -1 : held[which % held_count];
 }
 
@@ -148,7 +150,7 @@ static void call(struct input *input)
 		request.argument[i] = number(input);
 	if (request.operation == OP_SOCKET && request.argument[3] < 100) {
 		request.argument[0] = request.argument[0] & 1 ? AF_INET6 : AF_INET;
-		request.argument[1] = request.argument[1] & 1 ? SOCK_SEQPACKET : SOCK_STREAM;
+		request.argument[1] = request.argument[1] & 1 ? SOCK_SEQPACKET : request.argument[1] & 2 ? SHIM_TYPE : SOCK_STREAM;
 	}
 	if ((request.operation == OP_SETSOCKOPT || request.operation == OP_GETSOCKOPT) && request.argument[3] < 100)
 		request.argument[0] = IPPROTO_SCTP;
@@ -215,6 +217,8 @@ int LLVMFuzzerInitialize(int *argument_count, char ***arguments)
 	limits.sockets = 40;
 	stranger = open("/dev/null", O_RDWR | O_CLOEXEC);
 	stranger_socket = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	tcp_listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	listen(tcp_listener, 5);
 	return 0;
 }
 
@@ -237,7 +241,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			let_go(input_byte(&input));
 			break;
 		case PLUG:
-			if ((fd = pick(input_byte(&input))) >= 0 && fd != stranger && fd != stranger_socket)
+			if ((fd = pick(input_byte(&input))) >= 0 && fd != stranger && fd != stranger_socket && fd != tcp_listener)
 				put_in(&input, fd);
 			break;
 		case READ:
@@ -251,7 +255,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			connect_control();
 			break;
 		case SHUT:
-			if ((fd = pick(input_byte(&input))) >= 0)
+			if ((fd = pick(input_byte(&input))) >= 0 && fd != tcp_listener)
 				shutdown(fd, input_byte(&input) % 3);
 			break;
 		}

@@ -317,7 +317,7 @@ int shim_set_option(int fd, int level, int option, const void *value, socklen_t 
 	return 0;
 }
 
-/* What TCP_INFO tells: connected, and zeros. */
+/* The answer as far as there is room: TCP_INFO tells a connection that is up, and zeros. */
 static int get_text(const void *answer, size_t size, void *value, socklen_t *length)
 {
 	*length = size < *length ? (socklen_t)size : *length;

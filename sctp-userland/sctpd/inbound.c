@@ -59,7 +59,7 @@ bool inbound_all_read(const struct sctp_socket *s)
 /* *pushed: the bytes of it that went before, and now. */
 static enum outcome push(struct sctp_socket *s, const struct inbound *header, const char *bytes, size_t length, size_t *pushed)
 {
-	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)(bytes + *pushed), length - *pushed } };
+	struct iovec vector[2] = { { (void *)(uintptr_t)header, sizeof(*header) }, { (void *)(uintptr_t)(length > 0 ? bytes + *pushed : bytes), length - *pushed } };
 	struct msghdr message = { .msg_iov = s->shim != NULL ? vector + 1 : vector, .msg_iovlen = s->shim != NULL ? 1 : 2 };
 	ssize_t sent;
 
@@ -143,7 +143,7 @@ bool socket_push(struct sctp_socket *s, const struct inbound *header, const char
 		return true;
 	if (first)
 		wait_for(s, outcome);
-	keep(s, header, bytes + pushed, length - pushed);
+	keep(s, header, length > 0 ? bytes + pushed : bytes, length - pushed);
 	return may_take(s);
 }
 

@@ -477,7 +477,7 @@ static void tcp_ready(struct watch *watch, uint32_t events)
 	let_go(shim, true);
 }
 
-/* Where the program's listener is reached from this host. */
+/* The address by which this host reaches the listener of the program. */
 static struct sockaddr_in6 loopback_for(const struct sctp_socket *s, bool *is_any)
 {
 	struct sockaddr_in6 to = s->shim->name;

@@ -320,7 +320,7 @@ static void read_line(struct reader *reader, char *line)
 		read_key(reader, at, &value);
 }
 
-/* What a rule doesn't say is as the file says for all, else as usual. */
+/* A rule takes what it lacks from the top of the file, else the usual value. */
 static void fill(struct rule *rule, const struct rule *top)
 {
 	rule->wait_ms = rule->wait_ms != 0 ? rule->wait_ms : top->wait_ms != 0 ? top->wait_ms : 200;
