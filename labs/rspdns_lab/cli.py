@@ -25,6 +25,7 @@ from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.secondaries.cli import secondaries
 from rspdns_lab.simulate.cli import simulate
+from rspdns_lab.shim.cli import shim
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
 
@@ -83,6 +84,7 @@ main.add_command(secondaries)
 main.add_command(news)
 main.add_command(favor)
 main.add_command(simulate)
+main.add_command(shim)
 
 
 @main.command()

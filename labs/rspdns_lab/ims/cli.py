@@ -8,6 +8,7 @@ import click
 
 from rspdns_lab.ending import say
 from rspdns_lab.ims import ppu
+from rspdns_lab.ims import shim as shim_calls
 from rspdns_lab.ims.calls import CallTrial
 from rspdns_lab.ims.faults import FAULTS
 from rspdns_lab.ims.lab import APPROACHES, ImsLab
@@ -50,6 +51,19 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     help=f"With --ppu: only this, of {', '.join(way.key for way in ppu.WAYS)}.",
 )
 @click.option(
+    "--shim",
+    "shim_wanted",
+    is_flag=True,
+    help="Pull a cable between an S-CSCF and a server that have two, with and without sctp-run --shim.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["udp", "tcp"]),
+    default="udp",
+    show_default=True,
+    help="Of the calls: --shim needs tcp, and --ppu has both.",
+)
+@click.option(
     "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
 )
 @click.option(
@@ -69,6 +83,8 @@ def ims(
     approaches: Sequence[str],
     ppu_wanted: bool,
     ways: Sequence[str],
+    shim_wanted: bool,
+    transport: str,
     trials: int,
     rate: int,
     seconds: int,
@@ -83,7 +99,15 @@ def ims(
         raise click.UsageError("--approach chooses who serves DNS, and --ppu compares ppu-agents: take --way")
     if ways and not ppu_wanted:
         raise click.UsageError("--way is of --ppu: give both")
+    if shim_wanted != (transport == "tcp"):
+        raise click.UsageError(
+            "--shim is for TCP: give --transport tcp with it, and neither without the other"
+        )
+    if shim_wanted and (approaches or ppu_wanted or faults):
+        raise click.UsageError("--shim has one fault, no DNS and no agent: give it alone")
     seconds = _QUICK_SECONDS if quick else seconds
+    if shim_wanted:
+        _run_shim(report, trials, rate, seconds)
     keys = [key for key in APPROACHES if not approaches or key in approaches]
     wanted = [fault for fault in FAULTS if not faults or fault.name in faults]
     wanted_ways = [way for way in ppu.WAYS if not ways or way.key in ways]
@@ -104,16 +128,27 @@ def ims(
     run_lab(report, PPU_REPORT if ppu_wanted else REPORT, options, measure)
 
 
+def _run_shim(report: ReportFiles, trials: int, rate: int, seconds: int) -> None:
+    def measure(earlier: Sequence[CallTrial]) -> Iterable[Sequence[CallTrial]]:
+        done = {(trial.fault, trial.trial) for trial in earlier}
+        for _, trial in trials_left([shim_calls.FAULT], trials, done):
+            yield shim_calls.run_shim_trial(trial, rate, seconds, say)
+
+    run_lab(report, SHIM_REPORT, {"approaches": shim_calls.KEYS, "rate": rate, "seconds": seconds}, measure)
+
+
 def _figures(found: Sequence[CallTrial]) -> dict[str, Any]:
     return {"results": [asdict(row) for row in summaries(found)]}
 
 
 def _measurement(fields: dict[str, Any]) -> CallTrial:
-    if fields["fault"] not in _NAMES or fields["approach"] not in _KEYS:
+    known = fields["fault"] in _NAMES and fields["approach"] in _KEYS
+    if not known and (fields["fault"] != shim_calls.FAULT or fields["approach"] not in shim_calls.KEYS):
         raise LookupError("a measurement that there isn't")
     calls = [(start_s, delay_ms, server) for start_s, delay_ms, server in fields["calls"]]
     return CallTrial(**{**fields, "calls": calls})
 
 
 REPORT: Final = LabReport(_measurement, _figures, page_of, problems)
+SHIM_REPORT: Final = LabReport(_measurement, shim_calls.figures, shim_calls.page_of, shim_calls.problems)
 PPU_REPORT: Final = LabReport(_measurement, ppu.figures, ppu.page_of, ppu.problems)

@@ -19,7 +19,7 @@ from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
 
 _WOKEN_S: Final = 1.0
-_SCENARIO: Final = Path(__file__).with_name("uas.xml")
+UAS_SCENARIO: Final = Path(__file__).with_name("uas.xml")
 
 
 class ApplicationServer:
@@ -38,7 +38,7 @@ class ApplicationServer:
         if tcp:
             route_clients(host)
         (folder / "state").mkdir()
-        command = ["sipp", "-sf", str(_SCENARIO), "-i", host.address, "-p", str(SIP_PORT)]
+        command = ["sipp", "-sf", str(UAS_SCENARIO), "-i", host.address, "-p", str(SIP_PORT)]
         command += ["-s", host.name, "-nostdin"]
         self._sip = [
             Program(f"sipp-{transport}", host, [*command, "-t", transport], folder / f"sipp-{transport}.log")
