@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-from pool_user import PoolView
+from pool_user import Member, PoolView
 from rspdns.answers.snapshot import Snapshot
 from rspdns.publish import messages, publication
 from rspdns.publish.configuration import UpdateKey
@@ -29,13 +29,23 @@ from rspdns.publish.publication import (
     WaitStep,
 )
 from rspdns.publish.rrsets import ABSENT, Rrset, RrsetKey, targets_of
+from rspdns.rrset import SvcbData
 from rspdns.zones.zone import Zone
 
-from rserpool import LeastUsed
+from rserpool import LeastUsed, Protocol
 from tests.backend.making import FIXED, NOW, TCP, UDP, ZONE, answered, member, view, views, zone
 
 NAME = f"as.{ZONE}"
 OWNER = f"_sip._udp.{NAME}"
+WEB = """
+[[pool]]
+handle = "web"
+label = "w"
+service = "_https._tcp"
+name = "as"
+accept = ["10.0.0.0/8", "fd00::/16"]
+svcb = { alpn = ["h3", "h2"], apex_alias = true }
+"""
 SRV = RrsetKey(OWNER, "SRV")
 KEY = UpdateKey("rspdns", "hmac-sha256", b"0123456789abcdef")
 
@@ -195,6 +205,75 @@ def test_a_full_server_is_not_among_the_addresses_but_among_the_srv_records(serv
     made.run(2)
     assert server.targets() == ["00000001", "00000002"]
     assert server.rrsets[RrsetKey(NAME, "A")].data == {bytes([10, 0, 0, 1])}
+
+
+def web(number: int, *addresses: str, load: float = 0.1) -> Member:
+    return member(number, *addresses, port=443, policy=LeastUsed(load), protocol=Protocol.TCP)
+
+
+def https(*members: Member) -> PoolView:
+    return view(*members, handle="web")
+
+
+def test_https_records_are_there_with_the_alias_of_the_apex_and_hints_leave_with_addresses(
+    server: PaperServer,
+) -> None:
+    made = Paper(server, zone(WEB))
+    made.believe(https(web(1), web(2)))
+    made.run(2)
+    assert made.is_right()
+    hints = server.rrsets[RrsetKey(NAME, "HTTPS")].data
+    assert all(any(bytes([10, 0, 0, number]) in data for data in hints) for number in (1, 2))
+    alias = server.rrsets[RrsetKey(ZONE, "HTTPS")]
+    assert alias == Rrset(1, frozenset({SvcbData(0, NAME).wire}))
+    made.take_sent()
+    made.believe(https(web(2)))
+    made.run(0)
+    (sent,) = made.take_sent()
+    address = RrsetKey(f"00000001.w.{NAME}", "A")
+    assert keys(sent.moves) >= {RrsetKey(NAME, "HTTPS"), RrsetKey(NAME, "A"), address}
+    assert not any(bytes([10, 0, 0, 1]) in data for data in server.rrsets[RrsetKey(NAME, "HTTPS")].data)
+    made.believe(pool(1), new_zone=zone(UDP))
+    made.run(2)
+    assert not any(key.type == "HTTPS" for key in server.rrsets)
+
+
+def test_overload_moves_the_priority_of_an_https_record_without_hurry(server: PaperServer) -> None:
+    made = Paper(server, zone(WEB))
+    made.believe(https(web(1, load=0.1), web(2, load=0.2)))
+    made.run(2)
+    made.take_sent()
+    made.believe(https(web(1, load=0.1), web(2, load=0.99)))
+    made.run(LIGHT_EVERY_S)
+    (sent,) = made.take_sent()
+    (move,) = (move for move in sent.moves if move.key.type == "HTTPS")
+    assert move.is_light
+
+
+def test_all_https_records_of_a_large_pool_fit_twice_into_a_message(server: PaperServer) -> None:
+    made = Paper(server, zone(f"{WEB}max_members = 2000"))
+    many = [web(n, f"10.0.{n // 250}.{n % 250 + 1}", f"fd00::{n:x}") for n in range(1, 1001)]
+    made.believe(https(*many))
+    made.run(20)
+    made.believe(https(*many[1:]))
+    made.run(5)
+    assert made.is_right()
+    for step in made.take_sent():
+        assert len(messages.update(ZONE, KEY, step, 300, 0.0).wire) <= 65_535
+    assert 100 < len(server.rrsets[RrsetKey(NAME, "HTTPS")].data) < 1000
+
+
+def test_another_ttl_is_set_after_a_restart(paper: Paper, server: PaperServer) -> None:
+    server.rrsets = {key: rrset._replace(ttl=3600) for key, rrset in server.rrsets.items()}
+    paper.machine = Publication(paper.now, lambda: 1.0)
+    paper.believe(pool(1, 2, 3))
+    paper.run(2)
+    assert {rrset.ttl for rrset in server.rrsets.values()} == {1}
+
+
+def test_questions_side_by_side_have_identifiers_of_their_own() -> None:
+    asked = messages.questions([RrsetKey(f"{number}.{NAME}", "A") for number in range(64)], KEY, 0.0)
+    assert len({question.wire[:2] for question in asked}) == 64
 
 
 def test_weights_wait_and_a_departure_does_not(paper: Paper, server: PaperServer) -> None:

@@ -63,6 +63,13 @@ def test_changes_of_a_moment_are_one_flush_and_each_name_is_flushed_once_more() 
     assert of.next_due_s is None
 
 
+def test_names_of_services_are_flushed_before_those_of_targets() -> None:
+    of = queue()
+    of.add(["00000001.u.as.example.net", "_sip._udp.as.example.net", "as.example.net", "example.org$"], NOW)
+    (_, names), *_ = flushes(of, 1)
+    assert names[:2] == ("example.org$", "_sip._udp.as.example.net")
+
+
 def test_name_that_changes_while_it_is_flushed_is_flushed_anew() -> None:
     of = queue()
     of.add(["a.example.net"], NOW)

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import structlog
 from rspdns.publish import publication
 
+from rserpool import Protocol
 from tests.backend.making import FIXED, UDP, ZONE, member, view, zone
 from tests.support.primaries import KEY, KEY_NAME, PRIMARIES, SECRET, Bind, Primary, example, running
 from tests.support.publisher import SOON_S, Publisher, config
@@ -22,6 +24,15 @@ from tests.support.waiting import until_async
 
 NAME = f"as.{ZONE}"
 OWNER = f"_sip._udp.{NAME}"
+WEB = """
+[[pool]]
+handle = "web"
+label = "w"
+service = "_https._tcp"
+name = "as"
+accept = ["10.0.0.0/8"]
+svcb = { alpn = ["h3", "h2"] }
+"""
 
 
 @pytest.fixture(params=PRIMARIES, ids=lambda kind: kind.program)
@@ -58,6 +69,23 @@ async def test_members_are_there_and_gone_with_their_addresses(primary: Primary)
         assert primary.serial() == before + 1, "one message for one moment"
         await publisher.until_right()
         assert await ask(primary, f"ns1.{ZONE}", "A") == ["10.0.1.1"], "all else is the server's own"
+
+
+async def test_https_records_are_there_and_a_hint_leaves_with_its_server(primary: Primary) -> None:
+    two = member(2, port=8443, protocol=Protocol.TCP)
+    async with Publisher(config(primary), zone_of_all=zone(WEB)) as publisher:
+        publisher.believe(view(member(1, port=443, protocol=Protocol.TCP), two, handle="web"))
+        await publisher.until_right()
+        own, *others = await ask(primary, NAME, "HTTPS") or []
+        assert own == f'1 00000001.w.{NAME}. alpn="h3,h2" ipv4hint="10.0.0.1"'
+        assert others == [f'1 00000002.w.{NAME}. alpn="h3,h2" port="8443" ipv4hint="10.0.0.2"']
+        publisher.believe(view(two, handle="web"))
+
+        async def has_left() -> bool:
+            return await ask(primary, NAME, "HTTPS") == others
+
+        await until_async(has_left, SOON_S)
+        assert publisher.status.edits == publisher.status.failed == 0
 
 
 @pytest.fixture
@@ -173,7 +201,8 @@ async def test_each_fault_is_one_clear_line_and_mended_without_a_restart(
             await publisher.until_failing(LATE[primary.program])
         await until_targets(primary, 1)
         await publisher.until_right()
-        assert len(logged(lines, "publication_failed")) == 1, "one line for one outage"
+        problems = [line["problem"] for line in logged(lines, "publication_failed")]
+        assert all(one != next_one for one, next_one in pairwise(problems)), "one line for one fault"
         assert SECRET not in str(lines)
 
 

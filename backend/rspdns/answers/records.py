@@ -290,7 +290,7 @@ def _svcb_records(
     if owner is None or svcb is None:
         return [], False
     taken = fitting.svcb_alias_size(owner) if state.pool.svcb_alias is not None else 0
-    data_of, size_of = partial(_svcb, svcb), partial(_svcb_size, svcb)
+    data_of, size_of = partial(_svcb, svcb), partial(svcb_size, svcb)
     answer = _MemberRecords(state, owner, data_of, size_of, _in_drawn_tiers, taken)
     own = "." if owner == site.name else site.name
     own_size = fitting.svcb_own_size(own.rstrip("."), svcb.alpn)
@@ -318,7 +318,7 @@ def _svcb(svcb: SvcbConfig, state: PoolState, label: str) -> SvcbData:
     )
 
 
-def _svcb_size(svcb: SvcbConfig, state: PoolState, label: str) -> int:
+def svcb_size(svcb: SvcbConfig, state: PoolState, label: str) -> int:
     """Bytes that a member takes in an SVCB answer."""
     data = _svcb(svcb, state, label)
     ipv4, ipv6 = len(data.ipv4hint), len(data.ipv6hint)

@@ -1,8 +1,8 @@
 """The messages of a publication on the wire, and the words for all that can go wrong.
 
 Signatures and answers are dnspython's. The records of an UPDATE are put together here: RRsets are bytes
-already, and dnspython takes 50 ms for those of 100 members, 100 times as long. Both are done outside the
-event loop.
+already. dnspython takes 13 times as long (18 ms for 100 members, as GenericRdata), and answers of the backend
+wait for it, in a thread too. Both are done outside the event loop.
 """
 
 from __future__ import annotations
@@ -149,11 +149,16 @@ def until(wall_s: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(wall_s))
 
 
-def question(rrset: RrsetKey, key: UpdateKey | None, wall_s: float) -> SignedMessage:
-    """Return the question for an RRset. Raises PublishError."""
-    message = dns.message.make_query(dns.name.from_text(rrset.name), rrset.type)
-    message.flags &= ~dns.flags.RD
-    return _signed(message.to_wire(), key, wall_s)
+def questions(rrsets: Iterable[RrsetKey], key: UpdateKey | None, wall_s: float) -> list[SignedMessage]:
+    """Return the questions for some RRsets, each with another identifier: their answers come in any order.
+    Raises PublishError."""
+    first = secrets.randbits(16)
+    made = []
+    for number, rrset in enumerate(rrsets, first):
+        name = dns.name.from_text(rrset.name)
+        message = dns.message.make_query(name, rrset.type, flags=0, id=number & 0xFFFF)
+        made.append(_signed(message.to_wire(), key, wall_s))
+    return made
 
 
 def answer(asked: SignedMessage, wire: bytes) -> dns.message.Message:

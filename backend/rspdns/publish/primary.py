@@ -15,7 +15,7 @@ from daemon_kit.logs import get_logger
 
 from rspdns.publish import messages
 from rspdns.publish.configuration import PublishConfig, UpdateKey, read_key
-from rspdns.publish.messages import PublishError, SignedMessage
+from rspdns.publish.messages import PublishError
 from rspdns.publish.publication import CheckStep, Publication, ReadStep, SendStep, WaitStep
 from rspdns.publish.rrsets import Rrset, RrsetKey, RRsets
 from rspdns.status.model import PublicationState, PublicationStatus
@@ -208,16 +208,13 @@ class Primary:
     async def _ask(self, keys: tuple[RrsetKey, ...]) -> RRsets:
         """Return these RRsets as the server has them."""
 
-        def make() -> list[SignedMessage]:
-            return [messages.question(each, self._key, time.time()) for each in keys]
-
         def read(wires: list[bytes]) -> RRsets:
             return {
                 key: messages.rrset(question, key, wire)
                 for key, question, wire in zip(keys, questions, wires, strict=True)
             }
 
-        questions = await asyncio.to_thread(make)
+        questions = await asyncio.to_thread(messages.questions, keys, self._key, time.time())
         wires = await self._connection.exchange([question.wire for question in questions])
         return await asyncio.to_thread(read, wires)
 
@@ -235,7 +232,7 @@ class Primary:
 
     def _note_failed(self, problem: str) -> None:
         self._failed += 1
-        if self._problem is None:
+        if problem != self._problem:
             waiting = self._publication.waiting
             self._log.warning(
                 "publication_failed",

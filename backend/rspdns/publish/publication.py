@@ -24,7 +24,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from rspdns.fitting import RECORD, name_size
-from rspdns.publish.rrsets import ABSENT, ADDRESS_TYPES, Rrset, RrsetKey, RRsets, targets_of
+from rspdns.publish.rrsets import ABSENT, ADDRESS_TYPES, SERVICE_TYPES, Rrset, RrsetKey, RRsets, targets_of
 
 LEAST_S = 0.05
 """Least time between two messages that change something: each moves the server's serial."""
@@ -111,8 +111,8 @@ class Move(NamedTuple):
         """Whether no server came or went by it."""
         if self.before is None:
             return False
-        if self.key.type == "SRV":
-            return self.after.has_the_servers_of(self.before)
+        if self.key.type in SERVICE_TYPES:
+            return self.after.has_the_servers_of(self.before, self.key.type)
         return self.key.type in ADDRESS_TYPES and self.key.name == self.site and bool(self.after.data)
 
     @property
@@ -363,9 +363,7 @@ class Publication:
                 continue
             site.there = {}
             site.unknown = set(site.wanted)
-            for key in site.wanted:
-                is_target = key.name.partition(".")[2] in self._parents
-                (self._to_check if is_target else self._to_read)[key] = name
+            self._to_read |= dict.fromkeys(site.wanted, name)
             self._dirty.add(name)
         return next_s
 
@@ -388,7 +386,7 @@ class Publication:
         wanted = site.wanted.get(key, ABSENT)
         if known is None or there.has_the_data_of(known) or there.has_the_data_of(wanted):
             return False
-        return key.type != "SRV" or not there.has_the_servers_of(wanted)
+        return key.type not in SERVICE_TYPES or not there.has_the_servers_of(wanted, key.type)
 
     def _look_for_targets(self, name: str, site: _Site, rrset: Rrset) -> None:
         """The targets of a former life leave their addresses with the SRV record."""

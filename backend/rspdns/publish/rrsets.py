@@ -16,13 +16,18 @@ import dns.name
 
 from rspdns import fitting, names
 from rspdns.answers.pool_state import PoolState
-from rspdns.answers.records import active, site_nodes
-from rspdns.rrset import OtherData, Record, SrvData
+from rspdns.answers.records import active, site_nodes, svcb_size
+from rspdns.rrset import OtherData, Record, SrvData, SvcbData
 from rspdns.zones.zone import Site
 
 ADDRESS_TYPES = ("A", "AAAA")
+SERVICE_TYPES = ("SRV", "HTTPS", "SVCB")
+"""The types whose records name servers."""
+_PRECEDENCE_BYTES = {"SRV": 4, "HTTPS": 2, "SVCB": 2}
+"""The bytes of priority and weight, with which the data of a record begin."""
 MOST_BYTES = 24_000
-"""The most bytes of a pool's SRV records. A message holds them twice: as they were and as they are to be."""
+"""The most bytes of a pool's SRV records, or of its HTTPS or SVCB records. A message holds them twice: as
+they were and as they are to be."""
 
 
 class RrsetKey(NamedTuple):
@@ -43,18 +48,14 @@ class Rrset(NamedTuple):
         """Whether both are the same, TTL apart: a prerequisite has none."""
         return self.data == other.data
 
-    def has_the_servers_of(self, other: Rrset) -> bool:
-        """Whether two SRV RRsets name the same ports and targets."""
-        return {_server(data) for data in self.data} == {_server(data) for data in other.data}
+    def has_the_servers_of(self, other: Rrset, kind: str) -> bool:
+        """Whether two RRsets of a type in `SERVICE_TYPES` differ by priorities and weights alone."""
+        start = _PRECEDENCE_BYTES[kind]
+        return {data[start:] for data in self.data} == {data[start:] for data in other.data}
 
 
 ABSENT = Rrset(0, frozenset())
 RRsets = Mapping[RrsetKey, Rrset]
-
-
-def _server(data: bytes) -> bytes:
-    """Port and target of an SRV record."""
-    return data[4:]
 
 
 def targets_of(rrset: Rrset) -> list[str]:
@@ -73,6 +74,12 @@ def rrsets_of(site: Site, states: Sequence[PoolState], ttl_s: int) -> dict[Rrset
     if any(pool.naptr_service is not None for pool in site.pools):
         owned[RrsetKey(site.name, "NAPTR")] = []
     owned |= {RrsetKey(pool.owner, "SRV"): [] for pool in site.pools}
+    for pool in site.pools:
+        if pool.svcb_owner is not None and pool.config.svcb is not None:
+            owned[RrsetKey(pool.svcb_owner, pool.config.svcb.type)] = []
+            if pool.svcb_alias is not None:
+                alias = RrsetKey(pool.svcb_alias, pool.config.svcb.type)
+                owned[alias] = [Record(*alias, SvcbData(0, pool.svcb_owner), ttl_s)]
     targets = {name for state in states for name in state.targets}
     for name, node in nodes.items():
         for record in node.records:
@@ -100,10 +107,14 @@ def _whole(state: PoolState) -> PoolState:
 
 
 def _that_fit(state: PoolState) -> list[str]:
-    """The labels of the members whose SRV records fit into an RRset."""
+    """The labels of the members whose records fit into an RRset of each type."""
     labels = sorted(active(state.weights), key=lambda label: (state.weights[label].priority, label))
     sizes = (fitting.srv_size(state.pool.target(label), 0, 0) for label in labels)
-    return labels[: fitting.how_many(state.pool.owner, sizes, MOST_BYTES)]
+    count = fitting.how_many(state.pool.owner, sizes, MOST_BYTES)
+    if (svcb := state.pool.config.svcb) is not None:
+        sizes = (svcb_size(svcb, state, label) for label in labels)
+        count = min(count, fitting.how_many(state.pool.svcb_owner or "", sizes, MOST_BYTES))
+    return labels[:count]
 
 
 def _rrset(records: list[Record]) -> Rrset:

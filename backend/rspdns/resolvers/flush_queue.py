@@ -67,7 +67,9 @@ class FlushQueue:
         return max(min(due), self._free_at_s) if due else None
 
     def take(self, now: float) -> tuple[str, ...]:
-        """Return the names to flush now, zones first; `done` or `failed` follows. Empty: none is due."""
+        """Return the names to flush now; `done` or `failed` follows. Empty: none is due.
+
+        Zones come first, then the names of services: their records say who lives."""
         if now < self._free_at_s:
             return ()
         names = self._due(self._first, now)
@@ -76,7 +78,7 @@ class FlushQueue:
             self._first.pop(name, None)
             self._again.pop(name, None)
         self._under_way = names
-        return tuple(sorted(names, key=lambda name: (not name.endswith("$"), name)))
+        return tuple(sorted(names, key=lambda name: (not name.endswith("$"), not name.startswith("_"), name)))
 
     def done(self, now: float) -> None:
         """The resolver forgot the names that were taken last."""
