@@ -199,7 +199,14 @@ def test_results_are_read_back_and_resumed_without_a_lab(tmp_path: Path) -> None
 
 def test_the_first_host_of_a_pair_begins_as_master_and_the_second_as_backup() -> None:
     pair = next(pair for pair in PAIRS if pair.advertisement_ms == 100)
-    first, second = (keepalived_conf(pair, first=first) for first in (True, False))
+    first, second = (
+        keepalived_conf({"eth0": pair.shared}, pair.group, pair.advertisement_ms, first=first)
+        for first in (True, False)
+    )
     assert "state MASTER" in first
     assert "state BACKUP" in second
     assert all("advert_int 0.1" in text and f"{pair.shared}/24" in text for text in (first, second))
+    assert "vrrp_sync_group" not in first
+    assert "group { eth0 eth1 }" in keepalived_conf(
+        {"eth0": "10.0.0.1", "eth1": "10.0.1.1"}, 1, 100, first=True
+    )

@@ -1,7 +1,6 @@
 """The lab that compares: VoIP streams to servers found by DNS, and to addresses that move between hosts."""
 
 import functools
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,9 +10,8 @@ from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.chain.plan import APPLICATION_SERVERS
 from rspdns_lab.chain.side_by_side.approaches import TITLES as DNS_TITLES
 from rspdns_lab.chain.side_by_side.lab import SideBySideLab
-from rspdns_lab.compare.takeover import PAIRS, Pair, TakeoverHost
+from rspdns_lab.compare.takeover import PAIRS, Pair, TakeoverHost, has_address
 from rspdns_lab.compare.voip import ReceivedPacket, SentPacket
-from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
 
@@ -149,12 +147,4 @@ def _has_spoken(talker: Program) -> bool:
 
 
 def _serves(pair: Pair, first: Host, second: Host) -> bool:
-    return _has(first, pair.shared) and not _has(second, pair.shared)
-
-
-def _has(host: Host, address: str) -> bool:
-    command = ["nsenter", f"--net={host.path}", "--", "ip", "-4", "-o", "address", "show"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"ip on {host.name}: {done.stderr.strip()}")
-    return f" {address}/" in done.stdout
+    return has_address(first, pair.shared) and not has_address(second, pair.shared)

@@ -1,9 +1,11 @@
 """Address takeover, the network-layer alternative: two hosts share an address by CARP or VRRP."""
 
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
 
@@ -67,10 +69,9 @@ class TakeoverHost:
 
     def _command(self, folder: Path) -> list[str]:
         if self._pair.key != "carp":
-            config = folder / "keepalived.conf"
-            config.write_text(keepalived_conf(self._pair, first=self._first))
-            pids = ["-p", f"{folder}/pid", "-r", f"{folder}/vrrp"]
-            return ["keepalived", "--dont-fork", "--log-console", "-f", str(config), *pids]
+            pair, shared = self._pair, {"eth0": self._pair.shared}
+            conf = keepalived_conf(shared, pair.group, pair.advertisement_ms, first=self._first)
+            return keepalived_command(folder, conf)
         for name, doing in (("up", "add"), ("down", "del")):
             script = folder / name
             script.write_text(f'#!/bin/sh\nexec ip address {doing} {self._pair.shared}/32 dev "$1"\n')
@@ -80,20 +81,41 @@ class TakeoverHost:
         return ["ucarp", *options, *(["-P"] if self._first else ["-k", "100"])]
 
 
-def keepalived_conf(pair: Pair, *, first: bool) -> str:
-    """Return keepalived's configuration. VRRP version 3 knows advertisements below a second."""
-    return f"""global_defs {{
-    vrrp_version 3
-    script_user root
-}}
-vrrp_instance lab {{
+def keepalived_conf(shared: Mapping[str, str], group: int, advertisement_ms: int, *, first: bool) -> str:
+    """Return keepalived's configuration: the shared address at each interface; they move together.
+
+    VRRP version 3 knows advertisements below a second.
+    """
+    together = f"vrrp_sync_group lab {{\n    group {{ {' '.join(shared)} }}\n}}\n" if len(shared) > 1 else ""
+    instances = "".join(
+        f"""vrrp_instance {interface} {{
     state {"MASTER" if first else "BACKUP"}
-    interface eth0
-    virtual_router_id {pair.group}
+    interface {interface}
+    virtual_router_id {group}
     priority {200 if first else 100}
-    advert_int {pair.advertisement_ms / 1000:g}
+    advert_int {advertisement_ms / 1000:g}
     virtual_ipaddress {{
-        {pair.shared}/24
+        {address}/24
     }}
 }}
 """
+        for interface, address in shared.items()
+    )
+    return f"global_defs {{\n    vrrp_version 3\n    script_user root\n}}\n{together}{instances}"
+
+
+def keepalived_command(folder: Path, conf: str) -> list[str]:
+    """Write keepalived's configuration; return the command that runs it in the foreground."""
+    file = folder / "keepalived.conf"
+    file.write_text(conf)
+    pids = ["-p", f"{folder}/pid", "-r", f"{folder}/vrrp"]
+    return ["keepalived", "--dont-fork", "--log-console", "-f", str(file), *pids]
+
+
+def has_address(host: Host, address: str) -> bool:
+    """Tell whether a host has the address now. Raises LabError."""
+    command = ["nsenter", f"--net={host.path}", "--", "ip", "-4", "-o", "address", "show"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"ip on {host.name}: {done.stderr.strip()}")
+    return f" {address}/" in done.stdout

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from rspdns_lab.errors import LabError
 RELAYED_CLIENTS: Final = "198.18.0.0/15"
 NAMESPACE_FOLDER: Final = Path("/run/netns")
 _IP_FORWARD: Final = Path("/proc/sys/net/ipv4/ip_forward")
+_COUNTED: Final = re.compile(r"counter (\w+) \{\s*packets (\d+)")
 _CLONE_NEWNET: Final = 0x40000000
 _KILL_TIMEOUT_S: Final = 5.0
 pyroute2_config.default_communicate_timeout = 60  # s; its 2 s are too short for a busy or emulated machine
@@ -38,7 +40,8 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Host:
-    """One host of a lab: a network namespace with the interface `eth0`."""
+    """One host of a lab: a network namespace with the interface `eth0`, and those by which it joined other
+    networks."""
 
     name: str
     address: str
@@ -82,8 +85,17 @@ class LabNetwork:
         host = Host(name, address, f"{self.prefix}-{name}", name)
         self._make_namespace(host.namespace)
         self.hosts[name] = host
-        self._configure(self._lan, partial(_plug_in, host=host))
-        self._configure(host.namespace, partial(_set_up, address=address, prefix_length=self._prefix_length))
+        self._configure(host.namespace, _set_up)
+        return self._attach(host, "eth0")
+
+    def join(self, host: Host, address: str, interface: str) -> Host:
+        """Give a host of another network an interface in this one; return it as this network knows it."""
+        return self._attach(Host(host.name, address, host.namespace, host.name), interface)
+
+    def _attach(self, host: Host, interface: str) -> Host:
+        self._configure(self._lan, partial(_plug_in, host=host, interface=interface))
+        has = partial(_address, interface=interface, address=host.address, prefix_length=self._prefix_length)
+        self._configure(host.namespace, has)
         return host
 
     @property
@@ -165,8 +177,8 @@ def _make_bridge(lan: Any) -> None:
     lan.link("set", index=_index(lan, "lan0"), state="up")
 
 
-def _plug_in(lan: Any, host: Host) -> None:
-    peer = {"ifname": "eth0", "net_ns_fd": host.namespace}
+def _plug_in(lan: Any, host: Host, interface: str) -> None:
+    peer = {"ifname": interface, "net_ns_fd": host.namespace}
     lan.link("add", ifname=host.port, kind="veth", peer=peer)
     lan.link("set", index=_index(lan, host.port), master=_index(lan, "lan0"), state="up")
 
@@ -188,11 +200,15 @@ def _lead_directly(lan: Any, host: Host) -> None:
         lan.link("del", index=master)
 
 
-def _set_up(inside: Any, address: str, prefix_length: int) -> None:
+def _set_up(inside: Any) -> None:
     _forward_nothing()
     inside.link("set", index=_index(inside, "lo"), state="up")
-    inside.addr("add", index=_index(inside, "eth0"), address=address, prefixlen=prefix_length)
-    inside.link("set", index=_index(inside, "eth0"), state="up")
+
+
+def _address(inside: Any, interface: str, address: str, prefix_length: int) -> None:
+    index = _index(inside, interface)
+    inside.addr("add", index=index, address=address, prefixlen=prefix_length)
+    inside.link("set", index=index, state="up")
 
 
 def _forward_nothing() -> None:
@@ -271,7 +287,7 @@ def call_in(path: Path, function: Any) -> Any:
 def lose_packets(host: Host, percent: float) -> None:
     """Have a host lose a share of the packets that reach it from others. Raises LabError."""
     below = round(percent * 100)
-    _nft(
+    packet_filter(
         host,
         f"""table inet loss {{
   counter lost {{ }}
@@ -286,19 +302,24 @@ def lose_packets(host: Host, percent: float) -> None:
 
 def lose_no_packets(host: Host) -> None:
     """End `lose_packets()`. Raises LabError."""
-    _nft(host, "delete table inet loss\n")
+    packet_filter(host, "delete table inet loss\n")
 
 
 def lost_packets(host: Host) -> int:
     """Return how many packets it has lost so."""
-    said = _nft(host, "list counter inet loss lost\n")
-    return int(said.split("packets ")[1].split()[0])
+    return counted_packets(host, "loss")["lost"]
+
+
+def counted_packets(host: Host, table: str) -> dict[str, int]:
+    """Return the packets of each named counter of a packet filter's table. Raises LabError."""
+    text = packet_filter(host, f"list counters table inet {table}\n")
+    return {name: int(packets) for name, packets in _COUNTED.findall(text)}
 
 
 def keep_apart(host: Host, others: Sequence[Host]) -> None:
     """Have a host lose all packets that come from `others`. Raises LabError."""
     addresses = ", ".join(other.address for other in others)
-    _nft(
+    packet_filter(
         host,
         f"""table inet apart {{
   chain input {{
@@ -312,16 +333,34 @@ def keep_apart(host: Host, others: Sequence[Host]) -> None:
 
 def join_again(host: Host) -> None:
     """Take `keep_apart` back; without one nothing happens."""
-    _nft(host, "table inet apart\ndelete table inet apart\n")
+    packet_filter(host, "table inet apart\ndelete table inet apart\n")
 
 
 def route_clients(host: Host) -> None:
     """Have servers of a host answer the clients of ppu-agents: `[relay] clients` of its sidecar."""
-    route = ["ip", "route", "add", "local", RELAYED_CLIENTS, "dev", "lo"]
-    subprocess.run(["nsenter", f"--net={host.path}", "--", *route], check=True)
+    run_ip(host, f"route add local {RELAYED_CLIENTS} dev lo")
 
 
-def _nft(host: Host, text: str) -> str:
+def run_ip(host: Host, *commands: str) -> None:
+    """Have `ip` do these on a host. Raises LabError."""
+    command = ["nsenter", f"--net={host.path}", "--", "ip", "-batch", "-"]
+    done = subprocess.run(command, input="\n".join(commands), capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"ip on {host.name}: {done.stderr.strip()}")
+
+
+def make_router(host: Host) -> None:
+    """Have a host pass packets on, and send no redirects."""
+
+    def forward() -> None:
+        _IP_FORWARD.write_text("1")
+        _IP_FORWARD.with_name("conf").joinpath("all/send_redirects").write_text("0")
+
+    call_in(host.path, forward)
+
+
+def packet_filter(host: Host, text: str) -> str:
+    """Have nft do `text` on a host; return its output. Raises LabError."""
     command = ["nsenter", f"--net={host.path}", "--", "nft", "-f", "-"]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)

@@ -75,14 +75,18 @@ def check_programs(more: Mapping[str, str] = MappingProxyType({})) -> None:
 
     `more`: programs and their packages, beside those that every lab needs.
     """
-    needed = {**PROGRAMS, **more}
+    expect_programs({**PROGRAMS, **more})
+    if lacks_remote_backend("pdns_server"):
+        raise LabError("PowerDNS has no remote backend; install it: apt-get install pdns-backend-remote")
+
+
+def expect_programs(needed: Mapping[str, str]) -> None:
+    """Raise LabError naming every program that is missing, and the Debian packages they are in."""
     missing = {name: package for name, package in needed.items() if not shutil.which(name, path=_SEARCH_PATH)}
     if missing:
         packages = " ".join(dict.fromkeys(missing.values()))
         raise LabError(f"missing: {', '.join(missing)}; install them: apt-get install {packages}")
     os.environ["PATH"] = _SEARCH_PATH
-    if lacks_remote_backend("pdns_server"):
-        raise LabError("PowerDNS has no remote backend; install it: apt-get install pdns-backend-remote")
 
 
 def find_sctp() -> SctpRunner:
@@ -93,9 +97,9 @@ def find_sctp() -> SctpRunner:
         raise LabError(str(error)) from None
 
 
-def compile_c(source: Path, made: Path, *options: str) -> Path:
+def compile_c(source: Path, made: Path, *options: str, libraries: Sequence[str] = ()) -> Path:
     """Compile a small program or library of a lab; return where it is, which is `made`. Raises LabError."""
-    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", str(made), str(source)]
+    command = ["cc", "-O2", "-Wall", "-Wextra", "-Werror", *options, "-o", str(made), str(source), *libraries]
     try:
         subprocess.run(command, capture_output=True, text=True, check=True)
     except FileNotFoundError:

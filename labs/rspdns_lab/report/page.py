@@ -1,7 +1,8 @@
 """A report as a page, made of rows and captions.
 
 It is written as one self-contained HTML file with text, tables and plots, into which nothing is fetched; as
-Markdown for documentation, with when, where and by which command it was measured; or the tables alone are
+Markdown for documentation, with when, where and by which command it was measured, and its plots beside it
+where a lab wants that; or the tables alone are
 printed.
 """
 
@@ -185,8 +186,14 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def markdown_page(page: Page, command: Sequence[str], today: date, where: str) -> str:
-    """The texts and tables of `page`, made `today` by `command` on the machine `where`, without plots."""
+def markdown_page(
+    page: Page, command: Sequence[str], today: date, where: str, pictures: Sequence[str] = ()
+) -> str:
+    """The texts and tables of `page`, made `today` by `command` on the machine `where`.
+
+    `pictures`: the files of its plots, in their order; without them it has none.
+    """
+    number = itertools.count()
     parts = [
         "<!-- Made by the command below; not to be edited by hand. -->",
         f"# {page.title}",
@@ -200,10 +207,15 @@ def markdown_page(page: Page, command: Sequence[str], today: date, where: str) -
                 f"## {section.title}",
                 section.text,
                 markdown_table(section.table) if section.table else "",
+                *(f"![{plot.caption}]({pictures[next(number)]})" for plot in section.plots if pictures),
             ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def write_markdown(file: Path, page: Page, command: Sequence[str]) -> None:
-    """Write the page, or leave what was there before. Raises OSError."""
-    write_whole(file, markdown_page(page, command, date.today(), machine()))
+def write_markdown(file: Path, page: Page, command: Sequence[str], *, with_plots: bool = False) -> None:
+    """Write the page, its plots beside it (FILE-1.svg), or leave what was there before. Raises OSError."""
+    plots = [plot for section in page.sections for plot in section.plots] if with_plots else []
+    pictures = [f"{file.stem}-{number}.svg" for number in range(1, len(plots) + 1)]
+    for picture, plot in zip(pictures, plots, strict=True):
+        write_whole(file.with_name(picture), svg(plot))
+    write_whole(file, markdown_page(page, command, date.today(), machine(), pictures))

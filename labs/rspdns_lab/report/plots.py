@@ -148,8 +148,11 @@ def in_digits(value: float) -> str:
     return f"{value:,.{0 if value >= 1000 or value == int(value) else 2}f}"
 
 
-def svg(plot: Plot, number: int) -> str:
-    """Return the plot as SVG whose ids no other plot of the page has: Matplotlib's are alike in each."""
+def svg(plot: Plot, number: int | None = None) -> str:
+    """Return the plot as SVG: a file's, or with a `number` a page's, which has the page's colours.
+
+    In a page its ids are no other plot's: Matplotlib's are alike in each.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -159,6 +162,8 @@ def svg(plot: Plot, number: int) -> str:
     with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     drawn = text.getvalue()
+    if number is None:
+        return drawn
     for colour, ours in _INKS.items():
         drawn = drawn.replace(colour, ours)
     return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])

@@ -39,7 +39,7 @@ class LabReport(Generic[T]):
     `figures`: what programs want to know beside the trials. `page`: tables and plots of at least one trial.
     `problems`: broken promises, in words; with any the lab's exit status is 1. `figures` and `problems` are
     also asked when there is no trial yet. `house`: the folder of the product beside this one whose
-    `make bench` it is.
+    `make bench` it is. `markdown_plots`: whether the page in Markdown gets its plots, in files beside it.
     """
 
     read: Callable[[dict[str, Any]], T]
@@ -48,6 +48,7 @@ class LabReport(Generic[T]):
     problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
     write: Callable[[T], Mapping[str, Any]] = trial_as_json
     house: str = ""
+    markdown_plots: bool = False
 
 
 def run_lab(
@@ -81,7 +82,8 @@ def run_lab(
         if files.html_file is not None and found:
             write_page(files.html_file, report.page(found))
         if files.markdown_file is not None and found:
-            write_markdown(files.markdown_file, report.page(found), _command(report.house, files))
+            page, command = report.page(found), _command(report.house, files)
+            write_markdown(files.markdown_file, page, command, with_plots=report.markdown_plots)
     click.echo(tables())
     broken = report.problems(found)
     for problem in broken:
