@@ -148,6 +148,20 @@ def test_near_site_is_first_with_the_right_scope(real_remote: str | None, site: 
     assert len(lookup(responder, real_remote)) == 4, "the other site stands behind it"
 
 
+def test_reply_to_an_asker_is_kept_until_the_pool_changes() -> None:
+    responder = at_sites(NEAR, eu=2, us=2)
+    replies = [lookup(responder, "192.0.2.5/32") for _ in range(2)]
+    assert replies[0] == replies[1]
+    assert responder.queries["lookup"] == 2
+    by_asker = responder.snapshot.by_asker(ZONE, OWNER)
+    assert by_asker is not None
+    assert len(by_asker.replies) == 1
+    zones = [each.made_of[0] for each in (responder.snapshot,)]
+    members = [server("eu", 1), server("eu", 2), server("us", 2)]
+    swap(responder, answered(zones, views(view(*members)), responder.snapshot))
+    assert len(lookup(responder, "192.0.2.5/32")) == 3
+
+
 def test_near_site_that_is_not_enough_is_not_first() -> None:
     responder = at_sites(NEAR + "min_in = 2\n", eu=2, us=1)
     assert first_sites(lookup(responder, "192.0.2.5/32")) == {"eu"}

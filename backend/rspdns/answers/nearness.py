@@ -19,6 +19,7 @@ from pool_user import Member, Weighted
 
 from rspdns.answers.pool_state import PoolState, with_site_order
 from rspdns.answers.records import live_nodes
+from rspdns.answers.snapshot import NodeByAsker
 from rspdns.rrset import Node
 from rspdns.zones.near import AskerPrefix
 from rspdns.zones.zone import Pool, Site
@@ -44,6 +45,7 @@ class AskerAnswers:
     """
 
     def __init__(self, site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random) -> None:
+        self.replies: dict[bytes, tuple[bytes, float]] = {}
         self._site = site
         self._states = states
         self._ttl_s = ttl_s
@@ -52,7 +54,7 @@ class AskerAnswers:
         self._orders: dict[tuple[int, tuple[str, ...]], PoolState] = {}
         """By position of a pool and order of its sites, the state with this order."""
 
-    def node(self, name: str, asker: AskerPrefix, now: float) -> Node | None:
+    def answer(self, name: str, asker: AskerPrefix, now: float) -> NodeByAsker:
         """The node of a name of the site for this asker."""
         orders = tuple(_order(state.pool, asker) for state in self._states)
         has_affinity = any(state.pool.config.affinity is not None for state in self._states)
@@ -63,9 +65,9 @@ class AskerAnswers:
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
             self._kept[orders, prefix] = kept
-        return kept.nodes.get(name)
+        return NodeByAsker(kept.nodes.get(name), self._scope(asker), kept.until_s)
 
-    def scope(self, asker: AskerPrefix) -> int:
+    def _scope(self, asker: AskerPrefix) -> int:
         """The length of the prefix that all answers of the site to this asker are for.
 
         It is never 0: PowerDNS would keep the answer for everybody.

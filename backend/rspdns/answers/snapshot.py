@@ -95,14 +95,23 @@ NODATA = Nothing(exists=True)
 NXDOMAIN = Nothing(exists=False)
 
 
+class NodeByAsker(NamedTuple):
+    """The node of a name for an asker; None: there is none. `scope` is the length of the prefix that it is
+    for, and it holds until `until_s` (monotonic)."""
+
+    node: Node | None
+    scope: int
+    until_s: float
+
+
 class AnswersByAsker(Protocol):
     """The answers at the `services` of a site where these depend on the asker."""
 
-    def node(self, name: str, asker: AskerPrefix, now: float) -> Node | None:
-        """The node of a name for an asker."""
+    replies: dict[bytes, tuple[bytes, float]]
+    """Replies by request, each with the time until which it holds: of the responder alone."""
 
-    def scope(self, asker: AskerPrefix) -> int:
-        """The length of the prefix that the answers are for."""
+    def answer(self, name: str, asker: AskerPrefix, now: float) -> NodeByAsker:
+        """The node of a name for an asker."""
 
 
 class SiteAnswers(NamedTuple):
