@@ -2,14 +2,17 @@
 
 Side by side: PowerDNS with a zone file, rspdns, and rspdns without the table of names, so that PowerDNS asks
 the backend about every such name; and rspdns with answers from the kernel. One is asked while the others
-stand still.
+stand still. Another flood is of names with affinity from prefixes that nobody asked from before: no cache
+keeps their answers.
 """
 
+import contextlib
 import random
 import re
 import socket
 import string
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
+import dns.edns
 import dns.message
 
 from rspdns_lab.bench import fast_path, zone
@@ -32,6 +36,7 @@ SERVERS: Final[Mapping[str, str]] = {
     "static": "PowerDNS, zone file (bind backend)",
     "live": "rspdns",
     "asked": "rspdns without the table of names",
+    "askers": "rspdns, flooded with names that have affinity, from random prefixes",
     "fast": "rspdns, answers from the kernel, no limit",
     "limited": "rspdns, answers from the kernel, deep names limited",
 }
@@ -108,8 +113,8 @@ def _rounds(run: Run, host: Host, rounds: Sequence[int]) -> Iterator[Flood]:
                 asking = folder / f"flood-{deep}"
                 _write_names(asking, deep, _NAMES // min(deep, 4), chance)
                 for server, (port, _) in programs.items():
-                    if server == "limited":
-                        continue  # not every name is denied
+                    if server in ("limited", "askers"):
+                        continue  # not every name is denied, or these are none that do not exist
                     _let_run_alone(programs, server, folder)
                     denied = Denied(number, server, deep, _denied_per_s(host, asking, port, seconds))
                     say(
@@ -124,7 +129,7 @@ def _rounds(run: Run, host: Host, rounds: Sequence[int]) -> Iterator[Flood]:
                     _let_run_alone(programs, server, folder)
                     beside = _beside(host, asking, number, server, port, per_s, seconds)
                     say(
-                        f"round {number}: {SERVERS[server]}, beside {per_s} names of {max(labels)} labels/s: "
+                        f"round {number}: {SERVERS[server]}, beside a flood of {per_s}/s: "
                         f"p50 {beside.p50_ms:.1f} ms, p99 {beside.p99_ms:.1f} ms, {beside.lost} lost"
                     )
                     yield beside
@@ -173,6 +178,8 @@ def flood_figures(found: Sequence[object]) -> dict[str, float]:
 
 
 def _start(host: Host, folder: Path, port: int, server: str) -> Sequence[Program]:
+    if server == "askers":
+        return start_live(host, folder, port, 0, by_asker=zone.AFFINITY)
     if server != "static":
         limit = LIMIT if server == "limited" else zone.UNREACHED_LIMIT
         return start_live(host, folder, port, 0, denials=server != "asked", fast=server in FAST, limit=limit)
@@ -217,19 +224,58 @@ def _denied_per_s(host: Host, folder: Path, port: int, seconds: int) -> float:
 def _beside(
     host: Host, folder: Path, number: int, server: str, port: int, per_s: int, seconds: int
 ) -> Beside:
-    command = dnsperf_command(host, folder, port, "-Q", str(per_s), "-l", str(seconds + 2), "-t", "2")
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as flood:
-        try:
-            time.sleep(1.0)  # the flood is there
-            client = call_in(host.path, lambda: socket.socket(type=socket.SOCK_DGRAM))
-            with client:
-                client.connect((host.address, port))
-                times_ms, lost = _ask(client, seconds)
-        finally:
-            flood.kill()
+    with (
+        _askers(host, port, per_s, seconds)
+        if server == "askers"
+        else _names(host, folder, port, per_s, seconds),
+        call_in(host.path, lambda: socket.socket(type=socket.SOCK_DGRAM)) as client,
+    ):
+        time.sleep(1.0)  # the flood is there
+        client.connect((host.address, port))
+        times_ms, lost = _ask(client, seconds)
     times_ms.sort()
     p50_ms, p99_ms = (round(percentile(times_ms, part), 3) for part in (50, 99))
     return Beside(number, server, per_s, len(times_ms) + lost, lost, p50_ms, p99_ms, round(times_ms[-1], 3))
+
+
+@contextlib.contextmanager
+def _names(host: Host, folder: Path, port: int, per_s: int, seconds: int) -> Iterator[None]:
+    """Have dnsperf ask for the names in `folder`."""
+    command = dnsperf_command(host, folder, port, "-Q", str(per_s), "-l", str(seconds + 2), "-t", "2")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as flood:
+        try:
+            yield
+        finally:
+            flood.kill()
+
+
+@contextlib.contextmanager
+def _askers(host: Host, port: int, per_s: int, seconds: int) -> Iterator[None]:
+    """Ask for names with affinity, each time from another prefix; nobody reads the answers."""
+    chance = random.Random(1)  # noqa: S311 - prefixes that nobody has
+    queries = []
+    for number in range(per_s * (seconds + 3)):
+        prefix = dns.edns.ECSOption(f"192.{chance.randrange(256)}.{chance.randrange(256)}.0", 24)
+        query = dns.message.make_query(zone.owner(number % zone.POOLS), "SRV", use_edns=0, options=[prefix])
+        queries.append(query.to_wire())
+    ended = threading.Event()
+
+    def flood() -> None:
+        begin_s = time.monotonic()
+        with call_in(host.path, lambda: socket.socket(type=socket.SOCK_DGRAM)) as client:
+            client.connect((host.address, port))
+            for turn in count():
+                client.send(queries[turn % len(queries)])
+                if ended.wait(max(0.0, begin_s + turn / per_s - time.monotonic())):
+                    return
+
+    thread = threading.Thread(target=flood, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
@@ -266,10 +312,12 @@ def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
 
 _TEXT: Final = "Random names that do not exist, asked as fast as they are denied; ratios to the zone file."
 _TEXT_BESIDE: Final = (
-    "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels."
+    "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels, or of "
+    "names with affinity."
 )
 _AIMS: Final = {
     "live": f"p99 {BESIDE_AIM_MS} ms, none lost",
+    "askers": f"p99 {BESIDE_AIM_MS} ms, none lost",
     "limited": f"p99 {FAST_BESIDE_AIM_MS} ms",
 }
 

@@ -53,10 +53,17 @@ def start_live(
     denials: bool = True,
     fast: bool = False,
     limit: str = zone.UNREACHED_LIMIT,
+    by_asker: str = "",
 ) -> list[Program]:
     """Start PowerDNS with the backend of the benchmark and wait until it answers. Raises LabError."""
     zone.write_live(
-        folder, host.address, port, cached=cached, signed=signed, denials=denials, fast=fast, limit=limit
+        *(folder, host.address, port),
+        cached=cached,
+        signed=signed,
+        denials=denials,
+        fast=fast,
+        limit=limit,
+        by_asker=by_asker,
     )
     daemons = [fast_path.start_daemon(host, folder, port)] if fast else []
     command = [sys.executable, "-m", "rspdns_lab.bench.backend", str(folder), str(changes_per_s), *options]

@@ -117,9 +117,9 @@ def _knot(host: Host, folder: Path, port: int) -> list[Program]:
     return [start_name_server(host, folder, port, ["knotd", "-c", str(folder / "knot.conf")])]
 
 
-def _live(changes_per_s: float = 0, *, cached: bool = True) -> Start:
+def _live(changes_per_s: float = 0, *, cached: bool = True, by_asker: str = "") -> Start:
     def start(host: Host, folder: Path, port: int) -> list[Program]:
-        return start_live(host, folder, port, changes_per_s, cached=cached)
+        return start_live(host, folder, port, changes_per_s, cached=cached, by_asker=by_asker)
 
     return start
 
@@ -167,6 +167,8 @@ VARIANTS: Final = (
         "pdns-backend-remote",
         fast=True,
     ),
+    Variant("near_qps", "rspdns, names by nearness", _live(by_asker=zone.NEAR), "pdns-backend-remote"),
+    Variant("affinity_qps", "rspdns, affinity", _live(by_asker=zone.AFFINITY), "pdns-backend-remote"),
     Variant("uncached_qps", "rspdns, every PowerDNS cache off", _live(cached=False), "pdns-backend-remote"),
     Variant(
         "static_signed_qps", "PowerDNS, gsqlite3, DNSSEC", _signed_sqlite, "pdns-backend-sqlite3", signed=True

@@ -41,6 +41,14 @@ NO_LIMIT: Final = "[fastpath.limit]\nall_per_s = 0\n"
 """The program does not even count questions."""
 
 
+NEAR: Final = 'order = ["eu", "us"]\nnear = { "10.77.0.0/16" = ["us"], "192.0.2.0/24" = ["eu"] }\n'
+AFFINITY: Final = 'affinity = "asker"\n'
+_SITES: Final = (
+    '[[site]]\nname = "eu"\nnetworks = ["10.77.0.0/17"]\n'
+    '[[site]]\nname = "us"\nnetworks = ["10.77.128.0/17"]\n'
+)
+
+
 def write_live(
     folder: Path,
     address: str,
@@ -51,20 +59,22 @@ def write_live(
     denials: bool = True,
     fast: bool = False,
     limit: str = UNREACHED_LIMIT,
+    by_asker: str = "",
 ) -> None:
     """Write the files of a name server with rspdns behind it; `fast`: with answers from the kernel,
-    which `limit`, the table [fastpath.limit], bounds."""
+    which `limit`, the table [fastpath.limit], bounds. `by_asker`: keys of each pool, NEAR or AFFINITY."""
     (folder / "zones.d").mkdir(parents=True)
     (folder / "rspdns.toml").write_text(
         f'registrars = ["{address}"]\n'
         f'[pdns]\nconnector = "unix:{folder}/remote.sock"\ncontrol = ["{folder}/pdns.controlsocket"]\n'
         f'[state]\npath = "{folder}"\n'
+        + (_SITES if by_asker == NEAR else "")
         + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\n{limit}' if fast else "")
     )
     (folder / "zones.d" / f"{ZONE}.zone").write_text(_apex())
     pools = "".join(
         f'[[pool]]\nhandle = "pool-{pool}"\nlabel = "u"\nservice = "_sip._udp"\nname = "as{pool}"\n'
-        'accept = ["10.77.0.0/16"]\n'
+        f'accept = ["10.77.0.0/16"]\n{by_asker}'
         for pool in range(POOLS)
     )
     (folder / "zones.d" / f"{ZONE}.toml").write_text(
@@ -78,6 +88,7 @@ def write_live(
         socket_dir=str(folder),
         signed=signed,
         denials=denials,
+        near=bool(by_asker),
     )
     text = render_pdns_conf(settings)
     (folder / "pdns.conf").write_text(text if cached else _without_caches(text))
