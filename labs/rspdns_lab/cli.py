@@ -24,8 +24,8 @@ from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.secondaries.cli import secondaries
-from rspdns_lab.simulate.cli import simulate
 from rspdns_lab.shim.cli import shim
+from rspdns_lab.simulate.cli import simulate
 from rspdns_lab.voip.cli import voip
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
