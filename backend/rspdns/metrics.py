@@ -31,7 +31,6 @@ from rspdns.status.model import (
     Status,
 )
 
-_OF_SERVER = ("owner", "address", "name", "handlespace")
 MOST_MEMBERS = 2000
 """Members with series of their own; of more, pools are counted only."""
 
@@ -146,7 +145,9 @@ def _sites(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
 
 
 def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metric]:
-    labels = ("owner", "member", "address", "name", "handlespace")
+    of_server, labels = ("owner", "address", "name"), ("owner", "member", "address", "name")
+    if is_named := any(pool.handlespaces for pool in pools):
+        of_server, labels = (*of_server, "handlespace"), (*labels, "handlespace")
     state = GaugeMetricFamily(
         "rspdns_member_in",
         "1 while the server is in the answers; 0 while it is out or missing",
@@ -160,23 +161,23 @@ def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metr
         "rspdns_member_load_ratio", "Load that the server reports, 0 to 1", labels=labels
     )
     changes = CounterMetricFamily(
-        "rspdns_member_changes_total", "How often the server came or went", labels=_OF_SERVER
+        "rspdns_member_changes_total", "How often the server came or went", labels=of_server
     )
     down = CounterMetricFamily(
         "rspdns_member_down_seconds_total",
         "Seconds that the server was down; planned time is none",
-        labels=_OF_SERVER,
+        labels=of_server,
     )
     now = time.monotonic()
     seen: set[tuple[str, ...]] = set()
-    listed: set[tuple[str, str, str]] = set()
+    listed: set[tuple[str, ...]] = set()
     for pool in pools:
         servers: list[MemberStatus | OutStatus] = [*pool.members, *pool.out]
         for member in servers:
             address = member.addresses[0] if isinstance(member, MemberStatus) else member.address or ""
             where = endpoint(address, member.port)
-            place = pool.owner, where, member.handlespace or ""
-            values = pool.owner, member.identifier or "", where, member.name or "", member.handlespace or ""
+            place = (pool.owner, where, *((member.handlespace or "",) if is_named else ()))
+            values = pool.owner, member.identifier or "", where, member.name or "", *place[2:]
             # A member that went over to another handle of its pool is out under the old one and in under
             # the new one; a server that registered anew is out under its former identifier.
             is_former = isinstance(member, OutStatus) and address and place in listed
@@ -184,10 +185,10 @@ def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metr
                 continue
             seen.add(values)
             if place not in listed and address:
-                of_server = pool.owner, where, member.name or "", member.handlespace or ""
+                server = pool.owner, where, member.name or "", *place[2:]
                 changed, down_s = counts.of(member.handle, (ip_address(address), member.port), now)
-                changes.add_metric(of_server, changed)
-                down.add_metric(of_server, round(down_s, 3))
+                changes.add_metric(server, changed)
+                down.add_metric(server, round(down_s, 3))
             listed.add(place)
             state.add_metric(values, int(isinstance(member, MemberStatus)))
             if isinstance(member, MemberStatus):
@@ -202,10 +203,12 @@ def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metr
 
 
 def _registrars(registrars: Iterable[RegistrarStatus]) -> Iterator[Metric]:
-    labels = ("number", "address", "handlespace")
+    registrars = list(registrars)
+    is_named = any(registrar.handlespace for registrar in registrars)
+    labels = ("number", "address", *(("handlespace",) if is_named else ()))
     by_labels = {
-        (str(registrar.number), registrar.address, registrar.handlespace or ""): registrar
-        for registrar in registrars
+        (str(each.number), each.address, *((each.handlespace or "",) if is_named else ())): each
+        for each in registrars
     }
     up = {key: int(registrar.standing is not Standing.DOWN) for key, registrar in by_labels.items()}
     yield _gauge("rspdns_registrar_link_up", "1 while the association with the registrar is up", up, *labels)

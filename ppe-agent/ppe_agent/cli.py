@@ -90,11 +90,12 @@ def check(config: Path) -> None:
     doubts = _look_at_host(config, loaded)
     for server in loaded.servers:
         addresses = "this host's address towards its registrar"
-        if loaded.registrars or server.address != "auto":
-            addresses = ", ".join(str(address) for address in addresses_of(server, *loaded.registrars[:1]))
+        registrars = loaded.registrars_of(server)
+        if registrars or server.address != "auto":
+            addresses = ", ".join(str(address) for address in addresses_of(server, *registrars[:1]))
         checks = ", ".join(check.type for check in server.check)
         click.echo(
-            f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.handle}, "
+            f"{server.name}: {server.transport} {addresses} port {server.port} in pool {server.pool}, "
             f"policy {server.policy}, while these pass: {checks}"
         )
         if server.remote:
@@ -207,8 +208,8 @@ def undrain(config: Path, name: str | None) -> None:
 
 def _about_remote(server: ServerConfig, loaded: AgentConfig) -> str:
     own = "this host's address"
-    if loaded.registrars:
-        own = ", ".join(str(address) for address in registered_addresses(server, loaded.registrars[0]))
+    if registrars := loaded.registrars_of(server):
+        own = ", ".join(str(address) for address in registered_addresses(server, registrars[0]))
     return (
         "remote, judged over the network from this host; its pool in the zone's file needs "
         f'remote_agents = ["{own}"]'

@@ -1,5 +1,6 @@
 """agent.toml: what the sidecar is told. `load_configuration()` reports every error at once."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -194,6 +195,8 @@ class ServerConfig(StrictModel):
     """How this server is called in `status`, `drain`, log and metrics."""
     handle: Annotated[str, AfterValidator(_handle)]
     """The pool handle, 1 to 32 bytes; the same on every host of the pool."""
+    handlespace: str | None = None
+    """The `[[handlespace]]` whose registrars it registers at; needed if there are several."""
     transport: Literal["udp", "tcp", "sctp"]
     """The transport of the server. All members of a pool must agree."""
     remote: bool = False
@@ -235,6 +238,11 @@ class ServerConfig(StrictModel):
     TCP only."""
     drain_file: FilePath | None = None
     """The server is drained while this file exists; looked for twice a second. Not below /tmp or /home."""
+
+    @property
+    def pool(self) -> str:
+        """The pool's name, as name servers have it: with its handlespace, if that has a name."""
+        return f"{self.handlespace}/{self.handle}" if self.handlespace else self.handle
 
     def policy_with(self, load: float) -> Policy:
         """Return the policy to register, with `load` (0..1) where it carries one."""
@@ -334,18 +342,33 @@ def _no_drained_life(reregistration_ms: int) -> int:
     return reregistration_ms
 
 
+_Registrars = Annotated[
+    tuple[Annotated[RegistrarAddress, BeforeValidator(_registrar)], ...],
+    filled("at least one registrar is needed; take three"),
+]
+
+
+class AgentHandlespace(StrictModel):
+    """`[[handlespace]]`: the registrars that share one handlespace, in place of `registrars`."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")]
+    """The name of the handlespace, as in the name servers' files."""
+    registrars: _Registrars
+    """The addresses of its registrars, as in `registrars`."""
+
+
 class AgentConfig(StrictModel):
     """The whole file. No `registrars`: those that announce themselves, as `multicast` says."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(arbitrary_types_allowed=True)
 
-    registrars: Annotated[
-        tuple[Annotated[RegistrarAddress, BeforeValidator(_registrar)], ...],
-        filled("at least one registrar is needed; take three"),
-        BeforeValidator(_unless_multicast),
-    ]
+    registrars: Annotated[_Registrars, BeforeValidator(_unless_multicast)] = ()
     """IP addresses, with `:port` where it isn't 3863; three of them. Or `"multicast"`: those that announce
-    themselves. The agent uses one and moves at once when it fails."""
+    themselves. The agent uses one and moves at once when it fails. With several handlespaces, each
+    `[[handlespace]]` has its own instead."""
+    handlespaces: tuple[AgentHandlespace, ...] = Field(default=(), alias="handlespace")
     multicast: MulticastConfig | None = None
     """Only with `registrars = "multicast"`."""
     reregistration_ms: Annotated[int, Field(ge=200, le=600_000), AfterValidator(_no_drained_life)] = 2000
@@ -363,6 +386,18 @@ class AgentConfig(StrictModel):
     def document_problems(cls, document: dict[str, Any]) -> Iterator[Problem]:
         """Yield what is wrong between keys."""
         yield from consistency.problems(document)
+
+    def registrars_of(self, server: ServerConfig) -> tuple[RegistrarAddress, ...]:
+        """The registrars of a server's handlespace; none while `registrars` is "multicast"."""
+        if not self.handlespaces:
+            return self.registrars
+        name = server.handlespace or self.handlespaces[0].name
+        return next(each.registrars for each in self.handlespaces if each.name == name)
+
+    @property
+    def all_registrars(self) -> tuple[RegistrarAddress, ...]:
+        """The registrars of all handlespaces."""
+        return self.registrars + tuple(itertools.chain(*(each.registrars for each in self.handlespaces)))
 
 
 def load_configuration(path: str | Path) -> AgentConfig:

@@ -29,6 +29,7 @@ Problem = tuple[tuple[str | int, ...], str]
 def problems(document: dict[str, Any]) -> Iterator[Problem]:
     """Yield location and words of everything that is wrong between keys."""
     yield from _registrars_twice(document)
+    yield from _handlespace_problems(document)
     yield from _multicast_problems(document)
     yield from duplicates(document, ("as", "*", "name"))
     yield from _same_endpoint_twice(document)
@@ -46,13 +47,35 @@ def problems(document: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _registrars_twice(document: dict[str, Any]) -> Iterator[Problem]:
-    seen: set[RegistrarAddress] = set()
-    for location, text in find(document, ("registrars", "*")):
+    first: dict[tuple[str, int], object] = {}
+    listed = (
+        *find(document, ("registrars", "*")),
+        *find(document, ("handlespace", "*", "registrars", "*")),
+    )
+    for location, text in listed:
         registrar = _parsed(text)
-        if registrar in seen:
-            yield location, f"{text} is there twice"
-        if registrar is not None:
-            seen.add(registrar)
+        if registrar is None:
+            continue
+        table = location[1] if location[0] == "handlespace" else None
+        if registrar.endpoint in first:
+            is_same = first[registrar.endpoint] == table
+            yield location, f"{text} is {'there twice' if is_same else 'in another handlespace already'}"
+        first.setdefault(registrar.endpoint, table)
+
+
+def _handlespace_problems(document: dict[str, Any]) -> Iterator[Problem]:
+    if "registrars" in document and "handlespace" in document:
+        yield ("registrars",), "goes without [[handlespace]]: move these registrars into one of them"
+    if "registrars" not in document and not document.get("handlespace"):
+        yield (), "registrars are missing: the addresses of three, or several [[handlespace]] with theirs"
+    yield from duplicates(document, ("handlespace", "*", "name"))
+    known = [name for _, name in find(document, ("handlespace", "*", "name"))]
+    for location, server in find(document, ("as", "*")):
+        name = server.get("handlespace") if isinstance(server, dict) else None
+        if isinstance(server, dict) and name is None and len(known) > 1:
+            yield location, f"needs handlespace: there are several, {', '.join(map(str, known))}"
+        elif name is not None and name not in known:
+            yield (*location, "handlespace"), f"{name}: no [[handlespace]] has this name"
 
 
 def _multicast_problems(document: dict[str, Any]) -> Iterator[Problem]:
@@ -85,13 +108,13 @@ def _networks_of_another_family(document: dict[str, Any]) -> Iterator[Problem]:
 
 def _same_endpoint_twice(document: dict[str, Any]) -> Iterator[Problem]:
     """Two entries of one pool for the same address and port would be one server with two identifiers."""
-    first = _first_registrar(document)
-    seen: set[tuple[str, str, int, Address | str]] = set()
+    seen: set[tuple[object, ...]] = set()
     for location, server in find(document, ("as", "*")):
         port = _port(server.get("port")) if isinstance(server, dict) else None
         if port is None or "handle" not in server:  # reported at its own line
             continue
-        pool = (repr(server["handle"]), repr(server.get("transport")), port)
+        first = _first_registrar(document, server)
+        pool = (*(repr(server.get(key)) for key in ("handlespace", "handle", "transport")), port)
         mine = {(*pool, address): address for address in _registered(server.get("address", "auto"), first)}
         if shared := sorted(str(mine[endpoint]) for endpoint in mine.keys() & seen):
             yield (
@@ -130,12 +153,12 @@ def _port(value: object) -> int | None:
 
 def _pools_at_odds(document: dict[str, Any]) -> Iterator[Problem]:
     """A registrar refuses members of a pool that don't agree."""
-    first_of_pool: dict[str, dict[str, Any]] = {}
+    first_of_pool: dict[tuple[str, str], dict[str, Any]] = {}
     for location, server in find(document, ("as", "*")):
         handle = server.get("handle") if isinstance(server, dict) else None
         if not isinstance(handle, str):
             continue
-        first = first_of_pool.setdefault(handle, server)
+        first = first_of_pool.setdefault((str(server.get("handlespace")), handle), server)
         for key, default in (("transport", None), ("policy", "least-used"), ("remote", False)):
             mine, others = server.get(key, default), first.get(key, default)
             if mine != others:
@@ -223,7 +246,7 @@ def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Itera
     addresses = _addresses(address)
     if len(set(addresses)) < len(addresses):
         yield ("address",), "an address is there twice"
-    first = _first_registrar(document)
+    first = _first_registrar(document, server)
     if (address == "auto" or server.get("remote") is True) and first is not None:
         try:
             address_towards(first.host, first.asap_port)
@@ -237,8 +260,12 @@ def _address_problems(server: dict[str, Any], document: dict[str, Any]) -> Itera
                 )
 
 
-def _first_registrar(document: dict[str, Any]) -> RegistrarAddress | None:
+def _first_registrar(document: dict[str, Any], server: dict[str, Any]) -> RegistrarAddress | None:
     registrars = document.get("registrars")
+    for _, table in find(document, ("handlespace", "*")):
+        if isinstance(table, dict) and server.get("handlespace", table.get("name")) == table.get("name"):
+            registrars = table.get("registrars")
+            break
     return _parsed(registrars[0]) if isinstance(registrars, list) and registrars else None
 
 

@@ -128,7 +128,7 @@ def _key(location: Location, server: ServerConfig, config: AgentConfig) -> Itera
     if server.key is None:
         return
     with contextlib.suppress(NoLocalAddress):  # without a registrar the address is not known yet
-        addresses = registered_addresses(server, next(iter(config.registrars), None))
+        addresses = registered_addresses(server, next(iter(config.registrars_of(server)), None))
         try:
             server.key.of(Protocol[server.transport.upper()], addresses, server.port)
         except FatalError as problem:
@@ -137,8 +137,8 @@ def _key(location: Location, server: ServerConfig, config: AgentConfig) -> Itera
 
 def _addresses(config: AgentConfig) -> Iterator[Lack]:
     """Look for addresses that no registrar will take: each must be of the association that registers it."""
-    versions = {ip_address(registrar.host).version for registrar in config.registrars}
     for i, server in enumerate(config.servers):
+        versions = {ip_address(registrar.host).version for registrar in config.registrars_of(server)}
         if not versions or server.remote or server.address == "auto":
             continue
         if not any(address.version in versions for address in server.address):
@@ -157,9 +157,10 @@ def _clients(config: AgentConfig) -> Iterator[Lack]:
         return
     servers: list[Address] = []
     for server in config.servers:
-        if server.relay and (config.registrars or server.address != "auto"):
+        registrars = config.registrars_of(server)
+        if server.relay and (registrars or server.address != "auto"):
             with contextlib.suppress(NoLocalAddress):
-                servers += addresses_of(server, *config.registrars[:1])[:1]
+                servers += addresses_of(server, *registrars[:1])[:1]
     problem = problem_of(config.relay.client_networks, servers)
     if problem is not None:
         yield Lack(("relay", "clients"), problem)

@@ -35,7 +35,7 @@ def _address(server: ServerConfig, load: LoadConfig, config: AgentConfig) -> Add
     """Return where a source asks. Before a registrar has announced itself an "auto" address is unknown;
     sources that ask no address are tried all the same. Raises NoLocalAddress."""
     try:
-        return addresses_of(server, next(iter(config.registrars), None))[0]
+        return addresses_of(server, next(iter(config.registrars_of(server)), None))[0]
     except NoLocalAddress:
         if load.asks_the_server:
             raise

@@ -73,9 +73,14 @@ class RegistrarWatch:
 
     def report_unreachable(self, registration: ServerRegistration) -> None:
         """Have the registrar remove a PE that left while its own registrar failed, before any takeover."""
-        if self._client.is_up:
+        if self._client.is_up and self.address in registration.registrars:
             for _ in range(REPORTS_THAT_REMOVE):
                 self._client.report_unreachable(registration.handle, registration.element.identifier)
+
+    @property
+    def _own(self) -> list[ServerRegistration]:
+        """Those in its handlespace: it knows nothing of others."""
+        return [each for each in self._registrations if self.address in each.registrars]
 
     def look(self) -> None:
         """Ask which of the registrations it lists. Raises FatalError where there is no SCTP."""
@@ -85,7 +90,7 @@ class RegistrarWatch:
         for gone in self._listed.keys() - set(self._registrations):
             del self._listed[gone]
         for handle in sorted(
-            {registration.handle for registration in self._registrations if self._is_looked_up(registration)}
+            {registration.handle for registration in self._own if self._is_looked_up(registration)}
         ):
             try:
                 self._client.ask(handle, partial(self._answered, handle))
@@ -122,7 +127,7 @@ class RegistrarWatch:
         if isinstance(answer, RSerPoolError):
             return  # silent: that says nothing about our PEs
         try:
-            for registration in self._registrations:
+            for registration in self._own:
                 if registration.handle == handle:
                     self._listed[registration] = registration.check_listed(self.address, answer)
         except Exception as problem:  # raised by `RegistrarWatches.run()`

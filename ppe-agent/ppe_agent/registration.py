@@ -501,6 +501,11 @@ class ServerRegistration(PoolElementClient):
         self.upkeep.doubt(time.monotonic())
         self._note_doubt()
 
+    @property
+    def registrars(self) -> Sequence[RegistrarAddress]:
+        """The registrars at one of which it is to be registered."""
+        return self._machine.registrars
+
     def check_listed(self, registrar: RegistrarAddress, resolution: Resolution) -> bool | None:
         """Take in a registrar's view of the pool; return whether the PE is listed there, if that is known."""
         listed = self.upkeep.check_listed(registrar, resolution, time.monotonic())

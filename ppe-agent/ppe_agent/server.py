@@ -224,7 +224,7 @@ class ServerKeeper:
         counts = upkeep.counts
         return {
             "name": self.config.name,
-            "handle": self.config.handle,
+            "handle": self.config.pool,
             "identifier": f"{self.registration.element.identifier:08x}",
             "transport": self.config.transport,
             "address": [str(address) for address in self._addresses],

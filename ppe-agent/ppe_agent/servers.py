@@ -46,7 +46,7 @@ class Servers:
             for name in (server.name for server in config.servers)
         }
         self.running: list[ServerKeeper] = []
-        self.registrars: Sequence[RegistrarAddress] = config.registrars
+        self.registrars: Sequence[RegistrarAddress] = config.all_registrars
         self.watches = RegistrarWatches()
 
     @contextlib.contextmanager
@@ -73,7 +73,7 @@ class Servers:
 
     def _keeper_of(self, config: AgentConfig, server: ServerConfig, kept: KeptState) -> ServerKeeper:
         """Return the AS, not started. Raises NoLocalAddress."""
-        registrars = config.registrars or self.registrars
+        registrars = config.registrars_of(server) or self.registrars
         return ServerKeeper(
             server,
             addresses_of(server, registrars[0]),
@@ -87,9 +87,9 @@ class Servers:
     def relayed(self, config: AgentConfig) -> dict[tuple[Protocol, int], Address]:
         """The addresses of the servers with `relay = true`, by transport and port; the first of the file
         counts."""
-        registrars = config.registrars or self.registrars
         relayed: dict[tuple[Protocol, int], Address] = {}
         for server in config.servers:
+            registrars = config.registrars_of(server) or self.registrars
             if server.relay and (registrars or server.address != "auto"):
                 (address, *_) = addresses_of(server, *registrars[:1])
                 relayed.setdefault((Protocol[server.transport.upper()], server.port), address)
@@ -124,7 +124,7 @@ class Servers:
         for name in (wanted.name for wanted in config.servers):
             now_kept = self.kept.get(name)
             kept[name] = now_kept or KeptState(self._states, name, await self._states.reading(name))
-        registrars = config.registrars or self.registrars
+        registrars = config.all_registrars or self.registrars
         if not registrars:
             self._config, self.kept = config, kept  # no registrar was heard yet: nothing runs
             return
@@ -132,7 +132,8 @@ class Servers:
         servers = []
         for wanted in config.servers:
             now = running.get(wanted.name)
-            addresses = addresses_of(wanted, registrars[0]), registered_addresses(wanted, registrars[0])
+            first = (config.registrars_of(wanted) or registrars)[0]
+            addresses = addresses_of(wanted, first), registered_addresses(wanted, first)
             if now is None or not now.can_become(wanted, *addresses):
                 now = self._keeper_of(config, wanted, kept[wanted.name])
             servers.append(now)
@@ -155,7 +156,7 @@ class Servers:
         self.running = servers
         self._watch()
         for wanted, server in zip(config.servers, servers, strict=True):
-            server.registration.update_registrars(self.registrars)
+            server.registration.update_registrars(config.registrars_of(wanted) or self.registrars)
             if server not in began:
                 server.reconfigure(wanted)
                 continue

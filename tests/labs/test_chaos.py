@@ -247,17 +247,20 @@ def test_what_is_for_verified_or_keyed_pools_runs_in_a_lab_of_its_own(
 
     @contextlib.contextmanager
     def lab(setting: LabSetting) -> Iterator[MagicMock]:
-        labs.append((setting.verified, setting.keyed, setting.fastpath))
+        labs.append((setting.verified, setting.keyed, setting.cells, setting.fastpath))
         yield MagicMock()
 
     monkeypatch.setattr(chaos, "Lab", lab)
     monkeypatch.setattr(chaos, "_run_trial", lambda *_: ChaosTrial(answers=1))
     order = Order(sizes=(3,), follows=("enrp",), trials=2)
     found = Counter(trial.case.fault for several in run_chaos(order, [], lambda _: None) for trial in several)
-    kinds = [(False, False), (True, False), (False, True)]
+    kinds = [(False, False, False), (True, False, False), (False, True, False)]
     assert labs == [(*kind, False) for kind in kinds]
     of_three = [fault for fault in ALL_FAULTS if 3 in fault.sizes]
     assert found == {fault.name: 2 for fault in of_three if not fault.fastpath}
+    labs.clear()
+    list(run_chaos(replace(order, sizes=(8,)), [], lambda _: None))
+    assert labs == [(False, False, False, False), (False, False, True, False)], "at sites, and in cells"
     labs.clear()
     order = replace(order, fastpath=True)
     found = Counter(trial.case.fault for several in run_chaos(order, [], lambda _: None) for trial in several)

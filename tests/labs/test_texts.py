@@ -37,6 +37,15 @@ def test_the_backend_takes_its_configuration_and_the_zone(tmp_path: Path) -> Non
     assert config.pdns.control == (control,)  # where the backend purges is where PowerDNS listens
 
 
+def test_two_handlespaces_have_registrars_and_servers_of_their_own(tmp_path: Path) -> None:
+    setting = LabSetting(members=8, cells=True)
+    write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, setting)
+    config = load_configuration(tmp_path / "rspdns.toml")
+    assert [(each.name, len(each.registrars)) for each in config.handlespaces] == [("eu", 3), ("us", 3)]
+    assert set(config.accept_by_handle) == {f"eu/{HANDLE}", f"us/{HANDLE}"}
+    assert [setting.cell_of(name) for name in setting.application_servers] == ["eu"] * 4 + ["us"] * 4
+
+
 def test_a_slow_machines_backend_has_more_patience(tmp_path: Path) -> None:
     write_name_server_files("10.53.0.21", REGISTRAR_LIST, ["10.53.0.21"], tmp_path, LabSetting(slow=10))
     assert load_configuration(tmp_path / "rspdns.toml").resolve_timeout_ms == 3000

@@ -467,3 +467,44 @@ def test_a_key_is_nothing_for_a_remote_server_nor_a_key_of_the_whole_pool(tmp_pa
     told = errors_of(tmp_path, REMOTE.replace("[[as]]", f'[[as]]\nkey = "{file}"', 1))
     assert any("has no use for a remote server" in error for error in told)
     assert any("is the key of the whole pool, which no sidecar may hold" in error for error in told)
+
+
+CELLS = RIGHT.replace(
+    'registrars = ["10.20.0.1", "10.20.0.1:3864"]\n',
+    """[[handlespace]]
+name = "eu"
+registrars = ["10.20.0.1", "10.20.0.2"]
+[[handlespace]]
+name = "us"
+registrars = ["10.20.1.1"]
+""",
+)
+
+
+def test_each_server_has_the_registrars_of_its_handlespace(tmp_path: Path) -> None:
+    (tmp_path / "agent.toml").write_text(CELLS.replace("port = 5060", 'port = 5060\nhandlespace = "us"'))
+    config = load_configuration(tmp_path / "agent.toml")
+    (server,) = config.servers
+    assert config.registrars_of(server) == (RegistrarAddress("10.20.1.1"),)
+    assert [each.host for each in config.all_registrars] == ["10.20.0.1", "10.20.0.2", "10.20.1.1"]
+    assert server.pool == "us/sip-as-udp"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (CELLS, "agent.toml:8: as[0]: needs handlespace: there are several, eu, us"),
+        (
+            CELLS.replace("port = 5060", 'port = 5060\nhandlespace = "north"'),
+            "agent.toml:14: as[0].handlespace: north: no [[handlespace]] has this name",
+        ),
+        (
+            CELLS.replace("10.20.1.1", "10.20.0.2").replace("port = 5060", 'port = 5060\nhandlespace = "us"'),
+            "agent.toml:6: handlespace[1].registrars[0]: 10.20.0.2 is in another handlespace already",
+        ),
+        ('registrars = ["10.20.0.9"]\n' + CELLS, "agent.toml:1: registrars: goes without [[handlespace]]"),
+        (RIGHT.partition("\n")[2], "registrars are missing"),
+    ],
+)
+def test_wrong_handlespaces_are_told(tmp_path: Path, text: str, words: str) -> None:
+    assert any(words in line for line in errors_of(tmp_path, text)), errors_of(tmp_path, text)

@@ -181,6 +181,8 @@ class Watched:
     """Registrations looked up at two fake registrars, a hundred times a second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *looked_up: ServerRegistration) -> None:
+        for server in looked_up:
+            server.update_registrars([REGISTRAR, OTHER])
         monkeypatch.setattr(lookup, "INTERVAL_S", 0.01)
         monkeypatch.setattr(registration, "_SETTLED_AFTER_S", 0.0)
         monkeypatch.setattr(lookup, "RegistrarWatch", partial(RegistrarWatch, make_client=self._make))
@@ -237,6 +239,20 @@ async def test_every_registrar_is_asked_again_and_again(
         await until_async(lambda: first.is_closed and not second.is_closed)
         await watched.end()
         assert second.is_closed
+
+
+async def test_a_registrar_of_another_handlespace_is_not_asked(
+    pool: PaperPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not know the server, which would register again and again."""
+    async with running() as server:
+        watched = Watched(monkeypatch, server)
+        server.update_registrars([REGISTRAR])
+        server.want(True)
+        await until_async(watched.clients[REGISTRAR].asked.is_set)
+        await asyncio.sleep(0.05)
+        assert not watched.clients[OTHER].asked.is_set()
+        await watched.end()
 
 
 async def test_looks_are_put_off_by_chance_while_a_registrar_lacks_the_server(

@@ -177,7 +177,7 @@ class Lab(LabBase):
 
         def settled() -> bool:
             states = [server.registrar_standings() for server in self.name_servers.values()]
-            return all(standings == ["settled"] * len(REGISTRARS) for standings in states)
+            return all(standings == ["settled"] * len(self.registrars) for standings in states)
 
         wait_until(settled, "backends that take every registrar for settled", timeout_s * self.setting.slow)
 
@@ -206,7 +206,7 @@ class Lab(LabBase):
 
     def names(self) -> dict[str, str]:
         """Return the names of hosts and pool elements, by address and identifier."""
-        hosts = {**REGISTRARS, **NAME_SERVERS, **self.setting.application_servers}
+        hosts = {**self.setting.registrars, **NAME_SERVERS, **self.setting.application_servers}
         found = {address: name for name, address in hosts.items()}
         return found | {server.identifier: name for name, server in self.application_servers.items()}
 
@@ -224,7 +224,7 @@ class Lab(LabBase):
     def build(self) -> None:
         """Make all hosts with their files."""
         for name, address in (
-            *REGISTRARS.items(),
+            *self.setting.registrars.items(),
             *NAME_SERVERS.items(),
             *self.setting.application_servers.items(),
             CLIENT,
@@ -233,16 +233,18 @@ class Lab(LabBase):
             (self.folder / name).mkdir()
         if self.setting.keyed:
             write_keys(self.folder, self.setting.application_servers)
-        hosts, registrars = self.network.hosts, list(REGISTRARS.values())
+        hosts, cells = self.network.hosts, self.setting.handlespaces
         clock = build_wall_clock(self.folder) if self.setting.clocks else None
-        for number, name in enumerate(REGISTRARS, start=1):
-            self.registrars[name] = RegistrarHost(
-                hosts[name], number, registrars, self.folder / name, self.sctp, clock, self.setting.slow
-            )
+        for cell in cells.values():
+            for number, name in enumerate(cell, start=1):
+                peers, folder = list(cell.values()), self.folder / name
+                self.registrars[name] = RegistrarHost(
+                    hosts[name], number, peers, folder, self.sctp, clock, self.setting.slow
+                )
         for name in NAME_SERVERS:
             self.name_servers[name] = NameServerHost(
                 hosts[name],
-                registrars,
+                list(self.setting.registrars.values()),
                 list(NAME_SERVERS.values()),
                 self.folder / name,
                 self.sctp,
@@ -251,7 +253,7 @@ class Lab(LabBase):
         for name in self.setting.application_servers:
             self.application_servers[name] = ApplicationServerHost(
                 hosts[name],
-                registrars,
+                list(cells[self.setting.cell_of(name)].values()),
                 self.setting.load(name),
                 self.folder / name,
                 self.sctp,

@@ -14,6 +14,8 @@ NETWORK: Final = "10.53.0.0/24"
 REREGISTRATION_MS: Final = 2000
 
 REGISTRARS: Final = {"r1": "10.53.0.11", "r2": "10.53.0.12", "r3": "10.53.0.13"}
+CELLS: Final = {"eu": REGISTRARS, "us": {"r4": "10.53.0.14", "r5": "10.53.0.15", "r6": "10.53.0.16"}}
+"""The registrars of two handlespaces, by their names."""
 NAME_SERVERS: Final = {"ns1": "10.53.0.21", "ns2": "10.53.0.22"}
 MOST_MEMBERS: Final = 12
 
@@ -47,6 +49,8 @@ class LabSetting:
     """Whether the pool has a key."""
     tcp: bool = False
     """Whether the application servers are in a pool for TCP, too, at the same name."""
+    cells: bool = False
+    """Whether there are two handlespaces, each with half of the application servers."""
     fastpath: bool = False
     """Whether the kernel of each name server answers, by rspdns-fastpath."""
     sites: bool = False
@@ -70,6 +74,21 @@ class LabSetting:
         addresses = tuple(self.application_servers.values())
         half = len(addresses) // 2
         return {"eu": addresses[:half], "us": addresses[half:]} if self.sites else {}
+
+    @property
+    def handlespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The registrars of each handlespace, by its name; the only one has none."""
+        return CELLS if self.cells else {"": REGISTRARS}
+
+    @property
+    def registrars(self) -> Mapping[str, str]:
+        """The addresses of all registrars by name."""
+        return {name: address for cell in self.handlespaces.values() for name, address in cell.items()}
+
+    def cell_of(self, name: str) -> str:
+        """Return the name of the handlespace in which an application server registers."""
+        cells, servers = list(self.handlespaces), list(self.application_servers)
+        return cells[servers.index(name) * len(cells) // len(servers)]
 
     def load(self, name: str) -> float:
         """Return the load that an application server reports: 0.2, 0.4, 0.6, 0.2, ..."""

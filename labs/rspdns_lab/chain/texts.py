@@ -145,6 +145,14 @@ path = {_text(folder / "state")}
 """
 
 
+def handlespace_tables(setting: LabSetting) -> str:
+    """Return the tables that stand in place of `registrars` where there are several handlespaces."""
+    return "".join(
+        f"\n[[handlespace]]\nname = {_text(name)}\nregistrars = {_array(list(cell.values()))}\n"
+        for name, cell in setting.handlespaces.items()
+    )
+
+
 def fastpath_toml(socket: Path) -> str:
     """Return what the backend's configuration has more where the kernel answers."""
     return f"\n[fastpath]\nsocket = {_text(socket)}\n"
@@ -248,11 +256,15 @@ def write_name_server_files(
     zones.mkdir()
     (folder / "state").mkdir()
     text = backend_toml(registrars, folder, setting.follow, setting.slow)
+    if setting.cells:
+        text = text.partition("\n")[2] + handlespace_tables(setting)
     if setting.fastpath:
         text += fastpath_toml(folder / fast_path.SOCKET)
     (folder / "rspdns.toml").write_text(text + site_tables(setting.at_site))
     key = pool_key_file(folder.parent) if setting.keyed else None
     zone = zone_toml(verified=setting.verified, tcp=setting.tcp, key=key, order=tuple(setting.at_site))
+    if setting.cells:
+        zone += f"handlespaces = {_array(list(setting.handlespaces))}\n"
     (zones / f"{ZONE}.toml").write_text(zone)
     (zones / f"{ZONE}.zone").write_text(static_zone(name_servers))
     settings = PdnsSettings(

@@ -71,8 +71,8 @@ def chaos(
 ) -> None:
     """Break every part again and again at random moments, and sum up what DNS answered.
 
-    In pools of 2, 3 and 12, and of 8 at two sites, with registrars followed by ENRP and polled only, unless
-    told otherwise.
+    In pools of 2, 3 and 12, and of 8 at two sites or in two handlespaces, with registrars followed by ENRP
+    and polled only, unless told otherwise.
 
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
     """

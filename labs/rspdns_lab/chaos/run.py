@@ -10,6 +10,7 @@ from typing import Final
 
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import A_QUESTION, FOLLOWS, FollowMethod, LabSetting
+from rspdns_lab.chaos.faults.cells import CELL_FAULTS
 from rspdns_lab.chaos.faults.doubled import DOUBLE_FAULTS
 from rspdns_lab.chaos.faults.fastpath import FASTPATH_FAULTS
 from rspdns_lab.chaos.faults.hosts import HOST_FAULTS
@@ -28,6 +29,7 @@ ALL_FAULTS: Final = (
     *REGISTRAR_FAULTS,
     *DOUBLE_FAULTS,
     *SITE_FAULTS,
+    *CELL_FAULTS,
     *FASTPATH_FAULTS,
 )
 QUICK_FAULTS: Final = ("as-killed", "as-drained", "registrar-killed", "clock-stepped-forward")
@@ -84,18 +86,22 @@ class Order:
         return compared(rows, self.slack)
 
 
-_POOLS: Final = ((False, False, False), (True, False, False), (False, True, False), (False, False, True))
-"""Kinds of pools: whether they are verified, are keyed, and have sites."""
+_POOLS: Final = (
+    LabSetting(),
+    LabSetting(verified=True),
+    LabSetting(keyed=True),
+    LabSetting(sites=True),
+    LabSetting(cells=True),
+)
+"""Kinds of pools."""
 
 
 def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
     """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
     done = Counter(trial.case for trial in earlier)
     labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
-    for size, follow, (verified, keyed, sites), fastpath in labs:
-        setting = LabSetting(
-            members=size, follow=follow, verified=verified, keyed=keyed, sites=sites, fastpath=fastpath
-        )
+    for size, follow, kind, fastpath in labs:
+        setting = replace(kind, members=size, follow=follow, fastpath=fastpath)
         while left := list(_left(order, done, setting)):
             before = done.total()
             for trial in _run_in_lab(order, setting, left, say):
@@ -107,11 +113,11 @@ def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[
 
 def _left(order: Order, done: Counter[Case], setting: LabSetting) -> Iterator[tuple[int, Case, ChaosFault]]:
     """Yield the trials still to be done in such a lab, one of each fault and then the next round."""
-    kind = (setting.verified, setting.keyed, setting.sites)
+    kind = (setting.verified, setting.keyed, setting.sites, setting.cells)
     wanted = (setting.members, setting.follow, kind, setting.fastpath)
     for trial in range(order.trials):
         for case, fault in order.cases():
-            of_fault = (fault.verified, fault.keyed, fault.sites)
+            of_fault = (fault.verified, fault.keyed, fault.sites, fault.cells)
             is_here = (case.members, case.follow, of_fault, case.fastpath) == wanted
             if is_here and trial >= done[case]:
                 yield trial, case, fault
@@ -125,6 +131,7 @@ def _run_in_lab(
     probed = ", each probed by the name servers" if setting.verified else ""
     probed += ", in a keyed pool" if setting.keyed else ""
     probed += ", at two sites" if setting.sites else ""
+    probed += ", in two handlespaces" if setting.cells else ""
     followed = FOLLOWED[setting.follow]
     by_kernel = ", answered by the kernel" if setting.fastpath else ""
     say(f"a lab with {setting.members} application servers{probed}, registrars {followed}{by_kernel}")

@@ -89,7 +89,8 @@ class ChaosFault:
     `watch_s`: the least time to watch after `strike` has returned. `enrp`: the bounds when registrars are
     followed, where they differ from those of polling. `sizes`: pools of how many it is for. `verified`: for
     pools whose members the backends probe themselves (`verify`). `keyed`: for pools with a key. `sites`: for
-    pools at two sites. `fastpath`: only where kernels answer.
+    pools at two sites. `cells`: for two handlespaces, each with half of the servers. `fastpath`: only where
+    kernels answer.
     """
 
     name: str
@@ -104,6 +105,7 @@ class ChaosFault:
     keyed: bool = False
     sites: bool = False
     fastpath: bool = False
+    cells: bool = False
 
     def bounds_for(self, follow: FollowMethod) -> Bounds:
         """Return the bounds that hold when the registrars are followed so."""
