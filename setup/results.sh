@@ -35,6 +35,7 @@ command_of() {
         registrars) echo bench --only registrars --seconds 4 --trials 3 ;;
         gate) echo bench --only gate --rounds 5 --seconds 3 ;;
         resolvers) echo resolvers ;;
+        cells) echo cells ;;
         guard) echo ;; # the bench of ppu-agent/guard
         proxies) echo proxies --trials 3 ;; # some 10 minutes
         discover) echo discover ;; # some 8 minutes

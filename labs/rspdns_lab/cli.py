@@ -9,6 +9,7 @@ from daemon_kit.commands import CommandGroup
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
+from rspdns_lab.cells.cli import cells
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
 from rspdns_lab.demo.run import run_demo
@@ -87,6 +88,7 @@ main.add_command(favor)
 main.add_command(simulate)
 main.add_command(shim)
 main.add_command(voip)
+main.add_command(cells)
 
 
 @main.command()

@@ -102,6 +102,10 @@ class ElementAssociation:
         if self.is_up.is_set():
             self._send(data)
 
+    def close(self) -> None:
+        """End the association as the kernel does for a process that was killed."""
+        self._end("closed")
+
     def _connected(self, connected: socket.socket) -> None:
         self._loop.remove_writer(connected)
         if error := connected.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):

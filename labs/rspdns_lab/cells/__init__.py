@@ -1,0 +1,1 @@
+"""Many cells and the handlespace above them on one machine: `rspdns-lab cells`."""
