@@ -202,7 +202,7 @@ async def test_each_fault_is_one_clear_line_and_mended_without_a_restart(
         await until_targets(primary, 1)
         await publisher.until_right()
         problems = [line["problem"] for line in logged(lines, "publication_failed")]
-        assert all(one != next_one for one, next_one in pairwise(problems)), "one line for one fault"
+        assert all(before != after for before, after in pairwise(problems)), "one line for one fault"
         assert SECRET not in str(lines)
 
 
