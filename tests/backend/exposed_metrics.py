@@ -22,7 +22,17 @@ from rspdns.status.model import (
 )
 
 from tests.backend.making import event
-from tests.backend.statuses import member_status, pdns_status, pool_status, registrar_status, status, valid
+from tests.backend.statuses import (
+    member_status,
+    pdns_status,
+    pool_status,
+    publication_status,
+    registrar_status,
+    resolver_status,
+    secondary_status,
+    status,
+    valid,
+)
 
 MEMBER = member_status(10, name="sip-1", addresses=["2001:db8::1"], weight=500, load=0.5)
 POOL = pool_status(members=[MEMBER], expected=3, missing=2, refused=RefusedStatus(3, 0, 2))
@@ -82,7 +92,13 @@ def exposed_by_all() -> str:
 
 def status_of(*pools: PoolStatus, fast: FastPathStatus | None = None) -> Status:
     found = valid(status(*pools, registrars=[registrar_status()], pdns=[pdns_status(control="/run/x")]))
-    return replace(found, fastpath=fast)
+    return replace(
+        found,
+        fastpath=fast,
+        resolvers=[resolver_status()],
+        secondaries=[secondary_status()],
+        publications=[publication_status()],
+    )
 
 
 def exposed(*pools: PoolStatus, fast: FastPathStatus | None = None) -> str:

@@ -10,8 +10,10 @@ from rspdns.status.model import (
     OutStatus,
     PdnsStatus,
     PoolStatus,
+    PublicationStatus,
     RefusedStatus,
     RegistrarStatus,
+    ResolverStatus,
     SecondaryStatus,
     SecondaryZoneStatus,
     SnapshotStatus,
@@ -145,6 +147,30 @@ def secondary_status(problem: str | None = None, **other: Any) -> SecondaryStatu
         "zones": [zone],
     }
     return SecondaryStatus(**values | other)
+
+
+def resolver_status(**other: Any) -> ResolverStatus:
+    values: dict[str, Any] = {"flushes": 4, "names": 12, "failed": 0, "waiting": 0, "problem": None}
+    return ResolverStatus("cache-1", "unbound", "192.0.2.1:8953", **values | other)
+
+
+def publication_status(**other: Any) -> PublicationStatus:
+    values: dict[str, Any] = {
+        "name": "primary",
+        "server": "192.0.2.54:53",
+        "zone": "ims.example.net",
+        "state": "right",
+        "rrsets": 5,
+        "waiting": 0,
+        "waiting_names": [],
+        "sent": 3,
+        "failed": 0,
+        "edits": 0,
+        "right_s": 0.0,
+        "silent": None,
+        "problem": None,
+    }
+    return PublicationStatus(**values | other)
 
 
 def status(*pools: PoolStatus, **other: Any) -> Status:

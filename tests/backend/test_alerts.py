@@ -86,6 +86,14 @@ tests:
         values: '0x40'
       - series: 'up{{instance="s", job="ppe-agent"}}'
         values: '1 1 0x40'
+      - series: 'rspdns_resolver_works{{instance="a", resolver="r"}}'
+        values: '1x30'
+      - series: 'rspdns_secondary_works{{instance="a", secondary="s"}}'
+        values: '0x5 1x30'
+      - series: 'rspdns_publication_right{{instance="a", publication="p"}}'
+        values: '0x40'
+      - series: 'rspdns_publication_works{{instance="a", publication="p"}}'
+        values: '0x40'
       - series: 'rspdns_registrar_standing{{instance="a", number="1", standing="settled"}}'
         values: '1x30'
     alert_rule_test:
@@ -95,6 +103,16 @@ tests:
       - {{eval_time: 60s, alertname: RspdnsPoolSmall}}
       - {{eval_time: 30s, alertname: PpeAgentServerOut}}
       - {{eval_time: 90s, alertname: PpuAgentKernelRefuses}}
+      - {{eval_time: 90s, alertname: RspdnsResolverNotTold}}
+      - {{eval_time: 90s, alertname: RspdnsSecondaryBehind}}
+      - {{eval_time: 180s, alertname: RspdnsPublicationSilent}}
+      - eval_time: 90s
+        alertname: RspdnsPublicationFails
+        exp_alerts:
+          - exp_labels: {{severity: critical, instance: a, publication: p}}
+            exp_annotations:
+              summary: "p takes no updates of a: it answers dead servers"
+              remedy: "rspdns status says why: key, clock, permission, or a server that is away"
       - eval_time: 90s
         alertname: PpeAgentServerOut
         exp_alerts:
@@ -171,7 +189,7 @@ tests:
 def test_promtool_takes_the_rules_and_they_fire(tmp_path: Path) -> None:
     checked = promtool("check", "rules", str(RULES))
     assert checked.returncode == 0, checked.stderr
-    assert "27 rules found" in checked.stdout
+    assert "32 rules found" in checked.stdout
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(SCENARIO.format(rules=RULES, owner=OWNER))
     tested = promtool("test", "rules", str(scenario))
@@ -202,6 +220,14 @@ FIRES: dict[str, dict[str, str]] = {
     "RspdnsAnswersFail": {"rspdns_query_failures_total": "0+1x120"},
     "RspdnsFastPathDown": {"rspdns_fastpath_up": "1 0x120"},
     "RspdnsFastPathFull": {"rspdns_fastpath_refused_names_total": "0+1x120"},
+    "RspdnsResolverNotTold": {'rspdns_resolver_works{resolver="r"}': "1 0x120"},
+    "RspdnsSecondaryBehind": {'rspdns_secondary_works{secondary="s"}': "1 0x120"},
+    "RspdnsPublicationFails": {'rspdns_publication_works{publication="p"}': "1 0x120"},
+    "RspdnsPublicationSilent": {
+        'rspdns_publication_right{publication="p"}': "1 0x120",
+        'rspdns_publication_works{publication="p"}': "1x120",
+    },
+    "RspdnsPublicationEdited": {"rspdns_publication_edits_total": "0+1x120"},
     "PpeAgentDown": {'up{job="ppe-agent"}': "1 0x120"},
     "PpeAgentServerOut": {'ppe_agent_as_state{state="down"}': "1x120"},
     "PpeAgentServerRefused": {

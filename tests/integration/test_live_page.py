@@ -19,6 +19,19 @@ LIVE = set(SIP_PORTS)
 PORT = SIP_PORTS[-1]
 SERVER = f"{ADDRESS}:{PORT}"
 POOLS = 1000
+NO_LISTENERS = f"""
+[[resolver]]
+name = "cache"
+type = "unbound"
+address = "unix:/run/there-is-no-unbound"
+[[secondary]]
+name = "second"
+address = "127.0.0.1:5399"
+[[publish]]
+name = "primary"
+server = "127.0.0.1:5399"
+zone = "{ZONE}"
+"""
 PICTURES = os.environ.get("RSPDNS_PICTURES")
 """A folder for pictures of the page."""
 
@@ -199,3 +212,17 @@ def test_a_thousand_pools_are_shown_in_pages_and_found_by_a_filter(page: Page) -
     page.fill("filter", "no-such-pool")
     page.browser.until("document.getElementById('pool-list').innerText.includes('No pool is like that')")
     assert chain.targets_at(OWNER) == LIVE
+
+
+def test_resolvers_secondaries_and_publications_have_a_card_with_their_trouble(page: Page) -> None:
+    chain = page.chain
+    with chain.backend.config.open("a") as file:
+        file.write(NO_LISTENERS)
+    assert chain.backend.command("reload").returncode == 0
+    page.open()
+    page.browser.until("document.querySelectorAll('#told-list .reason').length === 3")
+    cards = page.text("#told-list li")
+    for title in ("Resolver cache", "Secondary second", "Publication primary"):
+        assert title in cards
+    assert cards.count("fails") == 3
+    page.fits("told")

@@ -4,7 +4,7 @@
 import { follow, read, remember, Unauthorized, write } from "/stream.js";
 import {
   duration, eventRow, fastPathCard, homeOf, make, overrideCard, pdnsCard, poolCard, put, registrarCard, registrarName,
-  serverCard, shareLines,
+  serverCard, shareLines, toldCards,
 } from "/view.js";
 
 const EVERY_MS = 2000;
@@ -40,7 +40,12 @@ function show(status) {
     ...peer.differences.map((difference) => `peer ${peer.name} has other overrides: ${difference}`)]);
   const resolvers = status.resolvers.filter((resolver) => resolver.problem).map((resolver) =>
     `resolver ${resolver.name} can't be told of changes: ${resolver.problem}`);
-  put(byId("problems"), [...status.problems, ...resolvers, ...peers].map((problem) => make("p", {}, problem)));
+  const secondaries = status.secondaries.flatMap((secondary) => secondary.zones.filter((zone) => zone.problem).map((zone) =>
+    `secondary ${secondary.name}: ${zone.zone}: ${zone.problem}`));
+  put(byId("problems"), [...status.problems, ...resolvers, ...secondaries, ...peers].map((problem) => make("p", {}, problem)));
+  const told = toldCards(status);
+  byId("told").hidden = !told.length;
+  put(byId("told-list"), told);
   byId("overrides").hidden = !status.overrides.length;
   put(byId("override-list"), status.overrides.map(overrideCard));
   byId("everywhere-label").hidden = !status.peers.length;

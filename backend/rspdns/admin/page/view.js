@@ -295,6 +295,33 @@ export function pdnsCard(one) {
   );
 }
 
+// The cards of all that are told of changes beside PowerDNS.
+export function toldCards(status) {
+  return [
+    ...status.resolvers.map((resolver) => toldCard(`Resolver ${resolver.name}`, `${resolver.type}, ${resolver.address}`,
+      `told ${resolver.flushes} times, ${resolver.names} names; ${resolver.waiting} waiting`, "told", resolver.problem)),
+    ...status.secondaries.map((secondary) => toldCard(`Secondary ${secondary.name}`, secondary.address,
+      `${secondary.right} of ${secondary.of_zones} zones right, ${secondary.notifies} NOTIFYs, ${secondary.repeats} repeated`,
+      "follows", ...secondary.zones.filter((zone) => zone.problem).map((zone) => `${zone.zone}: ${zone.problem}`))),
+    ...status.publications.map((publication) => toldCard(`Publication ${publication.name}`,
+      `${publication.zone} at ${publication.server}`,
+      `${publication.rrsets} RRsets there, ${publication.waiting} waiting, ${publication.edits} edited by others`,
+      publication.state, publication.problem, publication.silent)),
+  ];
+}
+
+function toldCard(title, address, note, state, ...problems) {
+  const reasons = problems.filter((problem) => problem);
+  return make(
+    "li", {},
+    make("div", { class: "row spread" }, make("h3", {}, title),
+      reasons.length ? tag("bad", state === "silent" ? state : "fails") : tag(state === "comparing" ? "quiet" : "good", state)),
+    make("p", { class: "note mono" }, address),
+    make("p", { class: "note" }, note),
+    ...reasons.map((reason) => make("p", { class: "reason" }, reason)),
+  );
+}
+
 export function fastPathCard(one) {
   const answered = one.decisions.answered ?? 0;
   const limited = (one.decisions.limited_tc ?? 0) + (one.decisions.limited_dropped ?? 0);
