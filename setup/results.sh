@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp)
+all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -28,6 +28,7 @@ command_of() {
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
         takeover) echo compare --seconds 20 ;;
+        voip) echo voip --firewalls --trials 3 --calls 100 --seconds 5 ;; # some 7 minutes; 816 calls need an idle machine
         speed) echo bench --only questions --rounds 3 ;;
         changes) echo bench --only changes ;;
         strangers) echo bench --only flood --only strangers ;;
