@@ -420,11 +420,7 @@ def _for_everybody(site: SiteAnswers) -> dict[Question, Answer]:
     answers = node_answers(site.nodes)
     if site.by_asker is None:
         return answers
-    return {
-        question: answer
-        for question, answer in answers.items()
-        if question.type == "NAPTR" or question.name not in site.services
-    }
+    return {question: answer for question, answer in answers.items() if question.name not in site.services}
 
 
 def _together(parts: Sequence[Answers]) -> Answers:

@@ -26,7 +26,6 @@ RequestParameters = Mapping[str, Any]
 Reply = dict[str, Any]
 
 EMPTY_NON_TERMINAL = "ENT"
-_BY_ASKER = LIVE_TYPES - {"NAPTR"}
 _PLAIN_NAME = re.compile(r"[a-z0-9_.*/-]*")
 _MAX_TEXT = 1100
 """A name of 255 bytes, every byte written as \\ddd, and a little more."""
@@ -94,7 +93,7 @@ def lookup_in(
         number = number_of(zone) if zone is not None else -1
         replies = [as_reply(record, number if record.type == "SOA" else None) for record in outcome.records]
         for reply in replies if scope else ():
-            if reply["qtype"] in _BY_ASKER:
+            if reply["qtype"] in LIVE_TYPES:
                 reply["scopeMask"] = scope
         return replies
     if outcome == NODATA and qtype == ANY:

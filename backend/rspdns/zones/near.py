@@ -63,6 +63,10 @@ class NearTable:
 
     def __init__(self, orders: Mapping[AnyNetwork, NearOrder]) -> None:
         self._families = {version: _Family(version, orders) for version in _BITS}
+        self._networks = len(orders)
+
+    def __len__(self) -> int:
+        return self._networks
 
     def order(self, asker: AskerPrefix) -> NearOrder | None:
         """The order of the longest prefix around an asker; None: there is none."""

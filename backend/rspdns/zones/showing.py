@@ -56,6 +56,10 @@ def _pool(pool: Pool, name: str) -> Iterator[str]:
         yield f"    cell         {cell.name} (gateways in {cell.gateways})"
     if not pool.config.cells:
         yield f"    targets      {pool.target('<PE identifier>')}"
+    if pool.near is not None:
+        yield f"    near         {len(pool.near)} networks"
+    if pool.config.affinity is not None:
+        yield "    affinity     each asker has a server of its own"
     yield f"    accept       {', '.join(map(str, pool.config.accept))}"
     yield f"    when empty   {pool.config.when_empty}"
 
