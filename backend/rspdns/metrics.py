@@ -145,9 +145,9 @@ def _sites(pools: Sequence[PoolStatus]) -> Iterator[Metric]:
 
 
 def _members(pools: Sequence[PoolStatus], counts: MemberCounts) -> Iterator[Metric]:
-    of_server, labels = ("owner", "address", "name"), ("owner", "member", "address", "name")
-    if is_named := any(pool.handlespaces for pool in pools):
-        of_server, labels = (*of_server, "handlespace"), (*labels, "handlespace")
+    is_named = any(pool.handlespaces for pool in pools)
+    named = ("handlespace",) if is_named else ()
+    of_server, labels = ("owner", "address", "name", *named), ("owner", "member", "address", "name", *named)
     state = GaugeMetricFamily(
         "rspdns_member_in",
         "1 while the server is in the answers; 0 while it is out or missing",
