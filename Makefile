@@ -5,6 +5,7 @@
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
+# make soak   simulated faults on all processors for SOAK_SCENARIOS=10000 scenarios (hours), into docs/results/simulated.md; needs no root
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 #             sctp-userland/ and ppu-agent/guard/ are products beside this one: `make -C sctp-userland test` (or bench), and the same of ppu-agent/guard
 # make fuzz   fuzzes sctp-userland, ppu-guard and the registrars' gate, FUZZ_SECONDS=300 for each of four fuzzers
@@ -29,13 +30,14 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo soak test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
 SUITE ?= trixie
 # Test files run side by side: on two processors four of them wait more than they work.
 WORKERS ?= 4
+SOAK_SCENARIOS ?= 10000
 PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent ppu_agent registrar_config pdns_config rspdns_lab
 
 define NEEDS_ROOT
@@ -71,6 +73,9 @@ test-fastpath-kernel:
 bench:
 	@setup/setup.sh test
 	@$(BIN)/rspdns-lab bench $(BENCH_OPTIONS)
+
+soak: environment
+	@$(BIN)/rspdns-lab simulate --seed 1 --scenarios $(SOAK_SCENARIOS) --jobs $$(nproc) --json build/soak.json --markdown docs/results/simulated.md
 
 results:
 	@setup/setup.sh test

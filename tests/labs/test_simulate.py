@@ -1,6 +1,7 @@
 """The simulator: the same seed does the same, its models lose what they should, and no promise is broken."""
 
 import asyncio
+import importlib.util
 import json
 import secrets
 import subprocess
@@ -12,12 +13,25 @@ import pytest
 from rspdns_lab.simulate.associations import SctpNetwork, SimulatedSctpSocket
 from rspdns_lab.simulate.cli import worker_environment
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
+from rspdns_lab.simulate.mutants import MUTANTS, Mutant
 from rspdns_lab.simulate.network import Network, SimulatedHost
 from rspdns_lab.simulate.regressions import REGRESSIONS
 
 from rserpool import AssociationFailed, AssociationLost, AssociationUp, SctpMessage
 
-NEW_S = 10
+PLAYER = "tests.labs.simulated_registrars"
+AT_REGISTRARS = (
+    "found_by_all",
+    "deregistered",
+    "own_port",
+    "killed_registrar",
+    "frozen_registrar",
+    "woken_registrar",
+    "taken_over",
+    "pinned",
+)
+"""Scenarios of rserpool_scenarios.py, which test_rserpool_registrar.py plays with real registrars."""
+NEW_S = 8
 """New scenarios begin for so long, in seconds of the processor."""
 FAULTS = "server-killed,registrar-killed,lossy,parted"
 
@@ -168,6 +182,20 @@ def test_same_seed_writes_the_same_trace(tmp_path: Path) -> None:
         work("8", "8", "0.65", "--size", "3,3,2", "--faults", FAULTS, "--trace", str(tmp_path / name))
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
     assert "fault" in (tmp_path / "one").read_text()
+
+
+def test_model_of_the_registrar_passes_what_real_registrars_pass() -> None:
+    command = [sys.executable, "-m", PLAYER, *AT_REGISTRARS]
+    done = subprocess.run(command, env=worker_environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_mutant_changes_a_text_that_stands_in_its_module_once(mutant: Mutant) -> None:
+    spec = importlib.util.find_spec(mutant.module)
+    assert spec is not None
+    assert spec.origin is not None
+    assert Path(spec.origin).read_text().count(mutant.old) == 1
 
 
 def test_scenarios_break_no_promise() -> None:

@@ -59,7 +59,7 @@ def install() -> None:
     # Work takes no time here: how fast this machine is must not decide which pool has its turn.
     time.thread_time = lambda: 0.0
     os.urandom = random.randbytes
-    random.Random = _SeededRandom  # type: ignore[misc]
+    random.Random = _SeededRandom  # type: ignore[assignment, misc]
     secrets.token_bytes = _token
     secrets.token_hex = lambda nbytes=None: _token(nbytes).hex()
     secrets.randbelow = lambda exclusive_upper_bound: random.randrange(exclusive_upper_bound)  # noqa: S311

@@ -17,6 +17,7 @@ from typing import Final
 
 from ppe_agent.state import Drain
 
+from rserpool import sentinel_handle
 from rspdns_lab.chain.plan import HANDLE
 from rspdns_lab.simulate.kernel import SimulatedProcess
 from rspdns_lab.simulate.network import SimulatedHost
@@ -134,8 +135,10 @@ def _load_changed(world: World, chance: random.Random) -> tuple[str, End]:
 
 
 def _stranger(world: World, chance: random.Random) -> tuple[str, End]:
-    process = world.start_stranger(chance.randrange(1, 1 << 32))
-    return world.stranger.name, process.kill
+    numbers = range(1, len(world.registrars) + 1)
+    handle = chance.choice((HANDLE, *map(sentinel_handle, numbers)))
+    process = world.start_stranger(handle, chance.randrange(1, 1 << 32))
+    return f"{world.stranger.name} in {handle}", process.kill
 
 
 # Registrars

@@ -21,7 +21,7 @@ from rspdns.configuration import BackendConfig
 from rspdns.configuration import load_configuration as load_backend
 from rspdns.service import Backend
 
-from rserpool import asap
+from rserpool import RegistrarAddress, asap
 from rspdns_lab.chain import lying_registrar
 from rspdns_lab.simulate.kernel import SimulatedProcess
 from rspdns_lab.simulate.network import SimulatedHost
@@ -81,7 +81,8 @@ class RegistrarHost:
     def _make(self) -> None:
         self._tell(lambda: self.sentinel.registrar_started())
         ready = lambda: self._tell(lambda: self.sentinel.registrar_ready())  # noqa: E731 - said twice
-        self.model = RegistrarModel(self.host.address, self._peers, self.process, ready)
+        peers = [RegistrarAddress(peer) for peer in self._peers]
+        self.model = RegistrarModel(RegistrarAddress(self.host.address), peers, self.process, ready)
 
     def _tell(self, word: Callable[[], None]) -> None:
         self._supervisor.do(word)

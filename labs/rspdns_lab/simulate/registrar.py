@@ -9,32 +9,27 @@ elements), the gate, announcements, the end of idle associations after 300 s.
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
 from rserpool import (
-    MOST_RESOLVED,
     AssociationLost,
     AssociationUp,
-    CauseCode,
     Deregistration,
     DeregistrationResponse,
     EndpointKeepAlive,
     EndpointKeepAliveAck,
-    ErrorCause,
     HandleResolution,
-    HandleResolutionResponse,
     HandleTableRequest,
     HandleTableResponse,
     HandleUpdate,
     Notification,
-    Ownership,
     PoolElement,
-    PoolEntry,
     Presence,
     Protocol,
+    RegistrarAddress,
     Registration,
     RegistrationResponse,
     SctpMessage,
@@ -46,6 +41,7 @@ from rserpool import (
     fresh_identifier,
 )
 from rspdns_lab.simulate.associations import SctpAddress, SimulatedSctpSocket
+from rspdns_lab.simulate.handlespace import Handlespace, Key
 
 KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
 HEARTBEAT_S = LAST_HEARD_S = NO_RESPONSE_S = TAKEOVER_EXPIRY_S = 1.0
@@ -54,19 +50,6 @@ BLOCKED_S: Final = 10.0
 MENTOR_S: Final = 5.0
 """How long it looks for a peer at its start."""
 MENTOR_ASKED_EVERY_S: Final = 0.15
-
-Key = tuple[bytes, int]
-
-
-@dataclass(slots=True)
-class _Element:
-    element: PoolElement
-    association: int | None = None
-    """The association on which it is kept alive, if this registrar is its home."""
-    timer: asyncio.TimerHandle | None = None
-    is_acquainted: bool = False
-    """Whether it answered a keep-alive on this association. While all is sound it is asked no more: it would
-    answer, since an element does in every state but those in which it has deregistered."""
 
 
 @dataclass(slots=True)
@@ -86,28 +69,29 @@ class _Takeover:
 
 
 class RegistrarModel:
-    """One life of a registrar; made in its process. `peers` are the ENRP addresses that it was given."""
+    """One life of a registrar; made in its process. `peers` are those that it was given."""
 
     def __init__(
-        self, address: str, peers: Sequence[str], loop: asyncio.AbstractEventLoop, on_ready: object
+        self,
+        own: RegistrarAddress,
+        peers: Sequence[RegistrarAddress],
+        loop: asyncio.AbstractEventLoop,
+        on_ready: Callable[[], object],
     ) -> None:
         self.identifier = fresh_identifier()
         self.is_ready = False
         self._loop = loop
         self._on_ready = on_ready
-        self._given = tuple((peer, enrp.PORT) for peer in peers)
-        self._elements: dict[Key, _Element] = {}
-        self._answers: dict[bytes, bytes] = {}
-        """The answers to handle resolutions that were given since their pools changed, by handle."""
+        self._given = tuple(peer.enrp_endpoint for peer in peers)
+        self._handlespace = Handlespace(loop)
         self._peers: dict[int, _Peer] = {}
-        self._ownership = Ownership()
         self._takeovers: dict[int, _Takeover] = {}
         self._taking: dict[SctpAddress, list[Key]] = {}
         """Elements that are to be told of their new home as soon as there is an association."""
-        transport = Transport(Protocol.SCTP, enrp.PORT, (ip_address(address),))
+        transport = Transport(Protocol.SCTP, own.enrp_port, (ip_address(own.host),))
         self._server = ServerInformation(self.identifier, transport)
-        self._asap = SimulatedSctpSocket(local_addresses=(address,), port=asap.PORT, listens=True)
-        self._enrp = SimulatedSctpSocket(local_addresses=(address,), port=enrp.PORT, listens=True)
+        self._asap = SimulatedSctpSocket(local_addresses=(own.host,), port=own.asap_port, listens=True)
+        self._enrp = SimulatedSctpSocket(local_addresses=(own.host,), port=own.enrp_port, listens=True)
         self._waiting: dict[SctpAddress, list[enrp.EnrpMessage]] = {}
         """Messages to peers with whom an association is being set up."""
         loop.add_reader(self._asap.fileno(), self._read_asap)
@@ -116,10 +100,6 @@ class RegistrarModel:
         loop.call_later(MENTOR_S, self._ready)
         self._look_for_mentor()
         self._heartbeat()
-
-    def listed(self, handle: bytes) -> list[PoolElement]:
-        """The elements of a pool that it lists."""
-        return [entry.element for (where, _), entry in self._elements.items() if where == handle]
 
     # The start
 
@@ -134,8 +114,7 @@ class RegistrarModel:
     def _ready(self) -> None:
         if not self.is_ready:
             self.is_ready = True
-            if callable(self._on_ready):
-                self._on_ready()
+            self._on_ready()
             for peer in self._peers:
                 self._say(peer, self._presence(peer))
 
@@ -147,8 +126,8 @@ class RegistrarModel:
                 for key in self._taking.pop(peer, ()):
                     self._tell_home(key, association)
             case AssociationLost(association):
-                for key, entry in tuple(self._elements.items()):
-                    if entry.association == association:
+                for key, known in tuple(self._handlespace.elements.items()):
+                    if known.association == association:
                         self._remove(key)
             case SctpMessage():
                 self._asked(news.association, asap.decode(news.data), news.peer)
@@ -159,7 +138,7 @@ class RegistrarModel:
                 host, port = source
                 channel = Transport(Protocol.SCTP, port, (ip_address(host),))
                 mine = dataclasses.replace(element, home_registrar=self.identifier, asap_transport=channel)
-                entry = self._put((handle, element.identifier), mine)
+                entry = self._handlespace.put((handle, element.identifier), mine)
                 if entry.association != association:
                     entry.association, entry.is_acquainted = association, False
                 if entry.timer is None:
@@ -169,70 +148,40 @@ class RegistrarModel:
                 self._answer(association, RegistrationResponse(handle, element.identifier))
                 self._tell(UpdateAction.ADD, handle, mine)
             case Deregistration(handle, identifier):
-                if (handle, identifier) in self._elements:
+                if (handle, identifier) in self._handlespace.elements:
                     self._remove((handle, identifier))
                 self._answer(association, DeregistrationResponse(handle, identifier))
             case EndpointKeepAliveAck(handle, identifier):
                 key = handle, identifier
-                kept = self._elements.get(key)
+                kept = self._handlespace.elements.get(key)
                 if kept is not None and kept.element.home_registrar == self.identifier:
                     kept.association, kept.is_acquainted = association, True
-                    self._set_timer(kept, KEEP_ALIVE_S, self._keep_alive, key)
+                    self._handlespace.set_timer(kept, KEEP_ALIVE_S, self._keep_alive, key)
             case HandleResolution(handle):
-                answer = self._answers.get(handle) or self._resolved(handle)
-                _send(self._asap, association, asap.PPID, answer)
-
-    def _resolved(self, handle: bytes) -> bytes:
-        elements = tuple(self.listed(handle)[:MOST_RESOLVED])
-        error = () if elements else (ErrorCause(CauseCode.UNKNOWN_POOL_HANDLE, handle),)
-        policy = elements[0].policy if elements else None
-        message = HandleResolutionResponse(handle, policy, elements, error)
-        answer = self._answers[handle] = asap.encode(message)
-        return answer
+                _send(self._asap, association, asap.PPID, self._handlespace.answer(handle))
 
     def _answer(self, association: int, message: asap.AsapMessage) -> None:
         _send(self._asap, association, asap.PPID, asap.encode(message))
 
     # Elements
 
-    def _put(self, key: Key, element: PoolElement) -> _Element:
-        """Take note of an element; one that changed its home has no association here any more."""
-        entry = self._elements.get(key)
-        if entry is None or entry.element != element:
-            self._answers.pop(key[0], None)
-        if entry is None:
-            entry = self._elements[key] = _Element(element)
-        elif entry.element.home_registrar != element.home_registrar:
-            self._cancel(entry)
-            entry.association = None
-        entry.element = element
-        self._ownership.add(*key, element.home_registrar)
-        return entry
-
-    def _remove(self, key: Key, *, is_told: bool = True) -> None:
-        entry = self._elements.pop(key)
-        self._answers.pop(key[0], None)
-        self._ownership.remove(*key)
-        self._cancel(entry)
-        if is_told:
-            self._tell(
-                UpdateAction.DELETE,
-                key[0],
-                dataclasses.replace(entry.element, home_registrar=self.identifier),
-            )
+    def _remove(self, key: Key) -> None:
+        """Remove an element, and tell the peers."""
+        element = self._handlespace.remove(key)
+        self._tell(UpdateAction.DELETE, key[0], dataclasses.replace(element, home_registrar=self.identifier))
 
     def _keep_alive(self, key: Key, *, home: bool = False) -> None:
-        entry = self._elements[key]
+        entry = self._handlespace.elements[key]
         association = entry.association
         if entry.is_acquainted and association is not None and self._asap.is_answered_at_once(association):
-            self._set_timer(entry, KEEP_ALIVE_S, self._keep_alive, key)
+            self._handlespace.set_timer(entry, KEEP_ALIVE_S, self._keep_alive, key)
             return
         if entry.association is not None:
             self._answer(entry.association, EndpointKeepAlive(self.identifier, key[0], key[1], home))
-        self._set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
+        self._handlespace.set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
 
     def _tell_home(self, key: Key, association: int) -> None:
-        entry = self._elements.get(key)
+        entry = self._handlespace.elements.get(key)
         if (
             entry is not None
             and entry.element.home_registrar == self.identifier
@@ -240,19 +189,6 @@ class RegistrarModel:
         ):
             entry.association = association
             self._keep_alive(key, home=True)
-
-    def _set_timer(self, entry: _Element, delay_s: float, work: object, key: Key) -> None:
-        self._cancel(entry)
-        entry.timer = self._loop.call_later(delay_s, work, key)  # type: ignore[arg-type]
-
-    @staticmethod
-    def _cancel(entry: _Element) -> None:
-        if entry.timer is not None:
-            entry.timer.cancel()
-            entry.timer = None
-
-    def _expire(self, key: Key) -> None:
-        self._remove(key, is_told=False)
 
     # ENRP
 
@@ -277,9 +213,8 @@ class RegistrarModel:
             case Presence():
                 self._present(message, sender)
             case HandleTableRequest(own_children_only=own):
-                reply = HandleTableResponse(
-                    self.identifier, sender, self._table(own), rejected=not self.is_ready
-                )
+                table = self._handlespace.table(self.identifier if own else None)
+                reply = HandleTableResponse(self.identifier, sender, table, rejected=not self.is_ready)
                 _send(self._enrp, association, enrp.PPID, enrp.encode(reply))
             case HandleTableResponse():
                 self._take_table(message)
@@ -287,8 +222,8 @@ class RegistrarModel:
                 key = handle, element.identifier
                 if action is UpdateAction.ADD:
                     self._take_foreign(key, element)
-                elif key in self._elements:
-                    self._remove(key, is_told=False)
+                elif key in self._handlespace.elements:
+                    self._handlespace.remove(key)
             case enrp.InitTakeover(target=target):
                 if target == self.identifier:
                     for other in self._peers:
@@ -305,11 +240,7 @@ class RegistrarModel:
                         self._take_over(target)
             case enrp.TakeoverServer(target=target):
                 self._forget_peer(target)
-                self._answers.clear()
-                self._ownership.take_over(target, sender)
-                for entry in self._elements.values():
-                    if entry.element.home_registrar == target:
-                        entry.element = dataclasses.replace(entry.element, home_registrar=sender)
+                self._handlespace.take_over(target, sender)
 
     def _present(self, message: Presence, sender: int) -> None:
         self._takeovers.pop(sender, None)
@@ -318,7 +249,7 @@ class RegistrarModel:
         if not self.is_ready and self._mentor is None and self._peers[sender].endpoint in self._given:
             self._mentor = sender
             self._say(sender, HandleTableRequest(self.identifier, sender))
-        elif self.is_ready and message.checksum != self._ownership.checksum(sender):
+        elif self.is_ready and message.checksum != self._handlespace.ownership.checksum(sender):
             self._say(sender, HandleTableRequest(self.identifier, sender, own_children_only=True))
 
     def _take_table(self, message: HandleTableResponse) -> None:
@@ -328,9 +259,9 @@ class RegistrarModel:
             return
         told = {(pool.handle, each.identifier): each for pool in message.pools for each in pool.pool_elements}
         if self._mentor != message.sender or self.is_ready:  # what its owner owns, and nothing else
-            for key, entry in tuple(self._elements.items()):
-                if entry.element.home_registrar == message.sender and key not in told:
-                    self._remove(key, is_told=False)
+            for key, known in tuple(self._handlespace.elements.items()):
+                if known.element.home_registrar == message.sender and key not in told:
+                    self._handlespace.remove(key)
         for key, element in told.items():
             self._take_foreign(key, element)
         if self._mentor == message.sender:
@@ -339,17 +270,11 @@ class RegistrarModel:
     def _take_foreign(self, key: Key, element: PoolElement) -> None:
         if element.home_registrar == self.identifier:
             return  # a memory of a former life, or a lie
-        self._set_timer(self._put(key, element), element.life_ms / 1000, self._expire, key)
-
-    def _table(self, own: bool) -> tuple[PoolEntry, ...]:
-        pools: dict[bytes, list[PoolElement]] = {}
-        for (handle, _), entry in self._elements.items():
-            if not own or entry.element.home_registrar == self.identifier:
-                pools.setdefault(handle, []).append(entry.element)
-        return tuple(PoolEntry(handle, tuple(elements)) for handle, elements in pools.items())
+        known = self._handlespace.put(key, element)
+        self._handlespace.set_timer(known, element.life_ms / 1000, self._handlespace.remove, key)
 
     def _presence(self, receiver: int, *, reply_required: bool = False) -> Presence:
-        own = self._ownership.checksum(self.identifier)
+        own = self._handlespace.ownership.checksum(self.identifier)
         return Presence(self.identifier, receiver, own, self._server, reply_required)
 
     def _tell(self, action: UpdateAction, handle: bytes, element: PoolElement) -> None:
@@ -403,15 +328,11 @@ class RegistrarModel:
 
     def _take_over(self, target: int) -> None:
         self._forget_peer(target)
-        self._answers.clear()
-        self._ownership.take_over(target, self.identifier)
         for peer in self._peers:
             self._say(peer, enrp.TakeoverServer(self.identifier, peer, target))
-        for key, entry in tuple(self._elements.items()):
-            if entry.element.home_registrar != target:
-                continue
-            entry.element = dataclasses.replace(entry.element, home_registrar=self.identifier)
-            self._set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
+        for key in self._handlespace.take_over(target, self.identifier):
+            entry = self._handlespace.elements[key]
+            self._handlespace.set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
             channel = entry.element.asap_transport
             if channel is None:
                 continue

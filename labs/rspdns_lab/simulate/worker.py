@@ -24,6 +24,7 @@ from rspdns_lab.simulate.world import Size
 @click.option("--leave-out", default="")
 @click.option("--shrink", is_flag=True)
 @click.option("--trace", type=click.Path(path_type=Path))
+@click.option("--until-broken", is_flag=True)
 @click.option("--for-s", type=float, default=float("inf"))
 @click.option("--size", default="3,10,2")
 def main(
@@ -34,6 +35,7 @@ def main(
     leave_out: str,
     shrink: bool,
     trace: Path | None,
+    until_broken: bool,
     for_s: float,
     size: str,
 ) -> None:
@@ -52,4 +54,6 @@ def main(
         print(json.dumps(outcome.as_json()), flush=True)
         if trace is not None:
             trace.write_text("".join(f"{line}\n" for line in outcome.lines))
+        if until_broken and outcome.broken:
+            break
     sys.exit(0)

@@ -13,7 +13,7 @@ from typing import Protocol as Interface
 from daemon_kit.sip import SIP_PORT
 
 from rserpool import LeastUsed, PoolElement, PoolElementClient, Protocol, RegistrarAddress, Transport
-from rspdns_lab.chain.plan import HANDLE, ZONE
+from rspdns_lab.chain.plan import ZONE
 from rspdns_lab.chain.texts import agent_toml, backend_toml, static_zone, zone_toml
 from rspdns_lab.simulate import seams
 from rspdns_lab.simulate.determinism import EPOCH_S
@@ -193,16 +193,16 @@ class World:
 
     # The stranger
 
-    def start_stranger(self, identifier: int) -> SimulatedProcess:
-        """Have a host of a foreign network register in the pool."""
+    def start_stranger(self, handle: str, identifier: int) -> SimulatedProcess:
+        """Have a host of a foreign network register in a pool."""
         process = self.stranger.start("stranger")
-        process.do(self._register_stranger, identifier)
+        process.do(self._register_stranger, handle, identifier)
         return process
 
-    def _register_stranger(self, identifier: int) -> None:
+    def _register_stranger(self, handle: str, identifier: int) -> None:
         transport = Transport(Protocol.UDP, SIP_PORT, (ip_address(STRANGER),))
         element = PoolElement(identifier, 0, 3 * REGISTERED_MS, transport, LeastUsed(0.0))
         client = PoolElementClient(
-            self._stranger_registrars, HANDLE.encode(), element, local_addresses=[STRANGER]
+            self._stranger_registrars, handle.encode(), element, local_addresses=[STRANGER]
         )
         client.start()
