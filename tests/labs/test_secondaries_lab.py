@@ -2,12 +2,14 @@
 
 import re
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 from rspdns.configuration import load_configuration
+from rspdns.publish.configuration import read_key
 from rspdns_lab.chain.plan import NAME_SERVERS, ZONE
 from rspdns_lab.chain.texts import static_zone
-from rspdns_lab.report.page import markdown_table
+from rspdns_lab.report.page import markdown_page, markdown_table
 from rspdns_lab.secondaries.cli import REPORT, Trial, age_rows, problems
 from rspdns_lab.secondaries.lab import (
     DIRECT,
@@ -18,9 +20,11 @@ from rspdns_lab.secondaries.lab import (
     sidecar_toml,
     zone_toml,
 )
+from rspdns_lab.secondaries.primaries import ADDRESSES, PRIMARIES, publish_toml, write_key
 from rspdns_lab.secondaries.servers import KINDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "dns" / "secondaries.md").read_text()
+PUBLISH = (Path(__file__).resolve().parents[2] / "docs/how-to/dns/publish-by-dns-update.md").read_text()
 FAR = "Knot, distributor"
 DEATHS = [
     ServerDeath(trial, {"PowerDNS itself": [5.0], FAR: [10.0 * trial, 200.0]}, 1.0) for trial in range(1, 11)
@@ -63,7 +67,18 @@ def test_report_is_read_back_and_shown() -> None:
         "Cost",
     ]
     assert f"| {FAR} | 2 | 10 | 100 | 200 | 200 | 200 | 0 |" in markdown_table(page.sections[0].table)
-    assert page.sections[0].plots
+    assert markdown_page(page, ["rspdns-lab", "secondaries"], date(2026, 1, 1), "here").count("</svg>") == 1
+
+
+def test_primaries_have_the_lines_of_the_page(tmp_path: Path) -> None:
+    """Beside what a lab needs: its own folder, one place for the key, and a client that compares zones."""
+    for kind, language, first in (("bind", "text", "update-policy"), ("knot", "yaml", "update-owner")):
+        (text,) = (
+            block for block in re.findall(rf"```{language}\n(.*?)```", PUBLISH, re.S) if first in block
+        )
+        lines = PRIMARIES[kind].configured("192.0.2.1", "", tmp_path)
+        for words in ("grant rspdns-key subdomain", "update-owner-match: sub-or-equal", "key: rspdns-key"):
+            assert (words in text) == (words in lines)
 
 
 def test_secondaries_have_the_lines_of_the_page() -> None:
@@ -92,7 +107,10 @@ def test_backend_takes_the_files(tmp_path: Path) -> None:
     (zones / f"{ZONE}.toml").write_text(zone_toml())
     (zones / f"{ZONE}.zone").write_text(static_zone([NAME_SERVERS["ns1"]]))
     file = tmp_path / "rspdns.toml"
-    file.write_text(f'registrars = ["10.53.0.11"]\n{secondaries_toml()}')
-    names = [secondary.name for secondary in load_configuration(file).secondaries]
-    assert names == ["distributor", *DIRECT]
+    key = write_key(tmp_path)
+    file.write_text(f'registrars = ["10.53.0.11"]\n{secondaries_toml()}{publish_toml(key)}')
+    loaded = load_configuration(file)
+    assert [secondary.name for secondary in loaded.secondaries] == ["distributor", *DIRECT]
+    assert [publication.name for publication in loaded.publications] == list(ADDRESSES)
+    assert read_key(str(key)).name == "rspdns-key"
     assert sidecar_toml("/x").count("[[as]]") == 5

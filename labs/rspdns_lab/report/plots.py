@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 GREEN: Final = "#009e73"
 BLUE: Final = "#0072b2"
 ORANGE: Final = "#e69f00"
+PURPLE: Final = "#cc79a7"
 RED: Final = "#d55e00"
 GREY: Final = "#9aa0a6"
 _SERIES: Final = (GREEN, ORANGE, BLUE)

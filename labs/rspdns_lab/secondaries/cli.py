@@ -12,7 +12,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, RED, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curve, Curves
 from rspdns_lab.report.trials import LabReport, run_lab
 from rspdns_lab.secondaries.lab import (
     RATES,
@@ -56,7 +56,8 @@ Trial = ServerDeath | BackendRestart | ChangeStream
 @click.option("--quick", is_flag=True, help="5 servers that are killed, 10 s of changes: under two minutes.")
 @report_options
 def secondaries(trials: int, seconds: int, cost_seconds: int, quick: bool, report: ReportFiles) -> None:
-    """Let fifty Knot and NSD follow a live zone by IXFR, three others by AXFR, while its servers die.
+    """Let fifty Knot and NSD follow a live zone by IXFR, three others by AXFR, and three be sent DNS UPDATE,
+    while its servers die.
 
     Exit status: 0 the promises were kept, 1 one was broken, 2 the lab can't run here.
     """
@@ -79,7 +80,7 @@ def secondaries(trials: int, seconds: int, cost_seconds: int, quick: bool, repor
 def _run(
     deaths: Sequence[int], rates: Sequence[float], seconds: int, cost_seconds: int, *, has_restart: bool
 ) -> Iterator[Sequence[Trial]]:
-    say(f"starting {COUNT} secondaries behind a distributor, three that the backend tells itself")
+    say(f"starting {COUNT} secondaries behind a distributor, six that the backend tells itself")
     with SecondariesLab(COUNT) as lab:
         lab.start()
         for trial in deaths:
@@ -164,7 +165,8 @@ def _page(trials: Sequence[Trial]) -> Page:
         "each in a network namespace of its own. BIND as the distributor transfers the zone from PowerDNS "
         "and sends increments on, with the configuration of `rspdns distributor-conf`. Three others "
         "transfer the whole zone from PowerDNS: the backend tells them itself. "
-        "[How-to](../how-to/dns/secondaries.md). "
+        "[How-to](../how-to/dns/secondaries.md). BIND, Knot and PowerDNS with SQLite are primaries of the "
+        "same zone that the backend sends DNS UPDATE. [How-to](../how-to/dns/publish-by-dns-update.md). "
         f"Versions: {versions}."
     )
     return Page(
@@ -192,15 +194,20 @@ def _ages(deaths: Sequence[ServerDeath]) -> Section | None:
         "From the SIGKILL of a server to the first answer without it. Each name server is asked every 20 ms. "
         f"Aimed at for those behind the distributor: p99 below {BOUND_MS:g} ms at each."
     )
-    return Section("A server dies", text, table_of(_AGE_COLUMNS, age_rows(deaths)), [_plot(deaths)])
+    table = table_of(_AGE_COLUMNS, age_rows(deaths))
+    return Section("A server dies", text, table, [_plot(deaths)])
+
+
+COLOURS: Final = (GREY, RED, *[ORANGE] * 3, *[PURPLE] * 3, GREEN, BLUE)
 
 
 def _plot(deaths: Sequence[ServerDeath]) -> Curves:
     curves = []
     titles = list(deaths[0].right_ms)
-    for title, colour in zip(titles, (GREY, RED, ORANGE, ORANGE, ORANGE, GREEN, BLUE), strict=False):
-        times = sorted(ms for death in deaths for ms in death.right_ms[title] if ms is not None)
-        parts = [100 * index / len(times) for index in range(1, len(times) + 1)]
+    for title, colour in zip(titles, COLOURS, strict=False):
+        found = [ms for death in deaths for ms in death.right_ms[title] if ms is not None]
+        parts = range(1, 101)
+        times = [percentile(found, part) for part in parts]
         curves.append(Curve(title, times, parts, colour, "step"))
     caption = "Right after this time, percent of all answers. Dashed: what is aimed at."
     return Curves(caption, "ms", "%", curves, log="x", at_x=[(BOUND_MS, RED)])
@@ -280,5 +287,10 @@ def _write(trial: Trial) -> Mapping[str, Any]:
 
 
 REPORT: Final[LabReport[Trial]] = LabReport(
-    _read, lambda trials: {"rows": [asdict(row) for row in age_rows(trials)]}, _page, problems, _write
+    _read,
+    lambda trials: {"rows": [asdict(row) for row in age_rows(trials)]},
+    _page,
+    problems,
+    _write,
+    markdown_plots=True,
 )

@@ -1,4 +1,5 @@
-"""A live zone at fifty secondaries behind a distributor, and at three that the backend tells itself."""
+"""A live zone at fifty secondaries behind a distributor, at three that the backend tells itself, and at three
+primaries that it sends DNS UPDATE."""
 
 from __future__ import annotations
 
@@ -21,11 +22,12 @@ from rspdns_lab.chain.hosts import START_TIMEOUT_S, NameServerHost, RegistrarHos
 from rspdns_lab.chain.lab import LabBase
 from rspdns_lab.chain.plan import HANDLE, NAME_SERVERS, REGISTRARS, REREGISTRATION_MS, ZONE, LabSetting
 from rspdns_lab.errors import LabError
-from rspdns_lab.net.network import LabNetwork, call_in, network_prefix
+from rspdns_lab.net.network import Host, LabNetwork, call_in, network_prefix
 from rspdns_lab.net.preconditions import check_programs, find_sctp
 from rspdns_lab.net.processes import Program
 from rspdns_lab.secondaries.asking import RecordsAsker, records, serial
-from rspdns_lab.secondaries.servers import CLIENT, PACKAGES, SecondaryServer, make
+from rspdns_lab.secondaries.primaries import ADDRESSES, PRIMARIES, publish_toml, write_key
+from rspdns_lab.secondaries.servers import CLIENT, KINDS, PACKAGES, SecondaryKind, SecondaryServer, make
 
 MEMBERS: Final = {number: f"10.53.1.{number}" for number in range(1, 6)}
 VICTIM: Final = 5
@@ -36,6 +38,7 @@ RATES: Final = (1.0, 10.0, 100.0)
 _PATIENCE_S: Final = 30.0
 _REST_S: Final = 1.0
 _LOOK_S: Final = 1.0
+SOA: Final = f"{ZONE}. SOA"
 POOL: Final = f"""
 [[pool]]
 handle  = "{HANDLE}"
@@ -151,10 +154,16 @@ class SecondariesLab(LabBase):
         self._build_distributor(list(addresses.values()))
         for kind, address in DIRECT.items():
             host = self.network.add_host(f"d-{kind}", address)
-            self.secondaries.append(make(kind, "direct", host, NAME_SERVERS["ns1"], self.made(host.name)))
+            self._add(KINDS[kind], "direct", host, NAME_SERVERS["ns1"])
+        for kind, address in ADDRESSES.items():
+            host = self.network.add_host(f"p-{kind}", address)
+            self._add(PRIMARIES[kind], "published", host, NAME_SERVERS["ns1"])
         for index, (name, address) in enumerate(addresses.items()):
             host, kind = self.network.add_host(name, address), ("knot", "nsd")[index % 2]
-            self.secondaries.append(make(kind, "distributor", host, DISTRIBUTOR, self.made(name)))
+            self._add(KINDS[kind], "distributor", host, DISTRIBUTOR)
+
+    def _add(self, kind: SecondaryKind, path: str, host: Host, primary: str) -> None:
+        self.secondaries.append(make(kind, path, host, primary, self.made(host.name)))
 
     def _build_name_server(self, peers: Sequence[str]) -> None:
         address = NAME_SERVERS["ns1"]
@@ -163,7 +172,7 @@ class SecondariesLab(LabBase):
         folder = self.name_server.folder
         (folder / "zones.d" / f"{ZONE}.toml").write_text(zone_toml())
         with (folder / "rspdns.toml").open("a") as file:
-            file.write(secondaries_toml())
+            file.write(secondaries_toml() + publish_toml(write_key(folder)))
         settings = PdnsSettings(
             listen_address=address,
             connector=f"unix:{folder}/remote.sock",
@@ -249,6 +258,12 @@ class SecondariesLab(LabBase):
         """The name server, the distributor, then every secondary."""
         own = [NAME_SERVERS["ns1"], DISTRIBUTOR]
         return [*own, *(secondary.host.address for secondary in self.secondaries)]
+
+    @property
+    def published(self) -> slice:
+        """The places in `addresses` of those that are sent DNS UPDATE."""
+        first = self.addresses.index(next(iter(ADDRESSES.values())))
+        return slice(first, first + len(ADDRESSES))
 
     @property
     def titles(self) -> list[str]:
@@ -372,9 +387,11 @@ def run_stream(lab: SecondariesLab, per_s: float, seconds: float) -> ChangeStrea
     time.sleep(2 * _REST_S)
     serials = [lab.in_client(partial(serial, address)) for address in lab.addresses]
     zones = [lab.in_client(partial(records, address)) for address in lab.addresses]
-    others = [
-        zone for index, zone in enumerate(zones) if index != 1
-    ]  # the distributor gives it to secondaries
+    del serials[lab.published], zones[lab.published]
+    for address in list(ADDRESSES.values()):
+        published = lab.in_client(partial(records, address))
+        zones.append(published and {**published, SOA: (zones[0] or {}).get(SOA, "")})  # its serial is its own
+    del zones[1]  # the distributor gives the zone to secondaries alone
     is_settled = len(right) == len(lab.addresses)
     return ChangeStream(
         per_s,
@@ -382,7 +399,7 @@ def run_stream(lab: SecondariesLab, per_s: float, seconds: float) -> ChangeStrea
         round(took_s, 1),
         (serials[0] or 0) - first,
         sum(each != serials[0] for each in serials),
-        sum(zone is None or zone != others[0] for zone in others),
+        sum(zone is None or zone != zones[0] for zone in zones),
         watch.went_back,
         round(1000 * (max(right.values()) - ended_s), 1) if is_settled else None,
         {title: round(1000 * (after[title] - before[title]) / took_s, 1) for title in after},

@@ -122,9 +122,10 @@ KINDS: Final[Mapping[str, SecondaryKind]] = {
 
 @dataclass(frozen=True)
 class SecondaryServer:
-    """A secondary that runs, or is to run. `path`: "direct", told by the backend, or "distributor"."""
+    """A name server that runs, or is to run. `path`: "direct", told by the backend, "distributor", or
+    "published" for one that is sent DNS UPDATE."""
 
-    kind: str
+    kind: SecondaryKind
     path: str
     host: Host
     program: Program
@@ -132,13 +133,11 @@ class SecondaryServer:
     @property
     def title(self) -> str:
         """The title of its rows."""
-        return f"{KINDS[self.kind].title}, {self.path}"
+        return f"{self.kind.title}, {self.path}"
 
 
-def make(kind: str, path: str, host: Host, primary: str, folder: Path) -> SecondaryServer:
-    """Write the files of a secondary into `folder`."""
+def make(kind: SecondaryKind, path: str, host: Host, primary: str, folder: Path) -> SecondaryServer:
+    """Write the files of a name server into `folder`."""
     file = folder / "conf"
-    file.write_text(KINDS[kind].configured(host.address, primary, folder))
-    return SecondaryServer(
-        kind, path, host, Program(host.name, host, KINDS[kind].command(file), folder / "log")
-    )
+    file.write_text(kind.configured(host.address, primary, folder))
+    return SecondaryServer(kind, path, host, Program(host.name, host, kind.command(file), folder / "log"))
