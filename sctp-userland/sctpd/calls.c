@@ -12,7 +12,6 @@
 #include "options.h"
 #include "outbound.h"
 #include "packets.h"
-#include "shim.h"
 #include "sockets.h"
 #include "status.h"
 
@@ -221,17 +220,17 @@ static int run(struct call *call, struct sctp_socket *s)
 	case OP_STATUS:
 		return status(call);
 	case OP_SHIM_LISTEN:
-		return shim_listen(call);
+		return call_shim_listen(call);
 	case OP_SHIM_ACCEPT:
-		return shim_accept(call);
+		return call_shim_accept(call);
 	case OP_SHIM_VERDICT:
-		return shim_verdict(call);
+		return call_shim_verdict(call);
 	default:
 		break;
 	}
 	if (s == NULL)
 		return EBADF;
-	if (s->shim != NULL && !shim_may(request->operation))
+	if (s->shim != NULL && !call_shim_may(request->operation))
 		return EOPNOTSUPP;
 	switch (request->operation) {
 	case OP_BIND:
@@ -245,7 +244,7 @@ static int run(struct call *call, struct sctp_socket *s)
 	case OP_CONNECT:
 		return call_connect(call, s);
 	case OP_SHIM_CONNECT:
-		return shim_connect(call, s);
+		return call_shim_connect(call, s);
 	case OP_SEND:
 		return call_send(call, s);
 	case OP_SENT:

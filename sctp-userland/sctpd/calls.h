@@ -26,6 +26,13 @@ int call_send(struct call *call, struct sctp_socket *s);
 int call_connect(struct call *call, struct sctp_socket *s);
 int call_listen(struct call *call, struct sctp_socket *s);
 
+/* calls_shim.c: the calls about what stands for a TCP connection; others than call_shim_may() tells are refused. */
+bool call_shim_may(int operation);
+int call_shim_connect(struct call *call, struct sctp_socket *s);
+int call_shim_listen(struct call *call);
+int call_shim_accept(struct call *call);
+int call_shim_verdict(struct call *call);
+
 /* The settings that a new socket takes over from the one it came from. */
 void call_inherit(struct sctp_socket *to, const struct sctp_socket *from);
 

@@ -417,6 +417,8 @@ struct sctp_socket *socket_create(int domain, int type, struct socket *so, const
 		goto failed;
 	sockets_add(s);
 	options_prepare(s);
+	if (is_shim)
+		outbound_note_room(s, given ? pair[1] : -1); /* the library sets that of a client's when it is connected */
 	socket_tell_state(s); /* before the client has it: a recv() that finds nothing known would wait */
 	*client_fd = pair[1];
 	if (given)
@@ -454,6 +456,7 @@ void sockets_run(void)
 		socket_note_error(s);
 		expiry_look(s);
 		paths_look(s);
+		shim_look(s);
 		if (s->state == SOCKET_LISTENS && IS_ONE_TO_ONE(s)) {
 			if (s->shim != NULL)
 				shim_accept_all(s);

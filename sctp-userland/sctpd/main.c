@@ -15,6 +15,7 @@
 #include "service.h"
 #include "privilege.h"
 #include "settings.h"
+#include "shim.h"
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
@@ -96,6 +97,7 @@ static void serve(const struct settings *settings)
 		now_ms = loop_now_ms();
 		if (now_ms - looked_ms >= NET_MS) {
 			sockets_look_unasked();
+			shim_look_for_listeners();
 			looked_ms = now_ms;
 		}
 		if (tell_ms >= 0 && now_ms - told_ms >= (uint64_t)tell_ms) {

@@ -14,12 +14,25 @@
 #ifndef SHIM_H
 #define SHIM_H
 
-#include "calls.h"
+#include "sockets.h"
 
 #define SHIM_ADAPTATION 0x62797431 /* "byt1" */
 #define SHIM_BYTES htonl(0x62797465) /* "byte" */
 #define SHIM_END htonl(0x656e6421) /* "end!" */
 #define SHIM_PART (32 * 1024) /* bytes of one message */
+
+struct shim {
+	struct watch tcp; /* first: the connection to the program, until it has accepted it */
+	struct sctp_socket *s;
+	struct shim *next, *listener; /* of those that are not accepted yet */
+	struct sockaddr_in6 name; /* of that connection; of a listener: its own */
+	size_t taken; /* bytes: lie in the pair, though they were passed on */
+	bool peer_knows, refused, listens, receives_nothing;
+	int kept; /* the client's end, while no client has it; -1: one has */
+	uint32_t rto_min_ms;
+	void (*accept_all)(struct sctp_socket *s); /* of a listener */
+};
+extern struct shim *shims_unaccepted;
 
 /* A new socket's part; false: no memory. given: its association is there already. */
 bool shim_begin(struct sctp_socket *s, int client_fd, bool given);
@@ -30,12 +43,17 @@ void shim_prepare(struct sctp_socket *s);
 /* Forget what only such a socket has. */
 void shim_end(struct sctp_socket *s);
 
-/* The calls about them; others than shim_may() tells are refused. Each returns 0 or an errno. */
-bool shim_may(int operation);
-int shim_connect(struct call *call, struct sctp_socket *s);
-int shim_listen(struct call *call);
-int shim_accept(struct call *call);
-int shim_verdict(struct call *call);
+/* A first timeout four times as long; a peer with the same rule acknowledges in half of it. 0: as sctpd's options say. */
+void shim_set_timeouts(struct sctp_socket *s, int32_t rto_min_ms);
+
+/* Stop keeping the client's end: then the socket ends, by ABORT if wanted. It waits for accept() no more. */
+void shim_let_go(struct shim *shim, bool abort);
+void shim_leave_unaccepted(struct shim *shim);
+
+/* The outcome of the last attempt at this address and port, SHIM_VERDICT_MS ago at most. */
+enum shim_verdict shim_verdict_of(const struct sockaddr_in6 *peer, uint64_t *age_ms);
+
+bool shim_same_end(const struct sockaddr_in6 *first, const struct sockaddr_in6 *second);
 
 /* connect() ended; the client gave up, or is gone; a notification of usrsctp's came. */
 void shim_connect_ended(struct sctp_socket *s, int error);
@@ -67,7 +85,7 @@ bool shim_is_over(struct sctp_socket *s);
 
 bool shim_has_plug(const struct sctp_socket *s);
 
-/* Whether it tries a destination without a client and waits for that to end. Its time being over ends it. */
-bool shim_waits(const struct sctp_socket *s);
+/* End what tries a destination without a client, and takes too long. */
+void shim_look(struct sctp_socket *s);
 
 #endif

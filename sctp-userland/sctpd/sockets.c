@@ -8,7 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim.h"
 #include "usrsctp_internal.h"
 
 #define BUCKETS 1024 /* power of two */
@@ -59,9 +58,10 @@ void sockets_run_waiting(void)
 		looked_ms = loop_now_ms();
 		some_wait = false;
 		for (s = first; s != NULL; s = s->next)
-			if (s->wants_memory || s->held != NULL || s->path_due_ms != 0 || shim_waits(s)) {
+			if (s->wants_memory || s->held != NULL || s->path_due_ms != 0 || s->due_ms != 0) {
 				some_wait = true;
-				if (s->wants_memory || s->held != NULL || (s->path_due_ms != 0 && looked_ms >= s->path_due_ms) || shim_waits(s))
+				if (s->wants_memory || s->held != NULL || (s->path_due_ms != 0 && looked_ms >= s->path_due_ms) ||
+				    (s->due_ms != 0 && looked_ms >= s->due_ms))
 					socket_look(s);
 			}
 	}
@@ -330,7 +330,6 @@ void sockets_look_unasked(void)
 {
 	struct sctp_socket *s;
 
-	shim_look_for_listeners();
 	for (s = first; s != NULL; s = s->next)
 		s->unasked = s->blocked || s->state == SOCKET_CLOSING;
 	sockets_unblock_all();

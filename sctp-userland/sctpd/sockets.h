@@ -79,6 +79,7 @@ struct sctp_socket {
 	bool reuses;       /* ... but may share it (SO_REUSEADDR) */
 	bool reuses_port;  /* SO_REUSEPORT, which is kept and does nothing: usrsctp has one endpoint for each port */
 	struct shim *shim; /* it stands for a TCP connection, or listens for some, see shim.h; NULL: it doesn't */
+	uint64_t due_ms; /* when the connect() of such a socket is over, whatever came; 0: it is */
 	struct sockaddr_in6 peer; /* of the latest association of a one-to-one socket, also when that is over; no family: none yet */
 	uint32_t path_wait_ms; /* an association may have no path left: between two heartbeats, see paths.c; 0: all have one */
 	uint64_t path_asked_ms, path_next_ms, path_due_ms; /* when that was, when it may be looked again at the soonest, and when it is to be; 0: not */

@@ -1,6 +1,6 @@
 """`rspdns-lab ims --transport tcp --shim`: an S-CSCF and a server with two cables, of which one is pulled.
 
-No DNS and no registrar: callers name the server's address. What is compared is the connection between both.
+There is no DNS and no registrar: callers name the server's address. The connection between both is compared.
 """
 
 import contextlib
