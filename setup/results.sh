@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip)
+all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -45,6 +45,7 @@ command_of() {
         favor) echo favor ;; # some 40 minutes
         tcp-over-sctp) echo shim --quick ;; # some 30 minutes
         calls-over-tcp) echo ims --transport tcp --shim --trials 3 ;;
+        uplink) echo uplink --seconds 20 ;;
         *) printf 'results: %s: there is no such page; the pages are: %s\n' "$1" "${all[*]}" >&2; exit 2 ;;
     esac
 }

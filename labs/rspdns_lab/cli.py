@@ -16,6 +16,7 @@ from rspdns_lab.demo.run import run_demo
 from rspdns_lab.discover.cli import discover
 from rspdns_lab.ending import end_on_signals, ending_plainly
 from rspdns_lab.favor.cli import favor
+from rspdns_lab.favor.uplink import uplink
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.loss import loss
 from rspdns_lab.net.leftovers import remove_leftovers
@@ -89,6 +90,7 @@ main.add_command(simulate)
 main.add_command(shim)
 main.add_command(voip)
 main.add_command(cells)
+main.add_command(uplink)
 
 
 @main.command()

@@ -33,8 +33,8 @@ def session(seed: int) -> Iterator[WebPage]:
     """Yield the pages of a session, and of those that follow it: a session has Exp(240) pages."""
     dice = random.Random(seed)  # noqa: S311 - traffic, no secret
     while True:
-        for _ in range(_at_least_one(dice, _PAGES)):
-            count = _at_least_one(dice, _OBJECTS)
+        for _ in range(_at_least(dice, _PAGES)):
+            count = _at_least(dice, _OBJECTS)
             yield WebPage(
                 dice.randrange(SERVERS),
                 tuple(object_packets(dice) for _ in range(count)),
@@ -48,5 +48,5 @@ def object_packets(dice: random.Random) -> int:
     return round(_OBJECT_PACKETS * (_SHAPE - 1) / _SHAPE * dice.paretovariate(_SHAPE))
 
 
-def _at_least_one(dice: random.Random, mean: float) -> int:
+def _at_least(dice: random.Random, mean: float) -> int:
     return max(1, round(dice.expovariate(1 / mean)))
