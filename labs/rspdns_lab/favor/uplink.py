@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -246,7 +247,7 @@ def uplink(trials: int, seconds: float, quick: bool, report: ReportFiles) -> Non
     seconds = 10.0 if quick else seconds
 
     def measure(earlier: Sequence[UplinkTrial]) -> Iterable[Sequence[UplinkTrial]]:
-        kernel = platform.release().partition("-")[0]
+        kernel = _kernel()
         done = {(trial.queue, trial.trial) for trial in earlier if trial.kernel == kernel}
         for queue, trial in trials_left(list(QUEUES), trials, done):
             try:
@@ -259,6 +260,12 @@ def uplink(trials: int, seconds: float, quick: bool, report: ReportFiles) -> Non
             yield [UplinkTrial(queue, trial, kernel, seconds, rate, delays, os.getloadavg()[0])]
 
     run_lab(report, REPORT, {"seconds": seconds}, measure)
+
+
+def _kernel() -> str:
+    """Return the version of this kernel, and whether it is a guest's."""
+    is_guest = "User Mode Linux" in Path("/proc/cpuinfo").read_text()
+    return platform.release().partition("-")[0] + (", UML" if is_guest else "")
 
 
 def rows(found: Sequence[UplinkTrial]) -> list[dict[str, Any]]:
@@ -303,7 +310,7 @@ def page_of(found: Sequence[UplinkTrial]) -> Page:
         f"holds {MODEM.queue} packets. The queues of the table stand before it on the same host, at "
         f"{SHAPED_KBIT / 1000:g} Mbit/s; with *a class*, SYNs, SCTP's INIT, ASAP and DNS go first, up to a "
         "fifth of the rate. Each is asked for ten times a second. A time is the median, and in parentheses "
-        "what 95 % do not exceed."
+        "what 95 % do not exceed. *UML*: User-Mode Linux, far slower, with a load average of its own."
     )
     series = {probe: [line["p95_ms"][probe] for line in lines] for probe in PROBES[:3]}
     titles = [f"{line['queue']} ({line['kernel']})" for line in lines]
