@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink)
+all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"

@@ -33,7 +33,7 @@ def identifier_of(index: int) -> int:
     return index + 1
 
 
-class SimulatedServer:
+class CellServer:
     """One server with its association; `registered` is set while it is in."""
 
     def __init__(self, own: str, index: int, registrar: RegistrarAddress) -> None:
@@ -73,7 +73,7 @@ class SimulatedServer:
 
 
 async def _simulate(own: str, count: int, control: Path, registrars: Sequence[RegistrarAddress]) -> None:
-    servers = [SimulatedServer(own, index, registrars[index % len(registrars)]) for index in range(count)]
+    servers = [CellServer(own, index, registrars[index % len(registrars)]) for index in range(count)]
 
     async def die(asked: Mapping[str, Any]) -> dict[str, Any]:
         at_s = time.monotonic()
