@@ -32,7 +32,7 @@ def lines(*first: str) -> list[list[str]]:
 
 
 def made_conf(chain: Chain, settings: list[tuple[str, str]]) -> str:
-    """What the page's `rspdns pdns-conf` prints, with this database, not at this host's own places."""
+    """The output of the page's `rspdns pdns-conf`, with this database, not at this host's own places."""
     (words,) = lines("rspdns", "pdns-conf")
     words = words[: words.index(">")]
     given = {word.partition("=")[0] for word in words if word.startswith("gpgsql-")}
