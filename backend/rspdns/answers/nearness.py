@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from pool_user import Member, Weighted
 
 from rspdns.answers.pool_state import PoolState, with_site_order
-from rspdns.answers.records import live_nodes
+from rspdns.answers.records import first_tier, live_nodes
 from rspdns.answers.snapshot import NodeByAsker
 from rspdns.rrset import Node
 from rspdns.zones.near import AskerPrefix
 from rspdns.zones.zone import Pool, Site
 
 MOST_KEPT = 512
-"""The most askers, or orders of sites, whose nodes are kept."""
+"""The most answers of a site that are kept, and orders of its sites."""
 REDRAW_S = 1.0
 """Records chosen by chance are chosen anew after this time, in seconds."""
 LONGEST = {4: 32, 6: 64}
@@ -45,7 +45,7 @@ class AskerAnswers:
     """
 
     def __init__(self, site: Site, states: Sequence[PoolState], ttl_s: int, draw: random.Random) -> None:
-        self.replies: dict[bytes, tuple[bytes, float]] = {}
+        self.replies: dict[Hashable, tuple[Node | None, bytes]] = {}
         self._site = site
         self._states = states
         self._ttl_s = ttl_s
@@ -56,16 +56,25 @@ class AskerAnswers:
 
     def answer(self, name: str, asker: AskerPrefix, now: float) -> NodeByAsker:
         """The node of a name of the site for this asker."""
-        orders = tuple(_order(state.pool, asker) for state in self._states)
-        has_affinity = any(state.pool.config.affinity is not None for state in self._states)
-        prefix = _of_affinity(asker).packed if has_affinity else b""
-        kept = self._kept.get((orders, prefix))
+        prefix, states, key = b"", [], []
+        for position, state in enumerate(self._states):
+            order = _order(state.pool, asker)
+            ordered = state if order is None else self._ordered(position, order)
+            first: tuple[str, ...] = ()
+            if state.pool.config.affinity is not None:
+                prefix = prefix or _of_affinity(asker).packed
+                first = first_for(prefix, ordered.members, ordered.weights)
+            states.append(ordered)
+            key.append((order, first))
+        kept = self._kept.get(tuple(key))
         if kept is None or now >= kept.until_s:
-            kept = self._make(orders, prefix, now)
+            kept = self._make(
+                [with_first(state, first) for state, (_, first) in zip(states, key, strict=True)], now
+            )
             if len(self._kept) >= MOST_KEPT:
                 self._kept.clear()
-            self._kept[orders, prefix] = kept
-        return NodeByAsker(kept.nodes.get(name), self._scope(asker), kept.until_s)
+            self._kept[tuple(key)] = kept
+        return NodeByAsker(kept.nodes.get(name), self._scope(asker))
 
     def _scope(self, asker: AskerPrefix) -> int:
         """The length of the prefix that all answers of the site to this asker are for.
@@ -80,13 +89,7 @@ class AskerAnswers:
                 scopes.append(_of_affinity(asker).length)
         return max(scopes)
 
-    def _make(self, orders: Sequence[tuple[str, ...] | None], prefix: bytes, now: float) -> _KeptNodes:
-        states = []
-        for position, (state, order) in enumerate(zip(self._states, orders, strict=True)):
-            changed = state if order is None else self._ordered(position, order)
-            if state.pool.config.affinity is not None:
-                changed = changed._replace(weights=ranked_for(prefix, changed.members, changed.weights))
-            states.append(changed)
+    def _make(self, states: Sequence[PoolState], now: float) -> _KeptNodes:
         nodes, drawn = live_nodes(self._site, states, self._ttl_s, self._draw)
         return _KeptNodes(nodes, now + max(REDRAW_S, self._ttl_s) if drawn else float("inf"))
 
@@ -122,18 +125,29 @@ def _of_affinity(asker: AskerPrefix) -> AskerPrefix:
     return asker._replace(address=asker.address >> unused << unused, length=longest)
 
 
-def ranked_for(
+def first_for(
     prefix: bytes, members: Mapping[str, Member], weighted: Mapping[str, Weighted]
-) -> dict[str, Weighted]:
-    """The members in the order of an asker: each has a priority of its own, within its priority of before."""
+) -> tuple[str, ...]:
+    """The first server of an asker and its second, among those of the best priority."""
+    arrivals = [
+        (_arrival(prefix, members[label], each.weight), label) for label, each in first_tier(weighted).items()
+    ]
+    return tuple(label for _, label in sorted(arrivals)[:2])
 
-    def rank(label: str) -> tuple[int, float]:
-        return weighted[label].priority, _arrival(prefix, members[label], weighted[label].weight)
 
-    return {
-        label: weighted[label]._replace(priority=position)
-        for position, label in enumerate(sorted(weighted, key=rank))
+def with_first(state: PoolState, first: Sequence[str]) -> PoolState:
+    """The state with these members before all others, each with a priority of its own.
+
+    The others keep theirs behind them. So few answers differ, however many askers there are.
+    """
+    if not first:
+        return state
+    best = state.weights[first[0]].priority
+    behind = {
+        label: each._replace(priority=each.priority + len(first)) for label, each in state.weights.items()
     }
+    before = {label: state.weights[label]._replace(priority=best + n) for n, label in enumerate(first)}
+    return state._replace(weights=behind | before)
 
 
 def _arrival(prefix: bytes, member: Member, weight: int) -> float:

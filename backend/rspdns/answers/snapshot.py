@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -97,18 +97,17 @@ NXDOMAIN = Nothing(exists=False)
 
 class NodeByAsker(NamedTuple):
     """The node of a name for an asker; None: there is none. `scope` is the length of the prefix that it is
-    for, and it holds until `until_s` (monotonic)."""
+    for."""
 
     node: Node | None
     scope: int
-    until_s: float
 
 
 class AnswersByAsker(Protocol):
     """The answers at the `services` of a site where these depend on the asker."""
 
-    replies: dict[bytes, tuple[bytes, float]]
-    """Replies by request, each with the time until which it holds: of the responder alone."""
+    replies: dict[Hashable, tuple[Node | None, bytes]]
+    """Replies by what they answer, each with the node that it was made of: of the responder alone."""
 
     def answer(self, name: str, asker: AskerPrefix, now: float) -> NodeByAsker:
         """The node of a name for an asker."""

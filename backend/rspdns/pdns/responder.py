@@ -67,7 +67,7 @@ KNOWN = frozenset((*remote.METHODS, *remote.UNSUPPORTED, *_READS, *remote_dnssec
 """Every method of PowerDNS 4.7, and more."""
 _Asked = tuple[str | None, str, str]
 """Zone, name and type."""
-OF_ANYBODY = NodeByAsker(None, 1, float("inf"))
+OF_ANYBODY = NodeByAsker(None, 1)
 """The answer to an asker of whom nothing is known. Its scope: PowerDNS must not keep it, either."""
 _OWN_FAULT = "failed inside the backend; its log says why"
 
@@ -94,8 +94,6 @@ class PdnsResponder:
         self._most_kept = _SPARE_REPLIES
         self._asked: dict[bytes, _Asked] = {}
         """The meaning of a request now, by its bytes: PowerDNS asks the same again and again."""
-        self._of_askers: dict[bytes, tuple[str | None, str]] = {}
-        """The zone and the name of requests whose replies depend on the asker."""
         self._ids = DomainIds()
         self._chains = Chains(self._ids)
         self._departed = LeftTargets()
@@ -108,7 +106,6 @@ class PdnsResponder:
         self._departed.note(change, signed, self.clock())
         if moved or change.after.made_of is not change.before.made_of:
             self._asked.clear()  # of this moment, which is an earlier one now; of zones that are others now
-            self._of_askers.clear()
         self.snapshot = change.after
         return moved
 
@@ -122,8 +119,6 @@ class PdnsResponder:
             if asked is not None and (reply := self._kept_reply(asked)) is not None:
                 self.queries["lookup"] += 1
                 self._on_lookup(asked[1])
-                return reply
-            if self._of_askers and (reply := self._kept_of_asker(line)) is not None:
                 return reply
             method, parameters = remote.split(_decoded(line))
             if method == "lookup":
@@ -160,7 +155,7 @@ class PdnsResponder:
         past = self._ids.past(number, self.clock())
         snapshot = past or self.snapshot
         if (by_asker := snapshot.by_asker(zone, name)) is not None:
-            return self._reply_to_asker(line, zone, name, parameters, by_asker, snapshot)
+            return self._reply_to_asker(zone, name, parameters, by_asker, snapshot)
         asked = zone, name, qtype
         reply = self._kept_reply(asked) if past is None else None
         if reply is None:
@@ -181,7 +176,6 @@ class PdnsResponder:
 
     def _reply_to_asker(
         self,
-        line: bytes,
         zone: str | None,
         name: str,
         parameters: remote.RequestParameters,
@@ -189,28 +183,17 @@ class PdnsResponder:
         snapshot: Snapshot,
     ) -> bytes:
         """The reply about a name whose answers depend on the asker. PowerDNS keeps no record with a scope."""
-        asker, now = asker_of(parameters.get("real-remote")), self.clock()
-        found = OF_ANYBODY if asker is None else by_asker.answer(name, asker, now)
-        records = remote.lookup_in(zone, parameters, snapshot, self._ids.of, found.node, found.scope)
+        asker = asker_of(parameters.get("real-remote"))
+        node, scope = OF_ANYBODY if asker is None else by_asker.answer(name, asker, self.clock())
+        key = name, parameters.get("qtype"), id(node), scope
+        if snapshot is self.snapshot and key in by_asker.replies:
+            return by_asker.replies[key][1]
+        records = remote.lookup_in(zone, parameters, snapshot, self._ids.of, node, scope)
         reply = orjson.dumps({"result": records}) + b"\n" if records else NOTHING
-        if snapshot is self.snapshot and len(line) <= MAX_LINE_BYTES:
-            if len(self._of_askers) >= MAX_LINES:
-                self._of_askers.clear()
+        if snapshot is self.snapshot:
             if len(by_asker.replies) >= MAX_LINES:
                 by_asker.replies.clear()
-            self._of_askers[line] = zone, name
-            by_asker.replies[line] = reply, found.until_s
-        return reply
-
-    def _kept_of_asker(self, line: bytes) -> bytes | None:
-        """The reply to the same request of before, if the answers of the site are the same."""
-        zone, name = self._of_askers.get(line, (None, ""))
-        by_asker = self.snapshot.by_asker(zone, name)
-        reply, until_s = by_asker.replies.get(line, (None, 0.0)) if by_asker is not None else (None, 0.0)
-        if reply is None or self.clock() >= until_s:
-            return None
-        self.queries["lookup"] += 1
-        self._on_lookup(name)
+            by_asker.replies[key] = node, reply
         return reply
 
     def _departed_reply(self, zone: str | None, name: str, qtype: str) -> bytes:
