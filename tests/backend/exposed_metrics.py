@@ -60,7 +60,13 @@ SERVER = {
     "listed_by": ["10.0.0.1"],
     "check": [{"type": "tls", "target": "port 5061", "state": "up", "expires_at_s": 1.9e9}],
 }
-REGISTRAR = {"address": "10.0.0.1", "up": True, "round_trip_ms": 1.0, "standing": "settled"}
+REGISTRAR = {
+    "address": "10.0.0.1",
+    "handlespace": "",
+    "up": True,
+    "round_trip_ms": 1.0,
+    "standing": "settled",
+}
 SIDECAR: Any = {  # the values that metrics are made of
     "as": [SERVER],
     "registrars": [REGISTRAR],
