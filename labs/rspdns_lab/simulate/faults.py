@@ -28,6 +28,7 @@ SETTLE_S: Final = 12.0
 LAST_S: Final = 20.0
 """After the last fault."""
 LONGEST_S: Final = 20.0
+LAST_KNOWN_GOOD: Final = "last-known-good.json"
 
 End = Callable[[], None]
 Begin = Callable[[World, random.Random], tuple[str, End]]
@@ -323,17 +324,18 @@ def _reloaded(world: World, chance: random.Random) -> tuple[str, End]:
 
 
 def _state_torn(world: World, chance: random.Random) -> tuple[str, End]:
-    """The power fails while a file is written, and the disk keeps a part of it."""
+    """The disk loses a part of the last-known-good file. Without that of the serials, these would go back."""
     name_server = chance.choice(world.name_servers)
     process = name_server.process
     process.kill()
-    files = sorted(path for path in (name_server.folder / "state").iterdir() if path.is_file())
-    torn = chance.choice(files) if files else None
-    if torn is not None:
-        data = torn.read_bytes()
-        torn.write_bytes(data[: chance.randrange(len(data) + 1)])
-    words = f"{name_server.host.name} {torn.name if torn is not None else 'no file'}"
-    return words, lambda: name_server.start_backend() if name_server.process is process else None
+    torn = name_server.folder / "state" / LAST_KNOWN_GOOD
+    data = torn.read_bytes() if torn.is_file() else b""
+    if data:
+        torn.write_bytes(data[: chance.randrange(len(data))])
+    return (
+        name_server.host.name,
+        lambda: name_server.start_backend() if name_server.process is process else None,
+    )
 
 
 KINDS: Final = tuple(

@@ -7,13 +7,16 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rspdns_lab.simulate import determinism, faults, seams
 from rspdns_lab.simulate.faults import PlannedFault
 from rspdns_lab.simulate.invariants import Broken, Watch
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
 from rspdns_lab.simulate.world import Size, World
+
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made anew, for this user alone
+"""The state files stand there: a disk would make every scenario wait for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ def run(
     """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come."""
     seams.install()
     began_s = determinism.real_s()
-    folder = Path(tempfile.mkdtemp(prefix="rspdns-simulate-"))
+    folder = Path(tempfile.mkdtemp(prefix="rspdns-simulate-", dir=MEMORY if MEMORY.is_dir() else None))
     gc.disable()  # a collector at a moment of its own choice ends what nobody holds any more
     try:
         kernel = Kernel(seed)
