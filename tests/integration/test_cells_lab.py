@@ -16,7 +16,7 @@ def test_lost_cell_leaves_the_upper_answers_and_returns(tmp_path: Path) -> None:
         story, _ = process.communicate(timeout=300)
     assert process.returncode in (0, 1), story  # 1: a bound in ms was broken, on a busy machine
     assert not traces(process.pid)
-    trials = json.loads(report.read_text())["results"]["trials"]
+    trials = json.loads(report.read_text())["trials"]
     losses = [trial for trial in trials if trial["kind"] == "loss"]
     assert [loss["fault"] for loss in losses] == ["silent", "killed"], story
     assert all(loss["gone_ms"] < LONGEST_MS and not loss["others_lost"] for loss in losses)
