@@ -75,6 +75,16 @@ static int number_of(int fd, int level, int option)
 	return getsockopt(fd, level, option, &value, &length) == 0 ? value : 0;
 }
 
+/* Whether a client's socket is of this network namespace (Linux 5.14): in another one anybody can have any address and port. */
+static bool is_here(int fd, const struct sctp_socket *s)
+{
+	uint64_t theirs, own;
+	socklen_t length = sizeof(theirs);
+
+	return getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &theirs, &length) == 0 &&
+	       getsockopt(s->watch.fd, SOL_SOCKET, SO_NETNS_COOKIE, &own, &length) == 0 && theirs == own;
+}
+
 /* Carry out another call about the socket, as its listener's owner, who proved by it that the port is his. */
 static int sub_call(int (*function)(struct call *, struct sctp_socket *), struct sctp_socket *s, int argument, const void *address, size_t length)
 {
@@ -204,8 +214,7 @@ int call_shim_listen(struct call *call)
 		shim_set_timeouts(s, call->request->argument[1]);
 		error = sub_call(call_listen, s, call->request->argument[0], NULL, 0);
 	}
-	shim_look_for_listeners(); /* one of another network namespace is none */
-	if (error == 0 && s->shim->refused)
+	if (error == 0 && !is_here(call->passed, s))
 		error = EINVAL;
 	if (error != 0)
 		shim_let_go(s->shim, false);
@@ -223,7 +232,7 @@ int call_shim_accept(struct call *call)
 	address_unmap(&peer);
 	for (shim = shims_unaccepted; shim != NULL && !shim_same_end(&shim->name, &peer);)
 		shim = shim->next;
-	if (shim == NULL)
+	if (shim == NULL || !is_here(call->passed, shim->s))
 		return ENOENT;
 	shim_leave_unaccepted(shim);
 	call->descriptor = shim->kept;

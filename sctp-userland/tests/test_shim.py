@@ -251,6 +251,29 @@ def test_native_server_gets_the_bytes_and_their_end(
     assert server.stdout.readline() == "100000\n"
 
 
+ELSEWHERE = """
+import ctypes, socket, sys
+assert ctypes.CDLL(None, use_errno=True).unshare(0x40000000) == 0  # CLONE_NEWNET
+server = socket.create_server(("0.0.0.0", 8000))
+print("listens", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_listener_of_another_network_gets_no_associations(namespace: Namespace, tmp_path: Path) -> None:
+    """There anybody can have a port that is root's here."""
+    namespace.start(sctpd(), "--everyone")
+    until(lambda: namespace.run(sctpd(), "--status").returncode == 0, told="sctpd does not serve")
+    serve(namespace, sys.executable, "-c", SERVER, "0.0.0.0")
+    path = rules(tmp_path, ALL_BY_SCTP)
+    run(namespace, *shimmed(path, sys.executable, "-c", ELSEWHERE))
+    assert "listening" not in run(namespace, sctpd(), "--status")
+    code = "import socket, time; s = socket.create_server(('0.0.0.0', 8001)); time.sleep(1)"
+    here = namespace.start(*shimmed(path, sys.executable, "-c", code))
+    until(lambda: "shim listening" in run(namespace, sctpd(), "--status"), told="it listens")
+    here.wait(10)
+
+
 def test_bytes_go_past_the_library(namespace: Namespace, tmp_path: Path) -> None:
     """No call on a connection but its set-up is the library's: a program without it goes on with the descriptor."""
     code = """
