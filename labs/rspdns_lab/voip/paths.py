@@ -30,7 +30,6 @@ _LEFT: Final = ("10.61.0.10", "10.61.0.1", "10.61.0.2", "10.61.0.100")
 _RIGHT: Final = ("10.62.0.10", "10.62.0.1", "10.62.0.2", "10.62.0.100")
 """An end of the calls, the two firewalls, and the address that the firewalls share."""
 _SYNC: Final = ("10.63.0.1", "10.63.0.2")
-_GROUP: Final = 61
 _START_TIMEOUT_S: Final = 30.0
 _COUNTED: Final = "priority 0; ip saddr 198.18.0.0/15 meta l4proto udp counter name"
 _LEDGER: Final = f"""table inet ledger {{
@@ -128,7 +127,7 @@ class Firewall:
         self.host = host
         self._folder = folder
         shared = {"eth0": _LEFT[3], "eth1": _RIGHT[3]}
-        conf = keepalived_conf(shared, _GROUP, pair.advertisement_ms, first=first)
+        conf = keepalived_conf(shared, 61, pair.advertisement_ms, first=first)
         command = keepalived_command(folder, conf)
         self.keepalived = Program("keepalived", host, command, folder / "keepalived.log")
         self.programs = [self.keepalived]
@@ -224,8 +223,7 @@ def conntrackd_conf(folder: Path, own: str, other: str) -> str:
     return f"""Sync {{
     Mode FTFW {{ DisableExternalCache On StartupResync On }}
     UDP {{
-        IPv4_address {own} IPv4_Destination_Address {other} Port 3780 Interface eth2
-        SndSocketBuffer 4194304 RcvSocketBuffer 4194304 Checksum On
+        IPv4_address {own} IPv4_Destination_Address {other} Port 3780 Interface eth2 Checksum On
     }}
 }}
 General {{

@@ -39,10 +39,9 @@ _PATIENCE_S: Final = 60.0
 class VoipTrial:
     """One measurement. `part`: "calls", "failover" or "sweep"; `name`: its run, pair and fault, or path.
 
-    `packets_per_s`: the packets planned, sent and delivered in both directions; `packet_us`: the time that
-    one takes to be sent, which is taken off the delays. `processor`: percent of the machine's processors in
-    each state. `unseen_loss`: packets that the packet filters of both ends missed, and the calls did not,
-    or the reverse. `flows`: of the second firewall before the fault; `refused`: packets that it refused.
+    `packet_us`: the time that a packet takes to be sent, which is taken off the delays. `processor`: percent
+    of the machine's processors in each state. `unseen_loss`: what calls lost more than packet filters missed.
+    `flows`: of the second firewall before the fault; `refused`: packets that it refused.
     """
 
     part: str
