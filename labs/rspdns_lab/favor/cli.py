@@ -261,4 +261,4 @@ def _read(fields: dict[str, Any]) -> FavorTrial:
     return FavorTrial(**{**fields, "flows": flows, "queue": queue})
 
 
-REPORT: Final = LabReport(_read, figures, page_of, problems)
+REPORT: Final = LabReport(_read, figures, page_of, problems, markdown_plots=True)

@@ -321,5 +321,9 @@ def page_of(found: Sequence[UplinkTrial]) -> Page:
 
 
 REPORT: Final = LabReport(
-    lambda fields: UplinkTrial(**fields), lambda found: {"rows": rows(found)}, page_of, write=asdict
+    lambda fields: UplinkTrial(**fields),
+    lambda found: {"rows": rows(found)},
+    page_of,
+    write=asdict,
+    markdown_plots=True,
 )
