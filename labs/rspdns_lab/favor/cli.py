@@ -29,7 +29,7 @@ PUBLISHED: Final = {
 """Dropped packets, their share, SYNs dropped, share of the link used."""
 SHORT_PACKETS: Final = 12
 _JUDGED_S: Final = 100.0
-_QUICK_S: Final = (4.0, 15.0)
+_QUICK_S: Final = (3.0, 12.0)
 _COLOURS: Final = {"CHOKe": ORANGE, "RED": BLUE, "REDFavor": GREEN, "drop-tail": GREY}
 _POINTS: Final = 300
 
