@@ -26,7 +26,7 @@ _STRANGERS = (b"", b"\x80" * 12, b"voip" + b"\xff" * 160, b"\x00\x00\x01\x01" + 
 @pytest.fixture(scope="module")
 def generator(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("voip") / "generator"
-    return compile_c(SOURCE, made, "-g", "-fsanitize=address,undefined", "-pthread", libraries=["-lm"])
+    return compile_c(SOURCE, made, "-O0", "-g", "-fsanitize=address,undefined", "-pthread", libraries=["-lm"])
 
 
 @pytest.fixture

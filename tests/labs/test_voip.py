@@ -37,7 +37,7 @@ SILENT = CallAccount(500, 100, 400, 1, 400, 99, 0, 0, 0, 10.0, 100.0)
 def test_frames_and_jitter_in_c_under_sanitizers(tmp_path: Path) -> None:
     source = REPOSITORY / "tests/labs/voip_frames.c"
     folder = REPOSITORY / "labs/rspdns_lab/voip"
-    options = ["-g", "-fsanitize=address,undefined", f"-I{folder}"]
+    options = ["-O0", "-g", "-fsanitize=address,undefined", f"-I{folder}"]
     program = compile_c(source, tmp_path / "frames", *options, libraries=["-lm"])
     done = subprocess.run([str(program)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
