@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from rspdns_lab.chain.hosts import ApplicationServerHost, RegistrarHost
+from rspdns_lab.chain.hosts import START_TIMEOUT_S, ApplicationServerHost, RegistrarHost, wait_until
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import CELLS
 from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike, server_dead
@@ -41,6 +41,7 @@ def _lose_handlespace(cell: str) -> Callable[[ChaosScene], Strike]:
 def _restore_handlespace(scene: ChaosScene) -> None:
     _start_registrars(scene.lab)
     scene.server.start_sip()
+    _wait_until_registered(scene.lab)
 
 
 def _lose_cell(scene: ChaosScene) -> Strike:
@@ -63,6 +64,17 @@ def _restore_cell(scene: ChaosScene) -> None:
         server.start()
     for server in servers:
         server.wait_for_sip()
+    _wait_until_registered(scene.lab)
+
+
+def _wait_until_registered(lab: Lab) -> None:
+    """Wait for the sidecars: until they register, name servers answer from memory, and all looks well."""
+    servers = _servers(lab, LOST)
+    wait_until(
+        lambda: all(server.registrar_address() for server in servers),
+        "servers that are registered again",
+        2 * START_TIMEOUT_S,
+    )
 
 
 def _start_registrars(lab: Lab) -> None:
