@@ -251,6 +251,22 @@ def test_native_server_gets_the_bytes_and_their_end(
     assert server.stdout.readline() == "100000\n"
 
 
+NATIVE_CLIENT = """
+import socket
+client = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_SCTP)
+client.connect(("10.1.0.2", 8000))
+client.sendall(b"hello")
+print(client.recv(10))
+"""
+
+
+@pytest.mark.usefixtures("sanitized_daemon")
+def test_native_client_is_served(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
+    serve(hosts[1], *shimmed(rules(tmp_path, ALL_BY_SCTP), sys.executable, "-c", SERVER, "10.1.0.2"))
+    done = hosts[0].run(sys.executable, "-c", NATIVE_CLIENT, sctp=True)
+    assert done.stdout == "b'hello'\n", done.stderr
+
+
 ELSEWHERE = """
 import ctypes, socket, sys
 assert ctypes.CDLL(None, use_errno=True).unshare(0x40000000) == 0  # CLONE_NEWNET
