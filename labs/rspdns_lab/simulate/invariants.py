@@ -183,7 +183,7 @@ def dead_server_is_not_named(
 
 
 LONGEST_ECHO_S: Final = 15.0
-"""So long after a disturbance the times of several faults at once count."""
+"""After a disturbance the times of several faults at once count for so long."""
 
 
 def answer_is_never_empty(
@@ -222,7 +222,7 @@ def target_has_an_address(
 def nobody_joins_uninvited(
     watch: Watch, name_server: NameServerHost, packet: Packet, _: float
 ) -> Iterator[str]:
-    """Nobody joins uninvited: `accept` (docs/explanation/belief.md, rule 6)."""
+    """Rule 6: nobody joins uninvited (docs/explanation/belief.md)."""
     del watch
     for record in packet.additional:
         if ip_address(record["content"]) not in ip_network(NETWORK):

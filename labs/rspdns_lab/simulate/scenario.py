@@ -83,8 +83,8 @@ def run(
         world.end()
         kernel.close()
         shutil.rmtree(folder, ignore_errors=True)
-        gc.enable()
         _drop_what_was_killed()
+        gc.enable()
 
 
 def _drop_what_was_killed() -> None:

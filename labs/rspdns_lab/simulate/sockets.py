@@ -94,7 +94,7 @@ class SimulatedSocket:
         return len(data)
 
     def recv(self, size: int) -> bytes:
-        """What arrived. Raise BlockingIOError when nothing did, or the error that did."""
+        """Return the bytes that arrived. Raise BlockingIOError when nothing did, or the error that did."""
         del size
         if not self._arrived:
             raise BlockingIOError
