@@ -20,7 +20,7 @@ from typing import Any  # noqa: E402
 
 from rspdns_lab.simulate import seams  # noqa: E402
 from rspdns_lab.simulate.kernel import Kernel, SimulatedProcess  # noqa: E402
-from rspdns_lab.simulate.network import Network  # noqa: E402
+from rspdns_lab.simulate.network import SimulatedNetwork  # noqa: E402
 from rspdns_lab.simulate.registrar import RegistrarModel  # noqa: E402
 
 from rserpool import RegistrarAddress  # noqa: E402
@@ -55,7 +55,7 @@ async def until_soon(condition: Callable[[], Any], timeout_s: float, told: Any =
 
 def play(name: str) -> None:
     kernel = Kernel(1)
-    network = Network(kernel)
+    network = SimulatedNetwork(kernel)
     seams.use(network)
     host = network.add_host("h1", ADDRESS)
     addresses = {number: RegistrarAddress(ADDRESS, 3862 + number, 9900 + number) for number in NUMBERS}

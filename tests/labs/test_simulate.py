@@ -14,7 +14,7 @@ from rspdns_lab.simulate.associations import SctpNetwork, SimulatedSctpSocket
 from rspdns_lab.simulate.cli import worker_environment
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
 from rspdns_lab.simulate.mutants import MUTANTS, Mutant
-from rspdns_lab.simulate.network import Network, SimulatedHost
+from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 from rspdns_lab.simulate.regressions import REGRESSIONS
 
 from rserpool import AssociationFailed, AssociationLost, AssociationUp, SctpMessage
@@ -44,8 +44,8 @@ def kernel() -> Iterator[Kernel]:
 
 
 @pytest.fixture
-def network(kernel: Kernel) -> Network:
-    network = Network(kernel)
+def network(kernel: Kernel) -> SimulatedNetwork:
+    network = SimulatedNetwork(kernel)
     SimulatedSctpSocket.sctp = SctpNetwork(network)
     for number in (1, 2):
         network.add_host(f"h{number}", f"10.0.0.{number}")
@@ -53,7 +53,7 @@ def network(kernel: Kernel) -> Network:
 
 
 class Speaker:
-    """A process with one socket that notes what it reads."""
+    """A process with a socket that notes what it reads."""
 
     def __init__(self, host: SimulatedHost) -> None:
         self.process = host.start("speaker")
@@ -72,11 +72,11 @@ class Speaker:
         return [news.data for news in self.read if isinstance(news, SctpMessage)]
 
 
-def speakers(network: Network) -> tuple[Speaker, Speaker]:
-    one, other = (Speaker(host) for host in network.hosts.values())
+def speakers(network: SimulatedNetwork) -> tuple[Speaker, Speaker]:
+    near, other = (Speaker(host) for host in network.hosts.values())
     network.kernel.run(0.1)
-    one.socket.connect(("10.0.0.2", 7))
-    return one, other
+    near.socket.connect(("10.0.0.2", 7))
+    return near, other
 
 
 def work(*arguments: str) -> list[dict[str, object]]:
@@ -86,7 +86,7 @@ def work(*arguments: str) -> list[dict[str, object]]:
 
 
 def test_timers_fire_in_order_and_time_passes_at_once(kernel: Kernel) -> None:
-    host, seen = Network(kernel).add_host("h", "10.0.0.1"), list[tuple[str, float]]()
+    host, seen = SimulatedNetwork(kernel).add_host("h", "10.0.0.1"), list[tuple[str, float]]()
     process = host.start("sleeper")
 
     async def sleep(name: str, time_s: float) -> None:
@@ -99,7 +99,7 @@ def test_timers_fire_in_order_and_time_passes_at_once(kernel: Kernel) -> None:
 
 
 def test_clock_that_runs_slow_makes_its_host_late(kernel: Kernel) -> None:
-    host, seen = Network(kernel).add_host("h", "10.0.0.1"), list[float]()
+    host, seen = SimulatedNetwork(kernel).add_host("h", "10.0.0.1"), list[float]()
     host.clock.drift(0.5)
     process = host.start("sleeper")
     process.do(lambda: process.call_later(1.0, lambda: seen.append(kernel.now)))
@@ -108,7 +108,7 @@ def test_clock_that_runs_slow_makes_its_host_late(kernel: Kernel) -> None:
 
 
 def test_frozen_process_does_everything_when_it_wakes_and_a_killed_one_nothing(kernel: Kernel) -> None:
-    network, seen = Network(kernel), list[str]()
+    network, seen = SimulatedNetwork(kernel), list[str]()
     frozen, killed = (network.add_host(name, name).start(name) for name in ("frozen", "killed"))
     for process in (frozen, killed):
         process.call_later(1.0, seen.append, process.name.split()[1])
@@ -122,7 +122,7 @@ def test_frozen_process_does_everything_when_it_wakes_and_a_killed_one_nothing(k
 
 
 def test_loop_without_end_is_found(kernel: Kernel) -> None:
-    process = Network(kernel).add_host("h", "10.0.0.1").start("busy")
+    process = SimulatedNetwork(kernel).add_host("h", "10.0.0.1").start("busy")
 
     def again() -> None:
         process.call_soon(again)
@@ -132,56 +132,56 @@ def test_loop_without_end_is_found(kernel: Kernel) -> None:
         kernel.run(1)
 
 
-def test_messages_arrive_once_and_in_order_over_a_bad_way(network: Network) -> None:
-    one, other = speakers(network)
+def test_messages_arrive_once_and_in_order_over_a_bad_way(network: SimulatedNetwork) -> None:
+    near, other = speakers(network)
     for way in (("h1", "h2"), ("h2", "h1")):
         network.loss[way], network.slowness_s[way] = 0.3, 0.05
     network.doubling = 0.3
     network.kernel.run(3)
     sent = [b"%d" % number for number in range(50)]
     for data in sent:
-        one.socket.send(1, 11, data)
+        near.socket.send(1, 11, data)
     network.kernel.run(20)
     assert other.texts == sent
     assert AssociationUp(1, ("10.0.0.1", 7)) in other.read
 
 
-def test_association_breaks_on_the_side_that_hears_nothing(network: Network) -> None:
-    one, _ = speakers(network)
+def test_association_breaks_on_the_side_that_hears_nothing(network: SimulatedNetwork) -> None:
+    near, _ = speakers(network)
     network.kernel.run(1)
     network.cut([("h2", "h1")])
-    one.socket.send(1, 11, b"hello")
+    near.socket.send(1, 11, b"hello")
     network.kernel.run(2)
-    assert not any(isinstance(news, AssociationLost) for news in one.read)
+    assert not any(isinstance(news, AssociationLost) for news in near.read)
     network.kernel.run(10)
-    assert isinstance(one.read[-1], AssociationLost)
+    assert isinstance(near.read[-1], AssociationLost)
 
 
-def test_idle_association_breaks_by_its_heartbeats(network: Network) -> None:
-    one, other = speakers(network)
+def test_idle_association_breaks_by_its_heartbeats(network: SimulatedNetwork) -> None:
+    near, other = speakers(network)
     network.kernel.run(1)
     network.hosts["h2"].power_off()
     network.kernel.run(30)
-    assert isinstance(one.read[-1], AssociationLost)
+    assert isinstance(near.read[-1], AssociationLost)
     assert other.texts == []
 
 
-def test_end_of_a_process_is_told_at_once_and_that_of_a_host_is_not(network: Network) -> None:
-    one, other = speakers(network)
+def test_end_of_a_process_is_told_at_once_and_that_of_a_host_is_not(network: SimulatedNetwork) -> None:
+    near, other = speakers(network)
     network.kernel.run(1)
     other.process.kill()
     network.kernel.run(1.01)
-    assert isinstance(one.read[-1], AssociationLost)
-    one.socket.connect(("10.0.0.2", 7))
+    assert isinstance(near.read[-1], AssociationLost)
+    near.socket.connect(("10.0.0.2", 7))
     network.kernel.run(1.1)
-    assert isinstance(one.read[-1], AssociationFailed)  # nobody listens there any more
+    assert isinstance(near.read[-1], AssociationFailed)  # nobody listens there any more
 
 
 def test_same_seed_writes_the_same_trace(tmp_path: Path) -> None:
-    for name in ("one", "other"):
+    for name in ("first", "second"):
         work("8", "8", "0.65", "--size", "3,3,2", "--faults", FAULTS, "--trace", str(tmp_path / name))
-    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
-    assert "fault" in (tmp_path / "one").read_text()
+    assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
+    assert "fault" in (tmp_path / "first").read_text()
 
 
 def test_model_of_the_registrar_passes_what_real_registrars_pass() -> None:
@@ -199,7 +199,7 @@ def test_mutant_changes_a_text_that_stands_in_its_module_once(mutant: Mutant) ->
 
 
 def test_scenarios_break_no_promise() -> None:
-    """Those that found something once, then new ones. A seed that breaks one is shown: run it again with
+    """The old scenarios, then new ones. A seed that breaks a promise is shown: run it again with
     `rspdns-lab simulate --seed N --minutes 0.75 --size 3,4,2 --shrink --trace -`."""
     for regression in REGRESSIONS:
         (outcome,) = work(*regression.words)

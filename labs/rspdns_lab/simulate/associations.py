@@ -23,7 +23,7 @@ from rserpool import (
     Timers,
 )
 from rspdns_lab.simulate.kernel import SimulatedProcess
-from rspdns_lab.simulate.network import Network, SimulatedHost
+from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 
 INIT_ATTEMPTS: Final = 4
 MOST_REPEATS: Final = 10
@@ -55,7 +55,7 @@ class _End:
 class SctpNetwork:
     """All SCTP of one scenario."""
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: SimulatedNetwork) -> None:
         self.network = network
         self.kernel = network.kernel
         self._ends: list[_End] = []

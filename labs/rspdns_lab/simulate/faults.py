@@ -189,7 +189,7 @@ def _liar(world: World, chance: random.Random) -> tuple[str, End]:
 
 def _ways(hosts: Sequence[SimulatedHost], sides: Sequence[int]) -> list[tuple[str, str]]:
     pairs = zip(hosts, sides, strict=True)
-    return [(one.name, other.name) for (one, a), (other, b) in permutations(pairs, 2) if a != b]
+    return [(source.name, target.name) for (source, a), (target, b) in permutations(pairs, 2) if a != b]
 
 
 def _cut(world: World, ways: list[tuple[str, str]], words: str) -> tuple[str, End]:
@@ -220,8 +220,8 @@ def _cable(world: World, chance: random.Random) -> tuple[str, End]:
 
 
 def _one_way(world: World, chance: random.Random) -> tuple[str, End]:
-    one, other = chance.sample([*world.network.hosts], 2)
-    return _cut(world, [(one, other)], f"{one} -> {other}")
+    source, target = chance.sample([*world.network.hosts], 2)
+    return _cut(world, [(source, target)], f"{source} -> {target}")
 
 
 def _lossy(world: World, chance: random.Random) -> tuple[str, End]:

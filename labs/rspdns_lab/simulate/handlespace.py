@@ -16,7 +16,7 @@ from rserpool import (
     asap,
 )
 
-Key = tuple[bytes, int]
+KnownKey = tuple[bytes, int]
 """A pool handle and a PE identifier in it."""
 
 
@@ -42,7 +42,7 @@ class Handlespace:
     """All pool elements that one registrar knows."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.elements: dict[Key, KnownElement] = {}
+        self.elements: dict[KnownKey, KnownElement] = {}
         self.ownership = Ownership()
         self._loop = loop
         self._answers: dict[bytes, bytes] = {}
@@ -63,7 +63,7 @@ class Handlespace:
             answer = self._answers[handle] = asap.encode(message)
         return answer
 
-    def put(self, key: Key, element: PoolElement) -> KnownElement:
+    def put(self, key: KnownKey, element: PoolElement) -> KnownElement:
         """Take note of an element; one that changed its home has no association here any more."""
         known = self.elements.get(key)
         if known is None or known.element != element:
@@ -77,7 +77,7 @@ class Handlespace:
         self.ownership.add(*key, element.home_registrar)
         return known
 
-    def remove(self, key: Key) -> PoolElement:
+    def remove(self, key: KnownKey) -> PoolElement:
         """Forget an element; return it."""
         known = self.elements.pop(key)
         self._answers.pop(key[0], None)
@@ -85,12 +85,14 @@ class Handlespace:
         known.cancel()
         return known.element
 
-    def set_timer(self, known: KnownElement, delay_s: float, work: Callable[[Key], object], key: Key) -> None:
+    def set_timer(
+        self, known: KnownElement, delay_s: float, work: Callable[[KnownKey], object], key: KnownKey
+    ) -> None:
         """Do this after that time, and nothing else before."""
         known.cancel()
         known.timer = self._loop.call_later(delay_s, work, key)
 
-    def take_over(self, target: int, home: int) -> list[Key]:
+    def take_over(self, target: int, home: int) -> list[KnownKey]:
         """The elements of `target` are those of `home` now; return which."""
         self._answers.clear()
         self.ownership.take_over(target, home)

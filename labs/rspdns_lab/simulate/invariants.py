@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from typing import Final
 
 from rspdns_lab.chain.plan import HANDLE, NETWORK, ZONE
-from rspdns_lab.simulate.parts import NameServerHost
+from rspdns_lab.simulate.parts import SimulatedNameServer
 from rspdns_lab.simulate.powerdns import Packet
 from rspdns_lab.simulate.world import ServerHost, World
 
@@ -125,7 +125,7 @@ class Watch:
                 self._check(promise, promise(self, name_server))
         self._check(name_servers_agree, name_servers_agree(self))
 
-    def answered(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+    def answered(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         """The client got an answer."""
         self._update_truths()
         for promise in ANSWERED:
@@ -142,7 +142,7 @@ class Watch:
                 self.broken.append(Broken(self.now, promise.__name__, each))
                 self.world.tell("", f"BROKEN {promise.__name__}: {each}")
 
-    def members(self, name_server: NameServerHost) -> set[str]:
+    def members(self, name_server: SimulatedNameServer) -> set[str]:
         """The names of the servers that a backend believes in."""
         backend = name_server.backend
         assert backend is not None  # noqa: S101 - looked at before
@@ -163,7 +163,7 @@ def _how(server: ServerHost) -> str:
 
 
 def dead_server_is_not_named(
-    watch: Watch, name_server: NameServerHost, packet: Packet, asked_at_s: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float
 ) -> Iterator[str]:
     """Times are from the fault to the last wrong answer of the name server (docs/explanation/faults.md)."""
     if watch.active["network"] or watch.active["name server"] or watch.active["lies"]:
@@ -187,7 +187,7 @@ LONGEST_ECHO_S: Final = 15.0
 
 
 def answer_is_never_empty(
-    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, _: float
 ) -> Iterator[str]:
     """Never in any of these: an empty answer where there should be servers (docs/explanation/faults.md)."""
     sight = watch.sights[name_server.host.name]
@@ -201,7 +201,7 @@ def answer_is_never_empty(
 
 
 def zone_is_never_refused(
-    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, _: float
 ) -> Iterator[str]:
     """Never in any of these: a whole zone refused (docs/explanation/faults.md)."""
     sight = watch.sights[name_server.host.name]
@@ -211,7 +211,7 @@ def zone_is_never_refused(
 
 
 def target_has_an_address(
-    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, _: float
 ) -> Iterator[str]:
     """No answer names a target without an address (rspdns.pdns.responder)."""
     for target in packet.targets:
@@ -220,7 +220,7 @@ def target_has_an_address(
 
 
 def nobody_joins_uninvited(
-    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, _: float
 ) -> Iterator[str]:
     """Rule 6: nobody joins uninvited (docs/explanation/belief.md)."""
     del watch
@@ -230,7 +230,7 @@ def nobody_joins_uninvited(
 
 
 def stranger_is_never_shown(
-    watch: Watch, name_server: NameServerHost, packet: Packet, _: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, _: float
 ) -> Iterator[str]:
     """Invented members of others are not shown (docs/explanation/faults.md)."""
     for name in watch.world.named(packet):
@@ -239,7 +239,7 @@ def stranger_is_never_shown(
 
 
 def drained_server_does_not_come_back(
-    watch: Watch, name_server: NameServerHost, packet: Packet, asked_at_s: float
+    watch: Watch, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float
 ) -> Iterator[str]:
     """Drained: out; undrain lets it in again (docs/how-to/servers/maintenance.md)."""
     sight, named = watch.sights[name_server.host.name], set(watch.world.named(packet))
@@ -258,7 +258,7 @@ def drained_server_does_not_come_back(
 # Promises about every view
 
 
-def live_server_is_not_missing(watch: Watch, name_server: NameServerHost) -> Iterator[str]:
+def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -> Iterator[str]:
     """One of three killed: its members register elsewhere and never leave the answers. One lies: no live
     member missing for more than 1.5 s (docs/explanation/faults.md)."""
     sight, members = watch.sights[name_server.host.name], watch.members(name_server)
@@ -287,7 +287,7 @@ def live_server_is_not_missing(watch: Watch, name_server: NameServerHost) -> Ite
                 yield f"{name_server.host.name} lacks {name}, which lives, for {missing_s:.3f} s"
 
 
-def serials_grow(watch: Watch, name_server: NameServerHost) -> Iterator[str]:
+def serials_grow(watch: Watch, name_server: SimulatedNameServer) -> Iterator[str]:
     """The zones' SOA serial moves with every change and never goes back, across restarts too
     (rspdns.answers.serial_number)."""
     backend, sight = name_server.backend, watch.sights[name_server.host.name]
@@ -299,7 +299,7 @@ def serials_grow(watch: Watch, name_server: NameServerHost) -> Iterator[str]:
     sight.serial = zone.serial
 
 
-def purges_do_not_pile_up(_: Watch, name_server: NameServerHost) -> Iterator[str]:
+def purges_do_not_pile_up(_: Watch, name_server: SimulatedNameServer) -> Iterator[str]:
     """Names that change while a command is under way go together into the next one (rspdns.pdns.purge)."""
     backend = name_server.backend
     waiting = 0 if backend is None else sum(socket.waiting for socket in backend.caches.purger.sockets)
@@ -367,7 +367,7 @@ ANSWERED: Final = (
     stranger_is_never_shown,
     drained_server_does_not_come_back,
 )
-LOOKED_AT: Final[tuple[Callable[[Watch, NameServerHost], Iterator[str]], ...]] = (
+LOOKED_AT: Final[tuple[Callable[[Watch, SimulatedNameServer], Iterator[str]], ...]] = (
     live_server_is_not_missing,
     serials_grow,
     purges_do_not_pile_up,

@@ -308,7 +308,7 @@ def main(names: Sequence[str], seconds: float, first: int, minutes: float) -> No
     """Break these rules (default: all), and list those that no scenario notices."""
     survivors = []
     for mutant in [BY_NAME[name] for name in names] or MUTANTS:
-        words = _found(mutant, seconds, first, minutes)
+        words = _broken_promise(mutant, seconds, first, minutes)
         click.echo(f"{mutant.name}: {words or 'SURVIVES'}")
         if words is None:
             survivors.append(mutant.name)
@@ -316,7 +316,7 @@ def main(names: Sequence[str], seconds: float, first: int, minutes: float) -> No
     sys.exit(1 if survivors else 0)
 
 
-def _found(mutant: Mutant, seconds: float, first: int, minutes: float) -> str | None:
+def _broken_promise(mutant: Mutant, seconds: float, first: int, minutes: float) -> str | None:
     """Run scenarios until one breaks a promise, and say which; None when none does in time."""
     options = ["--faults", mutant.faults, "--size", mutant.size, "--for-s", str(seconds), "--until-broken"]
     command = [

@@ -1,7 +1,7 @@
 """Hosts and the network between them: packets that are lost, late, doubled, overtaken, or kept out.
 
-`Network.delay_s` decides the fate of every packet. SCTP (`associations`), UDP and TCP (`sockets`) are built
-on it. A host that is down neither sends nor receives.
+`SimulatedNetwork.delay_s` decides the fate of every packet. SCTP (`associations`), UDP and TCP (`sockets`)
+are built on it. A host that is down neither sends nor receives.
 """
 
 from collections.abc import Callable, Iterable
@@ -53,7 +53,7 @@ class SimulatedHost:
         self.is_up = True
 
 
-class Network:
+class SimulatedNetwork:
     """The network of one scenario. Faults set the attributes; everything else reads them."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -106,11 +106,11 @@ class Network:
         """Whether no packet passes at present."""
         return not (source.is_up and target.is_up) or (source.name, target.name) in self.cuts
 
-    def is_sound(self, one: SimulatedHost, other: SimulatedHost) -> bool:
+    def is_sound(self, first: SimulatedHost, second: SimulatedHost) -> bool:
         """Whether every packet passes at once, there and back."""
-        ways = (one.name, other.name), (other.name, one.name)
+        ways = (first.name, second.name), (second.name, first.name)
         is_hurt = any(way in each for way in ways for each in (self.cuts, self.loss, self.slowness_s))
-        return one.is_up and other.is_up and not is_hurt
+        return first.is_up and second.is_up and not is_hurt
 
     def cut(self, ways: Iterable[tuple[str, str]]) -> None:
         """Keep every packet of these ways, each from a host to another, out."""

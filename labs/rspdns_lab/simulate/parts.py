@@ -34,7 +34,7 @@ SUPERVISOR_S = 0.1
 """How long a registrar's supervisor waits before it starts another one."""
 
 
-class RegistrarHost:
+class SimulatedRegistrar:
     """A registrar, its sentinel, and the supervisor that starts both."""
 
     def __init__(self, host: SimulatedHost, number: int, peers: Sequence[str]) -> None:
@@ -170,7 +170,7 @@ class SimulatedBackend(Backend):
             self._tell(self._name, f"believes {event.kind}{whom}: {event.words}")
 
 
-class NameServerHost:
+class SimulatedNameServer:
     """A backend, with PowerDNS beside it, whose files are in `folder`."""
 
     def __init__(self, host: SimulatedHost, folder: Path, tell: Tell) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rspdns_lab.simulate.kernel import SimulatedProcess
-from rspdns_lab.simulate.network import Network
+from rspdns_lab.simulate.network import SimulatedNetwork
 
 LOOKUP_S: Final = 0.0003
 """One question to the backend and its reply."""
@@ -25,7 +25,7 @@ CACHE_TTL_S, QUERY_TTL_S, NEGATIVE_TTL_S = 20, 2, 1
 BACKEND_TIMEOUT_S: Final = 2.0
 
 Records = tuple[dict[str, Any], ...]
-Respond = Callable[[bytes], Any]
+BackendRespond = Callable[[bytes], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class PowerDnsModel:
     def __init__(self, process: SimulatedProcess) -> None:
         self.process = process
         self.kernel = process.kernel
-        self.respond: Respond | None = None
+        self.respond: BackendRespond | None = None
         self.backend: SimulatedProcess | None = None
         self.is_control_stuck = False
         self.packets: dict[tuple[str, str], tuple[float, Packet]] = {}
@@ -97,7 +97,7 @@ class PowerDnsModel:
         else:
             self.kernel.push(self.kernel.now, backend, self._respond, (respond, name, then))
 
-    def _respond(self, respond: Respond, name: str, then: Callable[[Records | None], None]) -> None:
+    def _respond(self, respond: BackendRespond, name: str, then: Callable[[Records | None], None]) -> None:
         """Runs in the backend's process."""
         question = {"method": "lookup", "parameters": {"qname": f"{name}.", "qtype": "ANY", "zone-id": -1}}
         reply = json.loads(respond(json.dumps(question).encode() + b"\n"))
@@ -169,7 +169,7 @@ def _is_meant(name: str, names: list[str]) -> bool:
 class ControlExchange:
     """One command to a control socket, in place of the purger's own."""
 
-    network: Network
+    network: SimulatedNetwork
 
     def __init__(self, path: str, command: str) -> None:
         self.command = command

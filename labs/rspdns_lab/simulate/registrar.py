@@ -41,7 +41,7 @@ from rserpool import (
     fresh_identifier,
 )
 from rspdns_lab.simulate.associations import SctpAddress, SimulatedSctpSocket
-from rspdns_lab.simulate.handlespace import Handlespace, Key
+from rspdns_lab.simulate.handlespace import Handlespace, KnownKey
 
 KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
 HEARTBEAT_S = LAST_HEARD_S = NO_RESPONSE_S = TAKEOVER_EXPIRY_S = 1.0
@@ -86,7 +86,7 @@ class RegistrarModel:
         self._handlespace = Handlespace(loop)
         self._peers: dict[int, _Peer] = {}
         self._takeovers: dict[int, _Takeover] = {}
-        self._taking: dict[SctpAddress, list[Key]] = {}
+        self._taking: dict[SctpAddress, list[KnownKey]] = {}
         """Elements that are to be told of their new home as soon as there is an association."""
         transport = Transport(Protocol.SCTP, own.enrp_port, (ip_address(own.host),))
         self._server = ServerInformation(self.identifier, transport)
@@ -165,12 +165,12 @@ class RegistrarModel:
 
     # Elements
 
-    def _remove(self, key: Key) -> None:
+    def _remove(self, key: KnownKey) -> None:
         """Remove an element, and tell the peers."""
         element = self._handlespace.remove(key)
         self._tell(UpdateAction.DELETE, key[0], dataclasses.replace(element, home_registrar=self.identifier))
 
-    def _keep_alive(self, key: Key, *, home: bool = False) -> None:
+    def _keep_alive(self, key: KnownKey, *, home: bool = False) -> None:
         entry = self._handlespace.elements[key]
         association = entry.association
         if entry.is_acquainted and association is not None and self._asap.is_answered_at_once(association):
@@ -180,7 +180,7 @@ class RegistrarModel:
             self._answer(entry.association, EndpointKeepAlive(self.identifier, key[0], key[1], home))
         self._handlespace.set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
 
-    def _tell_home(self, key: Key, association: int) -> None:
+    def _tell_home(self, key: KnownKey, association: int) -> None:
         entry = self._handlespace.elements.get(key)
         if (
             entry is not None
@@ -198,9 +198,9 @@ class RegistrarModel:
                 for message in self._waiting.pop(peer, ()):
                     _send(self._enrp, association, enrp.PPID, enrp.encode(message))
             case SctpMessage():
-                self._heard(enrp.decode(news.data), news.association, news.peer)
+                self._take_message(enrp.decode(news.data), news.association, news.peer)
 
-    def _heard(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
+    def _take_message(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
         sender = message.sender
         peer = self._peers.get(sender)
         if peer is None and isinstance(message, Presence) and message.server is not None:
@@ -267,7 +267,7 @@ class RegistrarModel:
         if self._mentor == message.sender:
             self._ready()
 
-    def _take_foreign(self, key: Key, element: PoolElement) -> None:
+    def _take_foreign(self, key: KnownKey, element: PoolElement) -> None:
         if element.home_registrar == self.identifier:
             return  # a memory of a former life, or a lie
         known = self._handlespace.put(key, element)

@@ -13,7 +13,7 @@ from rspdns_lab.simulate import determinism, faults, seams
 from rspdns_lab.simulate.faults import PlannedFault
 from rspdns_lab.simulate.invariants import Broken, Watch
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
-from rspdns_lab.simulate.world import Size, World
+from rspdns_lab.simulate.world import World, WorldSize
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made anew, for this user alone
 """The state files stand there: a disk would make every scenario wait for it."""
@@ -47,7 +47,7 @@ def run(
     *,
     names: Collection[str] = (),
     left_out: Collection[int] = (),
-    size: Size | None = None,
+    size: WorldSize | None = None,
 ) -> Outcome:
     """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come."""
     seams.install()
@@ -56,7 +56,7 @@ def run(
     gc.disable()  # a collector at a moment of its own choice ends what nobody holds any more
     try:
         kernel = Kernel(seed)
-        world = World(kernel, folder, size or Size())
+        world = World(kernel, folder, size or WorldSize())
         watch = Watch(world)
         planned = [each for each in faults.plan(seed, minutes * 60, names) if each.index not in left_out]
         faults.schedule(world, seed, planned)

@@ -19,7 +19,7 @@ import structlog
 
 from rspdns_lab.chain import lying_registrar
 from rspdns_lab.simulate.associations import SctpNetwork, SimulatedSctpSocket
-from rspdns_lab.simulate.network import Network
+from rspdns_lab.simulate.network import SimulatedNetwork
 from rspdns_lab.simulate.powerdns import ControlExchange
 from rspdns_lab.simulate.sockets import SimulatedSocket, SocketModule
 
@@ -54,7 +54,7 @@ def _drop(*_: object) -> Any:
     raise structlog.DropEvent
 
 
-def use(network: Network) -> None:
+def use(network: SimulatedNetwork) -> None:
     """The models are of this scenario from now on."""
     SimulatedSctpSocket.sctp = SctpNetwork(network)
     SimulatedSocket.network = network

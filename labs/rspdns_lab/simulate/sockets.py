@@ -11,7 +11,7 @@ from collections import deque
 from typing import Any, Final
 
 from rspdns_lab.simulate.kernel import SimulatedProcess
-from rspdns_lab.simulate.network import Network, SimulatedHost
+from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 
 SYN_REPEATS_S: Final = (1.0, 2.0, 4.0)
 _COPIED: Final = (b"Via:", b"From:", b"To:", b"Call-ID:", b"CSeq:")
@@ -50,7 +50,7 @@ class SimulatedServer:
 class SimulatedSocket:
     """A socket of UDP or TCP. `network` is set by the scenario."""
 
-    network: Network
+    network: SimulatedNetwork
 
     def __init__(self, family: Any = socket.AF_INET, type: int = 0, proto: int = 0) -> None:  # noqa: A002 - Python's
         del family, proto

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from rspdns_lab.simulate import determinism, scenario
-from rspdns_lab.simulate.world import Size
+from rspdns_lab.simulate.world import WorldSize
 
 
 @click.command()
@@ -47,7 +47,7 @@ def main(
         if determinism.real_s() - began_s > for_s:
             break
         outcome = scenario.run(
-            seed, minutes, names=names, left_out=left_out, size=Size(*map(int, size.split(",")))
+            seed, minutes, names=names, left_out=left_out, size=WorldSize(*map(int, size.split(",")))
         )
         if shrink and outcome.broken:
             outcome = scenario.shrink(outcome, names)

@@ -18,8 +18,8 @@ from rspdns_lab.chain.texts import agent_toml, backend_toml, static_zone, zone_t
 from rspdns_lab.simulate import seams
 from rspdns_lab.simulate.determinism import EPOCH_S
 from rspdns_lab.simulate.kernel import Kernel, SimulatedProcess
-from rspdns_lab.simulate.network import Network, SimulatedHost
-from rspdns_lab.simulate.parts import NameServerHost, RegistrarHost, SidecarHost
+from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
+from rspdns_lab.simulate.parts import SidecarHost, SimulatedNameServer, SimulatedRegistrar
 from rspdns_lab.simulate.powerdns import Packet
 from rspdns_lab.simulate.sockets import SimulatedServer
 
@@ -31,10 +31,10 @@ STRANGER: Final = "192.0.2.66"
 REGISTERED_MS: Final = 2000
 
 
-class Listener(Interface):
+class ScenarioListener(Interface):
     """Somebody who watches a scenario."""
 
-    def answered(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+    def answered(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         """The client got an answer."""
 
     def faults_changed(self, touches: str, by: int) -> None:
@@ -42,7 +42,7 @@ class Listener(Interface):
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class WorldSize:
     """How many hosts of each kind there are."""
 
     registrars: int = 3
@@ -80,17 +80,17 @@ class ServerHost:
 class World:
     """All hosts. `folder` takes their files. `on_answer` is told every answer and who gave it."""
 
-    def __init__(self, kernel: Kernel, folder: Path, size: Size) -> None:
+    def __init__(self, kernel: Kernel, folder: Path, size: WorldSize) -> None:
         self.kernel = kernel
-        self.network = Network(kernel)
+        self.network = SimulatedNetwork(kernel)
         self.lines: list[str] = []
         self.answers = 0
-        self.listeners: list[Listener] = []
+        self.listeners: list[ScenarioListener] = []
         seams.use(self.network)
         registrars = [f"10.53.0.{number}" for number in range(1, size.registrars + 1)]
         name_servers = [f"10.53.0.{number + 50}" for number in range(1, size.name_servers + 1)]
         self.registrars = [
-            RegistrarHost(
+            SimulatedRegistrar(
                 self.network.add_host(f"r{number}", address),
                 number,
                 [other for other in registrars if other != address],
@@ -118,7 +118,7 @@ class World:
 
     def _name_server(
         self, number: int, address: str, registrars: list[str], name_servers: list[str], folder: Path
-    ) -> NameServerHost:
+    ) -> SimulatedNameServer:
         place = folder / f"n{number}"
         (place / "zones.d").mkdir(parents=True)
         (place / "state").mkdir()
@@ -126,7 +126,7 @@ class World:
         (place / "zones.d" / f"{ZONE}.toml").write_text(zone_toml())
         (place / "zones.d" / f"{ZONE}.zone").write_text(static_zone(name_servers))
         host = self.network.add_host(f"n{number}", address)
-        return NameServerHost(host, place, self.tell)
+        return SimulatedNameServer(host, place, self.tell)
 
     @staticmethod
     def set_load(place: Path, load: float) -> None:
@@ -162,7 +162,7 @@ class World:
 
     # The client
 
-    def _ask(self, name_server: NameServerHost) -> None:
+    def _ask(self, name_server: SimulatedNameServer) -> None:
         self.kernel.after(ASKED_EVERY_S * 2 * self.kernel.random.random(), self._ask, name_server)
         process = name_server.powerdns.process
         if process.is_alive:
@@ -173,7 +173,7 @@ class World:
 
             process.do(name_server.powerdns.ask, QUESTION, "SRV", answered)
 
-    def _take(self, name_server: NameServerHost, packet: Packet, asked_at_s: float) -> None:
+    def _take(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         self.answers += 1
         shown = f"{packet.rcode} {' '.join(sorted(self.named(packet)))}"
         name = name_server.host.name
