@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import re
 import shlex
+import tempfile
 from pathlib import Path
 
 from click.testing import CliRunner
 from pdns_config import pdns_conf
 
-from tests.integration.test_pdns_beside import PARENT, folder, gpgsql
 from tests.support.backend import ADDRESS, OWNER, ZONE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, kill, own_namespace
+from tests.support.parent_zone import PARENT, gpgsql
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "beside-postgresql.md").read_text()
 BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.S)
 LINES = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
-__all__ = ["folder"]
 
 
 def lines(*first: str) -> list[list[str]]:
@@ -55,9 +55,10 @@ def add_zone(chain: Chain) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_name_is_alive_beside_the_zones_of_postgresql(folder: Path, tmp_path: Path) -> None:
-    with own_namespace() as namespace:
-        settings = gpgsql(folder, namespace)
+def test_name_is_alive_beside_the_zones_of_postgresql(tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder, own_namespace() as namespace:
+        Path(folder).chmod(0o755)  # PostgreSQL refuses to run as root, and must enter
+        settings = gpgsql(Path(folder), namespace)
         chain = Chain(namespace, tmp_path)
         servers = {port: chain.start_sip(port) for port in SIP_PORTS}
         chain.start_sidecar()
