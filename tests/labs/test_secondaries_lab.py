@@ -67,7 +67,8 @@ def test_report_is_read_back_and_shown() -> None:
         "Cost",
     ]
     assert f"| {FAR} | 2 | 10 | 100 | 200 | 200 | 200 | 0 |" in markdown_table(page.sections[0].table)
-    assert markdown_page(page, ["rspdns-lab", "secondaries"], date(2026, 1, 1), "here").count("</svg>") == 1
+    made = markdown_page(page, ["rspdns-lab", "secondaries"], date(2026, 1, 1), "here", ["ages.svg"])
+    assert made.count("](ages.svg)") == 1
 
 
 def test_primaries_have_the_lines_of_the_page(tmp_path: Path) -> None:
