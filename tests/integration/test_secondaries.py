@@ -56,12 +56,12 @@ def ask(namespace: Namespace, address: str, name: str, kind: str) -> list[dns.rr
 class Transferred:
     """The chain at 192.0.2.1, and the secondaries of the page in the same namespace."""
 
-    def __init__(self, namespace: Namespace, folder: Path) -> None:
+    def __init__(self, namespace: Namespace, folder: Path, *, signed: bool = False) -> None:
         self.namespace, self.folder = namespace, folder
         for address in (NS, DISTRIBUTOR, OTHER, *SECONDARIES.values()):
             namespace.ip("address", "add", f"{address}/32", "dev", "lo")
         self.chain = Chain(namespace, folder)
-        self.chain.pdns = Pdns(namespace, folder, address=NS, axfr=["192.0.2.0/24"])
+        self.chain.pdns = Pdns(namespace, folder, address=NS, axfr=["192.0.2.0/24"], signed=signed)
         self.members = Members(namespace, folder, ADDRESS, self.chain.registrars.addresses)
         for number in range(1, MEMBERS + 1):
             self.members.add(number, HANDLE, 5000 + number)
@@ -316,3 +316,27 @@ def test_the_lab_runs_and_leaves_nothing(tmp_path: Path) -> None:
         assert (stream["behind"], stream["different"], stream["went_back"]) == (0, 0, 0), said
     assert "<svg" in (tmp_path / "page.html").read_text()
     assert traces(lab.pid) == []
+
+
+def test_signed_zone_validates_at_every_secondary_after_each_change(tmp_path: Path) -> None:
+    with own_namespace() as namespace:
+        made = Transferred(namespace, tmp_path, signed=True)
+        for name in SECONDARIES:
+            made.start(name)
+        made.chain.start()
+        pdns = made.chain.pdns
+        pdns.sign(ZONE)
+        anchor = tmp_path / "anchor"
+        fields = [line.split(maxsplit=3) for line in pdns.short(ZONE, "DNSKEY")]
+        keys = (f'"{ZONE}" static-key {" ".join(head)} "{key.replace(" ", "")}";' for *head, key in fields)
+        anchor.write_text(f"trust-anchors {{ {' '.join(keys)} }};\n")
+        made.configure(made.tables())
+        for everybody in (EVERYBODY, EVERYBODY - {3}):
+            if 3 not in everybody:
+                made.members.remove(3)
+            made.until_right(everybody)
+            for address in SECONDARIES.values():
+                for question in ((OWNER, "SRV"), (f"nobody.{ZONE}", "A"), (f"as.{ZONE}", "TXT")):
+                    words = ["delv", f"@{address}", "-a", str(anchor), f"+root={ZONE}", *question]
+                    said = namespace.run(*words)
+                    assert "fully validated" in said.stdout, (words, said.stdout + said.stderr)
