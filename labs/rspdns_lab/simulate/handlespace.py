@@ -38,7 +38,7 @@ class KnownElement:
             self.timer = None
 
 
-class Handlespace:
+class KnownElements:
     """All pool elements that one registrar knows."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -41,7 +41,7 @@ from rserpool import (
     fresh_identifier,
 )
 from rspdns_lab.simulate.associations import SctpAddress, SimulatedSctpSocket
-from rspdns_lab.simulate.handlespace import Handlespace, KnownKey
+from rspdns_lab.simulate.handlespace import KnownElements, KnownKey
 
 KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
 HEARTBEAT_S = LAST_HEARD_S = NO_RESPONSE_S = TAKEOVER_EXPIRY_S = 1.0
@@ -83,7 +83,7 @@ class RegistrarModel:
         self._loop = loop
         self._on_ready = on_ready
         self._given = tuple(peer.enrp_endpoint for peer in peers)
-        self._handlespace = Handlespace(loop)
+        self._handlespace = KnownElements(loop)
         self._peers: dict[int, _Peer] = {}
         self._takeovers: dict[int, _Takeover] = {}
         self._taking: dict[SctpAddress, list[KnownKey]] = {}
