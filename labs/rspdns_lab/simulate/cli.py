@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import click
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.files import STDOUT, ReportPath
+from rspdns_lab.report.page import machine
 from rspdns_lab.simulate.page import markdown
 
 EXIT_BROKEN = 1
@@ -89,7 +91,9 @@ def simulate(
                 trace.write_text(text)
     click.echo(_summary(outcomes, first), err=True)
     if markdown_file is not None:
-        markdown_file.write_text(markdown(outcomes, minutes))
+        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+        where = f"Measured on {date.today().isoformat()}: {machine()}; load {load} at the end."
+        markdown_file.write_text(markdown(outcomes, minutes, where))
     sys.exit(EXIT_BROKEN if any(outcome["broken"] for outcome in outcomes) else 0)
 
 

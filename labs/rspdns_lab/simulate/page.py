@@ -14,8 +14,8 @@ The seed of a scenario chooses which faults come, when, and for how long.
 """
 
 
-def markdown(outcomes: Sequence[Mapping[str, Any]], minutes: float) -> str:
-    """The page, of at least one outcome."""
+def markdown(outcomes: Sequence[Mapping[str, Any]], minutes: float, where: str) -> str:
+    """The page, of at least one outcome; `where` says when and on which machine."""
     hours = sum(outcome["minutes"] for outcome in outcomes) / 60
     cpu_s = sum(outcome["cpu_s"] for outcome in outcomes)
     seeds = [outcome["seed"] for outcome in outcomes]
@@ -37,6 +37,7 @@ def markdown(outcomes: Sequence[Mapping[str, Any]], minutes: float) -> str:
     ]
     parts = [
         _HEAD,
+        f"{where}\n",
         f"    {command}\n",
         _table(("", ""), figures),
         "## Worst times\n\nA dead server was named for so long, by how it died; a live one was missing.\n",
