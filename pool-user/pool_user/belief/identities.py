@@ -38,7 +38,8 @@ class Identities:
     """The proofs in one pool: what was checked, who said that it leaves, and who guesses."""
 
     def __init__(self, handle: bytes) -> None:
-        self._handle = handle
+        self.handle = handle
+        """The pool handle as registrars know it."""
         self._keys: Sequence[PoolKey] = ()
         self._proven: dict[int, tuple[Transport, Proven]] = {}
         self._servers: dict[_Server, None] = {}
@@ -82,7 +83,7 @@ class Identities:
         servers = {(transport.protocol, address, transport.port) for address in addresses}
         if is_ignored and self._servers.keys().isdisjoint(servers):
             return None
-        proven = prove(element.identifier, self._handle, replace(transport, addresses=addresses), self._keys)
+        proven = prove(element.identifier, self.handle, replace(transport, addresses=addresses), self._keys)
         if proven is None:
             if not is_ignored:
                 self._guesses.failed(source, element.identifier, now)

@@ -45,7 +45,6 @@ class PoolBelief:
 
     def __init__(self, handle: str, rules: PoolRules, wire_handle: bytes) -> None:
         self.handle = handle
-        self._wire_handle = wire_handle
         self.view = PoolView(handle)
         self.awaited: frozenset[int] = frozenset()
         self._decisions = PoolDecisions()
@@ -490,7 +489,7 @@ class PoolBelief:
         """The member with the addresses that `accept` allows; None if the rules of now refuse it."""
         transport, keys = Transport(member.protocol, member.port, member.addresses), self.rules.keys
         if keys:
-            proven = prove(member.identifier, self._wire_handle, transport, keys)
+            proven = prove(member.identifier, self.reports.identities.handle, transport, keys)
             if proven is None or proven.is_leaving:
                 return None
             transport = replace(transport, addresses=(proven.address,))
