@@ -6,7 +6,7 @@ from typing import Any
 
 _HEAD = """<!-- Made by the command below; not to be edited by hand. -->
 
-# Faults by the thousand, simulated
+# Faults, simulated
 
 The whole chain on a virtual clock: three registrars, ten servers with their sidecars, two name servers.
 The seed of a scenario chooses which faults come, when, and for how long.
