@@ -130,7 +130,7 @@ def test_what_can_not_be_is_refused_with_a_clear_word(chain: Chain) -> None:
     assert "no server is known there" in refused(chain, "10.3.3.3", "down", "--reason", "x")
     assert "no server has this name" in refused(chain, "sip-77", "down", "--reason", "x")
     assert "is no duration: write 90s" in refused(chain, address, "down", "--reason", "x", "--for", "2weeks")
-    assert "an action is down, up or share=5%" in refused(chain, address, "half", "--reason", "x")
+    assert "an action is down, drain, up or share=5%" in refused(chain, address, "half", "--reason", "x")
     assert "would lose its last member" in refused(chain, f"{address}:*", "down", "--reason", "x")
     assert "Missing option '--reason'" in refused(chain, address, "down")
     said(chain, f"{address}:{LAST}", "down", "--reason", "first")
