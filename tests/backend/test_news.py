@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rspdns.news.configuration import NewsConfig, key_of, read_keys
-from rspdns.news.message import MalformedError, Subscription, read_reply, read_subscription, reply
+from rspdns.news.message import MalformedError, packed, read_reply, read_subscription, reply
 from rspdns.news.poller import ASK_EVERY, Poller
 from rspdns.news.server import LEAST_PAUSE_S
 from rspdns.news.topic import MOST_KEPT, Topic, concerned, restored
@@ -60,10 +60,12 @@ class Server:
         """The reply to a client that connects; None: the kernel refuses."""
         self.topic.expire(now)
         if port is None:
-            return reply(KEY, {**self.topic.reply_to(read_subscription(line)), **TERMS})
+            asked = read_subscription(line)
+            document = self.topic.document(self.topic.last_known(asked), is_first=asked.life is None)
+            return reply(KEY, packed({**document, **TERMS}), asked.nonce)
         for opened in self.topic.open:
             if opened.port == port:
-                return reply(KEY, {**self.topic.document(opened.after), **TERMS})
+                return reply(KEY, packed({**self.topic.document(opened.after), **TERMS}))
         return None
 
 
@@ -250,9 +252,10 @@ def test_forged_and_played_back_replies_are_refused() -> None:
     assert poller.received(3.0, right) is None
     assert poller.problem == "the port tells other news"
     poller.next(40.0)
-    older = reply(KEY, {**server.topic.reply_to(Subscription("h", "another")), **TERMS})
+    older = reply(KEY, packed({**server.topic.document(None), **TERMS}), "another")
     assert poller.received(41.0, older) is None
-    assert poller.problem == "the reply is an older one, played back"
+    assert poller.problem is not None
+    assert "older reply" in poller.problem
 
 
 def test_port_that_tells_another_pools_news_is_left() -> None:

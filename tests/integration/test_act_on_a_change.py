@@ -139,6 +139,7 @@ def test_command_reads_each_change_with_its_cause_and_the_members(whole: Watched
     whole.join(2)
     until(lambda: len(documents(told)) == 3, told=log)
     assert [change["kind"] for change in documents(told)[2]["changes"]] == ["joined"]
+    until(lambda: log.read_text().count("watch_ran") == 3, told=log)
     ended(watch)
     ran = [json.loads(line) for line in log.read_text().splitlines() if "watch_ran" in line]
     assert [line["changes"] for line in ran] == [0, 1, 1]
@@ -416,7 +417,7 @@ def test_wrong_key_and_unknown_pool_are_told_to_the_one_who_watches(whole: Watch
     other.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
     other.chmod(0o600)
     for file, pool, words in (
-        (other, OWNER, "the signature is wrong: another key, or another sender"),
+        (other, OWNER, "the signature is wrong: another key, another sender, or an older reply"),
         (key, "no-such-pool", "'no-such-pool' is no pool that news are told of"),
     ):
         log = tmp_path / f"log-{pool}"

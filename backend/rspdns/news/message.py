@@ -1,7 +1,9 @@
 """The two messages of news. Pure.
 
-A subscription is one line of JSON from the client. The reply is `rspdns-news 1 `, the base64 of HMAC-SHA-256
-over the body, a line feed, and the body: JSON, compressed (zlib, RFC 1950). The server closes after it.
+A subscription is one line of JSON from the client. The reply is `rspdns-news 1 `, a signature (the base64 of
+HMAC-SHA-256), a line feed, and the body: JSON, compressed (zlib, RFC 1950). The server closes after it. The
+signature is over the nonce of the subscription (none for a client that found a port open), a line feed, and
+the body. So a body is made once for all clients, and no older reply can be played back to a subscription.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ class Subscription:
     """A client's question at the open port.
 
     `life` and `number` are those of the news that it has, `port` is the port that it polls; at its first
-    question they are None. The reply repeats `nonce`, so that an older one can't be played back.
+    question they are None.
     """
 
     pool: str
@@ -68,19 +70,23 @@ def read_subscription(line: bytes) -> Subscription:
     return subscription
 
 
-def reply(key: bytes, document: dict[str, Any]) -> bytes:
-    """Return the signed reply that carries this document."""
-    body = zlib.compress(json.dumps(document, separators=(",", ":")).encode())
-    return MARK + _signature(key, body) + b"\n" + body
+def packed(document: dict[str, Any]) -> bytes:
+    """Return the body that carries this document."""
+    return zlib.compress(json.dumps(document, separators=(",", ":")).encode())
 
 
-def read_reply(key: bytes, data: bytes) -> dict[str, Any]:
+def reply(key: bytes, body: bytes, nonce: str = "") -> bytes:
+    """Return the signed reply with this body, to the subscription with this nonce."""
+    return MARK + _signature(key, nonce, body) + b"\n" + body
+
+
+def read_reply(key: bytes, data: bytes, nonce: str = "") -> dict[str, Any]:
     """Return the document of a reply. Raises MalformedError."""
     head, line_feed, body = data.partition(b"\n")
     if not line_feed or not head.startswith(MARK):
         raise MalformedError("the server there does not speak rspdns-news 1")
-    if not hmac.compare_digest(head[len(MARK) :], _signature(key, body)):
-        raise MalformedError("the signature is wrong: another key, or another sender")
+    if not hmac.compare_digest(head[len(MARK) :], _signature(key, nonce, body)):
+        raise MalformedError("the signature is wrong: another key, another sender, or an older reply")
     inflate = zlib.decompressobj()
     try:
         document = json.loads(inflate.decompress(body, MOST_BODY_BYTES))
@@ -91,5 +97,5 @@ def read_reply(key: bytes, data: bytes) -> dict[str, Any]:
     return document
 
 
-def _signature(key: bytes, body: bytes) -> bytes:
-    return base64.b64encode(hmac.digest(key, body, "sha256"))
+def _signature(key: bytes, nonce: str, body: bytes) -> bytes:
+    return base64.b64encode(hmac.digest(key, nonce.encode() + b"\n" + body, "sha256"))

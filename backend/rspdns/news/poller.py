@@ -84,7 +84,7 @@ class Poller:
             self.failed(now, data[7:300].decode(errors="replace").strip())
             return None
         try:
-            document = read_reply(self.key, data)
+            document = read_reply(self.key, data, self._subscription.nonce if self._subscription else "")
             answer = self._take(document)
         except MalformedError as problem:
             self.failed(now, str(problem))
@@ -107,8 +107,6 @@ class Poller:
             is_right = False
         if not is_right:
             raise MalformedError("the reply lacks something")
-        if asked is not None and document.get("nonce") != asked.nonce:
-            raise MalformedError("the reply is an older one, played back")
         if asked is None and (owner != self._owner or life != self._life or number <= self._number):
             raise MalformedError("the port tells other news")
         self._owner, self._life, self._number, self._port = owner, life, number, port

@@ -22,7 +22,7 @@ from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 from rspdns.news.configuration import NewsConfig, key_of, ports_of
-from rspdns.news.message import MOST_SUBSCRIPTION_BYTES, MalformedError, read_subscription, reply
+from rspdns.news.message import MOST_SUBSCRIPTION_BYTES, MalformedError, packed, read_subscription, reply
 from rspdns.news.topic import OpenPort, Topic, concerned, restored
 from rspdns.next_change import ALL_POOLS, WAIT_S
 from rspdns.pending_changes import PendingChanges
@@ -54,8 +54,9 @@ class NewsServer:
         self._topics: dict[str, Topic] = {}
         self._sockets: dict[int, socket.socket] = {}
         """The ports that are taken: bound, so that the kernel refuses connections, or listening."""
-        self._replies: dict[tuple[str, int], bytes] = {}
-        """The replies of the open ports, by the owner and the last number that their clients have."""
+        self._bodies: dict[str, dict[tuple[int | None, bool], bytes]] = {}
+        """The bodies of replies by owner, then by what their clients know: see `_body`."""
+        self._by_handle: dict[str, list[Topic]] = {}
         self._terms = {"poll_every_ms": config.poll_every_ms, "time_to_live_s": config.time_to_live_s}
         self._counts: Counter[str] = Counter()
         self._publishing: asyncio.TimerHandle | None = None
@@ -118,7 +119,8 @@ class NewsServer:
         counts = self._counts
         return (
             f"{len(self._topics)} pools, {counts['news']} news, {still_open} ports open; "
-            f"{counts['told']} clients told, {counts['asked']} asked, {counts['refused']} refused"
+            f"{counts['told']} clients told, {counts['asked']} asked, {counts['refused']} refused, "
+            f"{counts['cut']} cut off"
         )
 
     async def _ask(self, **keys: Any) -> dict[str, Any]:
@@ -132,14 +134,18 @@ class NewsServer:
         added = [self._topic(owner) for owner in sorted(owners - self._topics.keys())]
         self._topics |= {topic.owner: topic for topic in added}
         asked = list(self._topics.values()) if is_whole else concerned(self._topics, iter(answer["changes"]))
-        for topic in dict.fromkeys([*(topic.owner for topic in asked), *(topic.owner for topic in added)]):
-            await self._refresh(self._topics[topic])
+        for owner in dict.fromkeys(topic.owner for topic in (*asked, *added)):
+            await self._refresh(self._topics[owner])
+        self._by_handle.clear()
+        for topic in self._topics.values():
+            for handle in topic.pending.pool.get("handles", ()):
+                self._by_handle.setdefault(handle, []).append(topic)
         self._publish_due()
 
     async def _refresh(self, topic: Topic) -> None:
         known = {} if topic.source_life is None else {"life": topic.source_life, "after": topic.source_number}
         topic.take(await self._ask(pool=topic.owner, **known))
-        self._forget_replies(topic)
+        self._bodies.pop(topic.owner, None)
         if topic.is_due(time.monotonic()):
             self._publish(topic)
 
@@ -167,7 +173,7 @@ class NewsServer:
             return
         changes = len(topic.pending.changes)
         opened = topic.publish(time.monotonic(), time.time(), next_port, self._config.time_to_live_s)
-        self._forget_replies(topic)
+        self._bodies.pop(topic.owner, None)
         self._open(topic, opened)
         self._counts["news"] += 1
         _log.info("news_published", owner=topic.owner, number=topic.number, changes=changes)
@@ -183,26 +189,19 @@ class NewsServer:
     def _expire(self, topic: Topic) -> None:
         for over in topic.expire(time.time() + 0.01):
             self._close(over.port)
-        self._forget_replies(topic)
+        self._bodies.pop(topic.owner, None)
 
     def _drop(self, topic: Topic) -> None:
         """The pool is served no more."""
         for port in [topic.next_port, *(opened.port for opened in topic.open)]:
             self._close(port)
         topic.open.clear()
-        self._forget_replies(topic)
+        self._bodies.pop(topic.owner, None)
         self._file(topic.owner).unlink(missing_ok=True)
-
-    def _forget_replies(self, topic: Topic) -> None:
-        for key in [key for key in self._replies if key[0] == topic.owner]:
-            del self._replies[key]
 
     def _tell(self, listener: socket.socket, topic: Topic, opened: OpenPort) -> None:
         """Tell the news to those who found the port open."""
-        key = topic.owner, opened.after
-        message = self._replies.get(key)
-        if message is None:
-            message = self._replies[key] = self._reply(topic.owner, topic.document(opened.after))
+        message = reply(self._key(topic), self._body(topic, opened.after))
         for _ in range(CLIENTS_AT_ONCE):
             client = _accepted(listener)
             if client is None:
@@ -227,23 +226,33 @@ class NewsServer:
                 except MalformedError as problem:
                     self._send(client, f"error: {problem}\n".encode(), "refused")
                     continue
-                self._send(client, self._reply(topic.owner, topic.reply_to(subscription)), "asked")
+                is_first = subscription.life is None
+                body = self._body(topic, topic.last_known(subscription), is_first=is_first)
+                self._send(client, reply(self._key(topic), body, subscription.nonce), "asked")
 
     def _named(self, pool: str) -> Topic:
         """Return the topic by the name of its SRV records, or by a handle. Raises MalformedError."""
         topic = self._topics.get(pool)
-        if topic is not None and topic.pending.pool:
-            return topic
-        found = [topic for topic in self._topics.values() if pool in topic.pending.pool.get("handles", ())]
+        found = [topic] if topic is not None and topic.pending.pool else self._by_handle.get(pool, [])
         if len(found) != 1:
             why = "is the handle of several pools" if found else "is no pool that news are told of"
             raise MalformedError(f"{pool[:80]!r} {why}")
         return found[0]
 
-    def _reply(self, owner: str, document: dict[str, Any]) -> bytes:
-        key = key_of(owner, self._keys)
+    def _body(self, topic: Topic, after: int | None, *, is_first: bool = False) -> bytes:
+        """Return the body for clients with the news up to `after`. It is made once: anybody may ask."""
+        bodies = self._bodies.setdefault(topic.owner, {})
+        after = topic.oldest(after)
+        key = after, is_first
+        if key not in bodies:
+            document = topic.document(after, is_first=is_first)
+            bodies[key] = packed({**document, **self._terms})
+        return bodies[key]
+
+    def _key(self, topic: Topic) -> bytes:
+        key = key_of(topic.owner, self._keys)
         assert key is not None  # noqa: S101 - topics are those with a key
-        return reply(key, {**document, **self._terms, "has_backend": self._has_backend})
+        return key
 
     def _send(self, client: socket.socket, message: bytes, what: str) -> None:
         try:

@@ -88,14 +88,17 @@ class Topic:
         self.open = [opened for opened in self.open if opened not in over]
         return over
 
-    def reply_to(self, subscription: Subscription) -> dict[str, Any]:
-        """Return the document for a client that asks at the open port."""
-        known = subscription.number if subscription.life == self.life else None
+    def last_known(self, subscription: Subscription) -> int | None:
+        """Return the number of the news that a client has; None: none that are known here."""
+        number = subscription.number
+        if number is None or subscription.life != self.life or not 0 <= number <= self.number:
+            return None
         # News that were told and then lost by a crash share their number with others, never their next port.
-        is_other = known == self.number and subscription.port != self.next_port
-        if known is not None and (is_other or not 0 <= known <= self.number):
-            known = None
-        return {"nonce": subscription.nonce, **self.document(known, is_first=subscription.life is None)}
+        return None if number == self.number and subscription.port != self.next_port else number
+
+    def oldest(self, after: int | None) -> int | None:
+        """Return `after`; for clients that lack news which are not kept any more, the same number for all."""
+        return max(after, self.kept[0].number - 2) if after is not None and self.kept else after
 
     def document(self, after: int | None, *, is_first: bool = False) -> dict[str, Any]:
         """Return what a client is told that has the news up to `after`; None: it has none of this life."""
