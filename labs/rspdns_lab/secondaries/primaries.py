@@ -12,7 +12,7 @@ from typing import Final
 from rspdns_lab.chain.plan import NAME, NAME_SERVERS, ZONE
 from rspdns_lab.chain.texts import static_zone
 from rspdns_lab.errors import LabError
-from rspdns_lab.secondaries.servers import CLIENT, KINDS, SecondaryKind
+from rspdns_lab.secondaries.servers import CLIENT, KINDS, SecondaryKind, knot_server
 
 ADDRESSES: Final = {"bind": "10.53.0.75", "knot": "10.53.0.76", "pdns": "10.53.0.77"}
 SECRET: Final = "3WeVb3L0mI3bTkMNuqzCcqv4cwEn4fnXZcqRkJq4aGk="  # noqa: S105 - of this lab alone
@@ -51,22 +51,16 @@ controls {{ }};
 zone "{ZONE}" {{
     type primary;
     file "{_zone_file(folder)}";
-    update-policy {{ grant rspdns-key subdomain {NAME}. SRV A AAAA NAPTR; }};
+    update-policy {{
+        grant rspdns-key subdomain {NAME}. SRV A AAAA NAPTR HTTPS SVCB;
+    }};
 }};
 """
 
 
 def _knot(address: str, _: str, folder: Path) -> str:
     _zone_file(folder)
-    return f"""server:
-    listen: {address}@53
-    rundir: {folder}
-    udp-workers: 1
-    tcp-workers: 1
-    background-workers: 1
-database:
-    storage: {folder}
-key:
+    return f"""{knot_server(address, folder)}key:
   - id: rspdns-key
     algorithm: hmac-sha256
     secret: {SECRET}
@@ -77,7 +71,7 @@ acl:
     update-owner: name
     update-owner-match: sub-or-equal
     update-owner-name: [{_OWNER}]
-    update-type: [SRV, A, AAAA, NAPTR]
+    update-type: [SRV, A, AAAA, NAPTR, HTTPS, SVCB]
   - id: client
     address: {CLIENT}
     action: transfer

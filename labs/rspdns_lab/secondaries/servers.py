@@ -64,8 +64,8 @@ zone:
 """
 
 
-def knot_conf(address: str, primary: str, folder: Path) -> str:
-    """Knot as a secondary, with one worker of each kind."""
+def knot_server(address: str, folder: Path) -> str:
+    """The part about the process, with one worker of each kind."""
     return f"""server:
     listen: {address}@53
     rundir: {folder}
@@ -74,7 +74,12 @@ def knot_conf(address: str, primary: str, folder: Path) -> str:
     background-workers: 1
 database:
     storage: {folder}
-    journal-db-max-size: 64M
+"""
+
+
+def knot_conf(address: str, primary: str, folder: Path) -> str:
+    """Knot as a secondary."""
+    return f"""{knot_server(address, folder)}    journal-db-max-size: 64M
 remote:
   - id: rspdns
     address: {primary}@53
