@@ -342,8 +342,8 @@ class PoolConfig(StrictModel):
     near_file: PathText | None = None
     """A file of such networks, lines `10.1.0.0/16,us,eu` (`rspdns near import`); relative to this file."""
     affinity: Literal["asker"] | None = None
-    """`"asker"`: each asker is shown the servers in an order of its own, which changes for nobody else when a
-    server leaves. An asker is an address, or the prefix that a resolver tells for its clients."""
+    """`"asker"`: each asker has a first and a second server of its own; when a server leaves, only its own
+    askers get others. An asker is an address, or the prefix that a resolver tells for its clients."""
 
     verify: Literal["tcp", "sip-options"] | None = None
     """The backend itself probes each member: by connecting over TCP, or by SIP OPTIONS over the member's
