@@ -12,6 +12,7 @@ from rspdns_lab.bench.cli import bench
 from rspdns_lab.cells.cli import cells
 from rspdns_lab.chaos.cli import chaos
 from rspdns_lab.compare.cli import compare
+from rspdns_lab.demo.film import Film
 from rspdns_lab.demo.run import run_demo
 from rspdns_lab.discover.cli import discover
 from rspdns_lab.ending import end_on_signals, ending_plainly
@@ -50,6 +51,9 @@ def main() -> None:
     "--json", "json_file", type=ReportPath(stdout=True), help='Write the figures here ("-": stdout).'
 )
 @click.option(
+    "--film", "film_file", type=ReportPath(), help="Write the first step as a moving picture (SVG) here."
+)
+@click.option(
     "--slow",
     type=click.FloatRange(1, 100),
     default=1.0,
@@ -57,7 +61,7 @@ def main() -> None:
     help="The factor by which this machine is slower (an emulated one): bounds, patience and the client's "
     "beat are stretched. Answers that may never be wrong still may not, and no answer may be empty.",
 )
-def demo(json_file: Path | None, slow: float) -> None:
+def demo(json_file: Path | None, film_file: Path | None, slow: float) -> None:
     """Kill, drain and cut parts of the chain, and show what DNS answers meanwhile.
 
     Exit status: 0 all bounds kept, 1 a bound broken, 2 the lab can't run here.
@@ -66,12 +70,15 @@ def demo(json_file: Path | None, slow: float) -> None:
     console = Console(stderr=to_stdout, highlight=False)
     if not console.is_terminal:
         console.width = WIDTH_WITHOUT_TERMINAL
+    film = Film() if film_file else None
     with ending_plainly():
         become_root()
-        outcome = run_demo(console, slow)
-    if json_file is not None:
-        with ending_plainly():
+        outcome = run_demo(console, slow, film)
+    with ending_plainly():
+        if json_file is not None:
             hand_over(json_file, json.dumps(outcome.as_json(), indent=2))
+        if film_file is not None and film is not None:
+            hand_over(film_file, film.as_svg())
     sys.exit(0 if outcome.ok else EXIT_BOUND_BROKEN)
 
 
