@@ -15,6 +15,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
+from functools import cache
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from ppe_agent import metrics as agent_metrics
 from ppe_agent.configuration import AgentConfig
 from ppu_agent import metrics as client_metrics
@@ -39,6 +41,7 @@ from rspdns.zones.configuration import ZoneConfig
 
 TOP = Path(__file__).resolve().parents[1]
 Cells = Sequence[str]
+WORDS = "reference/words.md"
 OUR_METRIC = re.compile(r"(rspdns|ppe_agent|ppu_agent|process)_")
 
 COMMANDS = {
@@ -142,6 +145,20 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let the words of the field explain themselves on every page but the one that explains them."""
+    return markdown if page.file.src_uri == WORDS else f"{markdown}\n\n{tooltips()}\n"
+
+
+@cache
+def tooltips() -> str:
+    """Return what is shown for a word, for the words that have no everyday meaning."""
+    text = (TOP / "docs" / WORDS).read_text().partition("## Everyday words")[0]
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text, re.MULTILINE)
+    words = [(word, meaning) for word, meaning in rows if word != "word" and "--" not in word]
+    return "\n".join(f"*[{word}]: {meaning.replace('`', '')}" for word, meaning in words)
 
 
 def pages() -> dict[str, str]:
