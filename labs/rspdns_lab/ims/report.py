@@ -10,7 +10,7 @@ from rspdns_lab.ims.faults import FAULTS, ImsFault
 from rspdns_lab.ims.lab import APPROACHES
 from rspdns_lab.ims.shares import TEXT, not_moved, share_table
 from rspdns_lab.report.page import Columns, Page, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, RED, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, RED, Bars, Curve, Curves
 
 _INTRO: Final = (
     "Callers place calls through an S-CSCF stand-in (Kamailio: NAPTR, SRV, A, weights, failover, the timers "
@@ -58,13 +58,27 @@ def problems(trials: Sequence[CallTrial]) -> list[str]:
 
 def page_of(trials: Sequence[CallTrial]) -> Page:
     """Return the page."""
-    sections = []
+    sections = [_waited(_by_fault(summaries(trials)))]
     for fault, figures in _by_fault(summaries(trials)):
         plot = _plot([trial for trial in trials if trial.fault == fault.name])
         title = f"{fault.name}: {fault.title}"
         sections.append(Section(title, "", table_of(_COLUMNS, figures), [plot]))
         sections.append(Section("Servers that took the calls", TEXT, share_table(figures, fault)))
     return Page("IMS calls while an application server fails", _INTRO, sections)
+
+
+def _waited(faults: Sequence[tuple[ImsFault, list[Figures]]]) -> Section:
+    plots = [
+        Bars(
+            f"{fault.title}: calls that waited for longer than 1 s",
+            f"calls of {max(row.calls for row in figures)}",
+            {TITLES[row.approach]: float(row.slow) for row in figures},
+            {TITLES["rspdns"]},
+        )
+        for fault, figures in faults
+        if any(row.slow for row in figures)
+    ]
+    return Section("Callers who waited", "Nearly all of them waited for 32 s.", (), plots)
 
 
 def _plot(trials: Sequence[CallTrial]) -> Curves:
