@@ -2,7 +2,8 @@
 # make test   everything: installs what is missing, builds, runs the tests
 # make test-kernel   on a kernel's own SCTP, in User-Mode Linux: conformance and both stacks on one wire, which `make test` runs, too; and the gate,
 #             ppu-agent's via, RED and CHOKe of the emulated link, and the whole demo there, eight minutes that it leaves out
-# make test-labs   quick runs of the labs that only measure: bench, discover, cells; four minutes that `make test` leaves out
+# make test-labs   quick runs of the labs that `make test` leaves out, since others of its tests hold what they show: bench, cells, chaos, discover, ims with
+#             loss and compare, resolvers, secondaries, SCTP's benchmark; ten minutes
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
@@ -63,7 +64,7 @@ endif
 	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' $(PYTEST_OPTIONS)
 
 test-labs: setup
-	@setup/run_tests.sh -v tests/integration/test_*_lab_run.py $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -v tests/integration/test_*_lab_run.py sctp-userland/tests/test_*_lab_run.py $(PYTEST_OPTIONS)
 
 test-kernel: setup
 	@setup/run_tests.sh -v sctp-userland/tests/test_kernel.py sctp-userland/tests/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/labs/test_link_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from bench_sctp import cli as bench_sctp_cli
 from bench_sctp.cli import bench_sctp
 from bench_sctp.report import AIMS, MEASUREMENTS, TITLES, Measured, missed, page_of
 from click.testing import CliRunner
+from daemon import SCTP_USERLAND
 from rspdns_lab.report import trials
 from rspdns_lab.report.page import tables_of
 
@@ -116,3 +118,11 @@ def test_the_page_of_the_sctp_benchmark_has_its_words_and_plots(
     assert text.count("<svg") == plots
     assert [words for words in said if words not in text] == []
     assert not re.search(r'(src|href)="(?!#)', text)
+
+
+def test_bench_sets_up_before_it_compiles() -> None:
+    """The set-up installs libusrsctp's header, without which nothing compiles."""
+    command = ["make", "-n", "-C", str(SCTP_USERLAND), "bench", "BUILD=absent"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    steps = [word for line in lines for word in ("setup.sh demo", "-lusrsctp") if word in line]
+    assert steps == ["setup.sh demo", "-lusrsctp"]

@@ -1,6 +1,5 @@
 """Real secondaries with the lines of the how-to page: BIND, NSD, Knot, and BIND as a distributor."""
 
-import json
 import re
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from rspdns_lab.net.network import call_in
 
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import Chain
-from tests.support.labs import LAB, traces
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, Namespace, end, own_namespace
 from tests.support.pdns import Pdns
@@ -298,24 +296,6 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
         end(secondary)
         end(bind)
         transferred.configure(transferred.tables())
-
-
-def test_the_lab_runs_and_leaves_nothing(tmp_path: Path) -> None:
-    """Its times are those of the machine, which may be busy; what is wrong or lost is not."""
-    words = ["secondaries", "--trials", "2", "--seconds", "5", "--cost-seconds", "2"]
-    files = ["--json", str(tmp_path / "figures.json"), "--html", str(tmp_path / "page.html")]
-    with subprocess.Popen(
-        [*LAB, *words, *files], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as lab:
-        said, problems = lab.communicate(timeout=280)
-    assert lab.returncode in (0, 1), problems
-    trials = json.loads((tmp_path / "figures.json").read_text())["trials"]
-    assert [trial["kind"] for trial in trials] == ["death", "death", "restart", "stream", "stream", "stream"]
-    assert trials[2]["lost"] == 0, said
-    for stream in trials[3:]:
-        assert (stream["behind"], stream["different"], stream["went_back"]) == (0, 0, 0), said
-    assert "<svg" in (tmp_path / "page.html").read_text()
-    assert traces(lab.pid) == []
 
 
 def test_signed_zone_validates_at_every_secondary_after_each_change(tmp_path: Path) -> None:

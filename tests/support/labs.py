@@ -14,6 +14,8 @@ from rspdns_lab.net.preconditions import in_user_namespace
 from tests.support.stalls import Mark
 
 LAB = (sys.executable, "-m", "rspdns_lab.cli")
+# Generous: this is to find what is broken, not how fast a busy machine is.
+CHAOS = (*LAB, "chaos", "--quick", "--follow", "poll", "--slack", "50")
 NAMESPACES = Path("/run/netns")
 _ORDINARY_USER = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
 

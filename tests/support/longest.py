@@ -1,12 +1,10 @@
 """The order in which files of tests begin."""
 
 LONGEST = (
-    "test_ims",
     "test_secondaries",
     "test_lksctp",
     "test_shim",
     "test_registrar_network",
-    "test_chaos",
     "test_live_systemd",
     "test_kernel",
     "test_wire",
@@ -25,7 +23,6 @@ LONGEST = (
     "test_act_on_a_change",
     "test_overrides",
     "test_peers",
-    "test_resolvers",
     "test_registrar_lies",
     "test_agent_quickstart",
     "test_live_page",
