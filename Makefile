@@ -1,7 +1,7 @@
 # make demo   everything: installs what is missing, builds, starts the lab, kills an application server, shows DNS converge
 # make test   everything: installs what is missing, builds, runs the tests
-# make test-kernel   on a kernel's own SCTP, in User-Mode Linux: conformance and both stacks on one wire, which `make test` runs, too; and the gate,
-#             ppu-agent's via, RED and CHOKe of the emulated link, and the whole demo there, eight minutes that it leaves out
+# make test-kernel   on a kernel's own SCTP, in User-Mode Linux: both stacks on one wire, which `make test` runs, too; and conformance, the gate, ppu-agent's
+#             via, RED and CHOKe of the emulated link, and the whole demo there, nine minutes that it leaves out
 # make test-labs   quick runs of the labs that `make test` leaves out, since others of its tests hold what they show: bench, cells, chaos, discover, ims with
 #             loss and compare, resolvers, secondaries, SCTP's benchmark; ten minutes
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
@@ -61,13 +61,13 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' $(PYTEST_OPTIONS)
 
 test-labs: setup
 	@setup/run_tests.sh -v tests/integration/test_*_lab_run.py sctp-userland/tests/test_*_lab_run.py $(PYTEST_OPTIONS)
 
 test-kernel: setup
-	@setup/run_tests.sh -v sctp-userland/tests/test_kernel.py sctp-userland/tests/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/labs/test_link_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -v sctp-userland/tests/test_cases_on_a_kernel.py sctp-userland/tests/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/labs/test_link_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)
 
 test-lksctp: setup
 	@setup/run_tests.sh -v sctp-userland/tests/test_lksctp.py $(PYTEST_OPTIONS)

@@ -2,7 +2,6 @@
 
 LONGEST = (
     "test_secondaries",
-    "test_lksctp",
     "test_shim",
     "test_registrar_network",
     "test_live_systemd",
