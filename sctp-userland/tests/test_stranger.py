@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from daemon import CONNECT, EXIT_RUNNING, FORKS, SCTPD, STRANGER, daemons
+from daemon import CONNECT, EXIT_RUNNING, FORKS, SCTPD, STRANGER, daemons, serves
 
 from tests.support.live_systemd import OWN_MOUNTS
 from tests.support.namespaces import SCTP_RUN, Namespace, end
@@ -92,7 +92,7 @@ def test_one_sctpd_serves_beside_a_stranger(host_with: Callable[..., Host]) -> N
     follower = host.namespace.start(*host.command(str(SCTPD), "--wait", "20"))
     until(lambda: daemons(host.namespace) == [follower.pid], told="the one that was left behind stays")
     assert left != follower.pid
-    assert host.namespace.run(str(SCTPD), "--status").returncode == 0
+    until(lambda: serves(host.namespace), told="the follower serves")
 
 
 def test_where_no_folder_can_be_made_the_stranger_is_told(host_with: Callable[..., Host]) -> None:

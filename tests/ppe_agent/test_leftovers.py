@@ -1,5 +1,6 @@
 """Commands of checks that `setsid` leave nothing behind, and the sidecar's other children stay."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ ENDS = (
 STARTS_SCTPD = "ls {folder}/sctpd || {{ cp /bin/sleep {folder}/sctpd; setsid {folder}/sctpd 1005 & }}; exit 0"
 IS_KILLED = "echo >>{folder}/killed; setsid sleep 1003 & sleep 1004"
 RUNS = 20
+
+
+def names(namespace: Namespace) -> list[str]:
+    """The names of the programs that run: each check starts and ends some."""
+    found = []
+    for pid in namespace.pids():
+        with suppress(OSError):
+            found.append(Path(f"/proc/{pid}/comm").read_text().strip())
+    return found
 
 
 def leftovers(namespace: Namespace) -> list[str]:
@@ -55,6 +65,5 @@ timeout_ms = {timeout_ms}
         until(lambda: min(runs("ended"), runs("killed")) >= RUNS, told=sidecar.log)
         # Each check runs again at once: a few are under way, but none is of a command that ended.
         until(lambda: len(leftovers(namespace)) <= 6, 10, lambda: str(leftovers(namespace)))
-        names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in namespace.pids()]
-        assert names.count("sctpd") == 2, "the agent's own, and the one that a command started"
+        assert names(namespace).count("sctpd") == 2, "the agent's own, and the one that a command started"
         assert len(sidecar.status()["as"]) == 1

@@ -13,13 +13,15 @@ from tests.support.namespaces import REPOSITORY, Namespace
 PAGE = REPOSITORY / "docs" / "how-to" / "servers" / "connect-a-server.md"
 SAMPLE = Path("/etc/kamailio/kamailio.cfg")
 """The script that Debian's package installs."""
+ENDS_SOON = 'modparam("dialog", "default_timeout", 10)\nmodparam("dialog", "noack_timeout", 10)'
+"""A dialog whose BYE or ACK a busy machine loses is over after 10 s, not after 12 hours."""
 
 
 def kamailio_cfg(address: str) -> str:
     """Debian's sample script with the lines of the page, for a host with this address."""
     blocks = re.findall(r"^    ```\n(.*?)^    ```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     head, managed = (dedent(block).replace("10.20.0.5", address) for block in blocks)
-    text = SAMPLE.read_text().replace("request_route {", f"{head}\nrequest_route {{", 1)
+    text = SAMPLE.read_text().replace("request_route {", f"{head}\n{ENDS_SOON}\nrequest_route {{", 1)
     return text.replace("record_route();", f"{managed.strip()}\n\t\trecord_route();", 1)
 
 
