@@ -39,7 +39,15 @@ UNIT_USER = "rspdns"
 CONFIG = config_option(DEFAULT_PATH)
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    first=(
+        *("up", "zone", "check", "pdns-conf", "registrar"),
+        *("serve", "status", "reload", "override", "report", "watch"),
+    ),
+    epilog="Begin with `rspdns up`; on a name server: `rspdns zone add ims.example.net --ns ns1=192.0.2.1 "
+    "--handle sip-as-udp --accept 10.20.0.0/16`, then `rspdns check`.",
+)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """DNS answers with the servers that are alive, and no others."""

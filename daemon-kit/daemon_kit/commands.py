@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TypeVar
@@ -70,15 +70,21 @@ def end_with(error: Exception | str) -> NoReturn:
 class CommandGroup(click.Group):
     """As click's, but with `-h`, with whole summaries in its help, and with errors for people.
 
+    `first` are the commands that the help lists first, in the order of their use; the others follow by name.
     A summary that is longer than its line goes on in the next one. ConfigurationErrors, ControlError and
     FatalError end the program with what they say and exit status 1: commands need not catch them.
     """
 
     group_class = type
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: Any, first: Sequence[str] = (), **options: Any) -> None:
         options.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*arguments, **options)
+        self.first = first
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return [*self.first, *(name for name in super().list_commands(ctx) if name not in self.first)]
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error for people ends the program."""

@@ -37,7 +37,12 @@ EXIT_BOUND_BROKEN = 1
 WIDTH_WITHOUT_TERMINAL = 130
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    first=("demo", "watch", "chaos", "ims"),
+    epilog="Begin with `rspdns-lab demo`. `rspdns-lab chaos --fault as-killed --trials 20` shows how far "
+    "times spread.",
+)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run labs: the whole chain in network namespaces of its own.

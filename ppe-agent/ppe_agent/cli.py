@@ -48,7 +48,11 @@ _DISK_S = 60.0
 """The time that the agent's disk may take to keep a drain; the server has left its pool long before."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    first=("check", "run", "status", "drain", "undrain"),
+    epilog='For maintenance: `ppe-agent drain --for 2h --reason "new kernel"`, later `ppe-agent undrain`.',
+)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Keep unmodified servers in their RSerPool pools while they are healthy."""

@@ -26,7 +26,11 @@ With Python's 5 ms, each call of the relay into the kernel waits that long: some
 """
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    first=("check", "run", "status", "explain"),
+    epilog="To see what would become of a packet: `ppu-agent explain 10.20.0.5:5060`.",
+)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Redirect or refuse what this host's programs send to servers that died."""

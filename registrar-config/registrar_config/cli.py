@@ -132,7 +132,12 @@ def _which(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup,
+    first=("check", "render", "run", "status"),
+    epilog="From one inventory to the files of all hosts: `rspdns-registrar render inventory.toml --output "
+    "rendered`.",
+)
 @click.version_option(package_name="rspdns")
 def main() -> None:
     """Run rspregistrar, supervised and with its sentinel."""

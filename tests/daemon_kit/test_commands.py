@@ -105,3 +105,9 @@ def test_a_missing_default_file_is_told_with_the_option_that_names_another(tmp_p
     assert CliRunner().invoke(program, ["check", "-c", str(named)]).output.splitlines() == [
         f"{named}: can't be read: No such file or directory",
     ]
+
+
+def test_commands_stand_in_the_order_of_their_use_and_each_once() -> None:
+    commands = {name: click.Command(name) for name in ("check", "forget", "serve", "up")}
+    group = CommandGroup(commands=commands, first=("up", "serve"))
+    assert group.list_commands(click.Context(group)) == ["up", "serve", "check", "forget"]
