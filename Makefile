@@ -32,7 +32,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo soak test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo soak test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
@@ -128,8 +128,12 @@ wheel:
 	@packaging/wheel.sh build/dist
 
 release: export SIGN_KEY := $(SIGN_KEY)
-release: deb
+release: export APT_KEY := $(APT_KEY)
+release: deb images docs
 	@packaging/release.sh
+
+test-release: setup release
+	@$(BIN)/pytest packaging/trial/test_release.py -v $(PYTEST_OPTIONS)
 
 test-images: setup images
 	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)
