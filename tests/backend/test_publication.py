@@ -396,6 +396,24 @@ def test_former_life_leaves_no_targets(server: PaperServer) -> None:
     assert later.edits == []
 
 
+def test_former_life_leaves_no_targets_of_a_handlespace(server: PaperServer) -> None:
+    """Their names end in that of the handlespace."""
+    both = zone(UDP + 'handlespaces = ["eu", "us"]')
+
+    def of(eu: int, us: int) -> list[PoolView]:
+        return [pool(eu, handle="eu/sip-udp"), pool(us, handle="us/sip-udp")]
+
+    former = Paper(server, both)
+    former.believe(*of(1, 2))
+    former.run(2)
+    assert server.targets() == ["00000001-eu", "00000002-us"]
+    later = Paper(server, both)
+    later.believe(*of(3, 2))
+    later.run(2)
+    left = {key.name.partition(".")[0] for key in server.rrsets if key.name.endswith(f".u.{NAME}")}
+    assert left == {"00000003-eu", "00000002-us"}
+
+
 def test_restart_without_a_change_sends_nothing(paper: Paper, server: PaperServer) -> None:
     again = Paper(server)
     again.believe(pool(1, 2, 3))

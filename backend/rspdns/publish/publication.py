@@ -46,7 +46,7 @@ MOST_READ = 64
 MOST_CONTRADICTIONS = 3
 """After so many messages in a row whose prerequisites failed, the next has none: what is read is not what the
 server compares with, by a wildcard say."""
-_LABEL = re.compile(r"[0-9a-f]{8}(-[0-9]{1,3})?")
+_LABEL = re.compile(r"[0-9a-f]{8}(-[a-z0-9-]+)?")
 
 
 class ExchangeState(Enum):
