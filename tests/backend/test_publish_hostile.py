@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import dns.opcode
+import dns.rcode
 import pytest
 from rspdns.publish import primary, publication
 
@@ -70,6 +72,13 @@ async def silent(asked: bytes, writer: asyncio.StreamWriter) -> None:
     pass
 
 
+async def contradicting(asked: bytes, writer: asyncio.StreamWriter) -> None:
+    """Each prerequisite fails, those of an UPDATE without any, too."""
+    is_update = asked[2] >> 3 & 0xF == dns.opcode.UPDATE
+    answer = header(asked, dns.rcode.NXRRSET) if is_update else asked[:2] + b"\x84\0" + bytes(8)
+    writer.write(framed(answer))
+
+
 @asynccontextmanager
 async def listening(answer: Answer) -> AsyncIterator[str]:
     """A server that answers every message so; its address."""
@@ -124,3 +133,23 @@ async def test_hostile_answer_is_a_line_and_the_loop_goes_on(
         await publisher.publications.close()
         assert asyncio.get_running_loop().time() - began_s < 2, "its end waits for nobody"
     assert publisher.status.zone == ZONE
+
+
+async def test_server_that_contradicts_itself_is_a_line_and_no_flood(tmp_path: Path) -> None:
+    unsigned_config = config_of("127.0.0.1:53", tmp_path).model_copy(update={"key": None})
+    messages = 0
+
+    async def counted(asked: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal messages
+        messages += 1
+        await contradicting(asked, writer)
+
+    async with listening(counted) as server:
+        publisher = Publisher(unsigned_config.model_copy(update={"server": server}))
+        async with publisher:
+            publisher.believe(view(member(1), member(2)))
+            await publisher.until_failing("is an alias (CNAME) there")
+            assert publisher.status.state == "failing"
+            before = messages
+            await asyncio.sleep(0.3)
+            assert messages == before, "it is tried again after a pause"

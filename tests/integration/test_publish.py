@@ -145,7 +145,7 @@ async def test_after_an_outage_the_difference_is_sent_in_one_message(
         serial = primary.serial()
         primary.stop(signal.SIGTERM)
         publisher.believe(view(member(1), member(3)))
-        await publisher.until_failing("Connect call failed")
+        await publisher.until_failing("Connection refused")
         publisher.believe(view(member(1)))
         publisher.believe(view(member(1), member(4)))
         await until_async(lambda: publisher.status.waiting == 5, SOON_S, lambda: str(publisher.status))
@@ -223,6 +223,16 @@ async def test_key_that_may_not_and_zone_that_is_not_there_are_told(
         await publisher.until_failing("it ")
         assert publisher.status.problem is not None
         assert re.search("refuse|not authoritative|does not answer|not signed", publisher.status.problem)
+
+
+@pytest.mark.parametrize("kind", PRIMARIES, ids=lambda kind: kind.program)
+async def test_alias_that_hides_the_records_is_told(kind: type[Primary], tmp_path: Path) -> None:
+    """RFC 2136 has a server ignore what is added beside a CNAME record, and answer NOERROR."""
+    with running(kind, tmp_path, ZONE, f"{FIXED}as 60 CNAME ns1\n") as primary:
+        async with Publisher(config(primary)) as publisher:
+            publisher.believe(view(member(1)))
+            await publisher.until_failing("is an alias (CNAME) there")
+            assert f"{NAME} A" in publisher.status.waiting_names
 
 
 async def test_two_publishers_do_not_fight_and_a_stale_one_is_silent(

@@ -49,6 +49,8 @@ _REFUSALS: Mapping[int, str] = {
     dns.rcode.SERVFAIL: "it failed (SERVFAIL): its log says why",
     dns.rcode.FORMERR: "it does not understand the message (FORMERR)",
 }
+BLIND = "one of the names is an alias (CNAME) there, beside which it takes no other records: delete the alias"
+"""The words for a contradiction of an UPDATE that requires nothing but that there are no aliases."""
 _UNSIGNED = "its answer is not signed: it may not know the key, have another secret, or another time"
 
 
@@ -103,6 +105,10 @@ def update(
             required.put(rrset_key, dns.rdataclass.IN, data=sorted(rrset.data))
         else:
             required.put(rrset_key, dns.rdataclass.NONE)
+    if isinstance(step, SendStep):
+        # Beside an alias a server ignores what is added, and answers NOERROR (RFC 2136 section 3.4.2.2).
+        for name in dict.fromkeys(move.key.name for move in step.moves if move.is_new):
+            required.put(RrsetKey(name, "CNAME"), dns.rdataclass.NONE)
     changed = _Records(_HEADER + len(question) + len(required.wire))
     if isinstance(step, SendStep):
         for move in step.moves:

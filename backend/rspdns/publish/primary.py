@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import dns.rcode
-from daemon_kit.errors import printable
+from daemon_kit.errors import printable, reason_of
 from daemon_kit.logs import get_logger
 
 from rspdns.publish import messages
@@ -195,6 +195,8 @@ class Primary:
         (wire,) = await self._connection.exchange([asked.wire])
         rcode = (await asyncio.to_thread(messages.answer, asked, wire)).rcode()
         if rcode in messages.CONTRADICTIONS:
+            if isinstance(step, SendStep) and step.is_blind:
+                raise PublishError(messages.BLIND)
             self._publication.contradicted()
         elif rcode == dns.rcode.NOERROR:
             self._sent += isinstance(step, SendStep)
@@ -290,5 +292,5 @@ def _words(problem: Exception) -> str:
     if isinstance(problem, TimeoutError):
         return f"no answer within {TIMEOUT_S:g} s"
     if isinstance(problem, OSError):
-        return problem.strerror or str(problem) or type(problem).__name__
+        return reason_of(problem)
     return printable(str(problem), 500)

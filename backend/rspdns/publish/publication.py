@@ -116,9 +116,15 @@ class Move(NamedTuple):
         return self.key.type in ADDRESS_TYPES and self.key.name == self.site and bool(self.after.data)
 
     @property
+    def is_new(self) -> bool:
+        """Whether there is no such RRset yet."""
+        return bool(self.after.data) and not (self.before or ABSENT).data
+
+    @property
     def size(self) -> int:
         """The most bytes of its records."""
-        return _size(self.key, self.before or ABSENT) + _size(self.key, self.after)
+        alias = _size(self.key, ABSENT) if self.is_new else 0
+        return _size(self.key, self.before or ABSENT) + _size(self.key, self.after) + alias
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +147,11 @@ class SendStep:
 
     moves: tuple[Move, ...] = ()
     vouches: bool = False
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether it says nothing about the RRsets that it replaces."""
+        return all(move.before is None for move in self.moves)
 
 
 @dataclass(frozen=True, slots=True)
