@@ -18,6 +18,7 @@ from rspdns.configuration import BackendConfig, load_configuration
 from rspdns.resolvers import ResolverConfig, rndc
 from rspdns.resolvers.flush_queue import (
     AGAIN_S,
+    FEW_NAMES,
     FIRST_PAUSE_S,
     JOIN_S,
     MOST_NAMES,
@@ -121,6 +122,15 @@ def test_many_names_become_their_zones() -> None:
     assert len(of) == MOST_NAMES
     of.add(["b.example.net", "old.zone.test"], NOW)
     assert of.take(NOW + 1) == ("example.net$", "ims.example.net$")
+
+
+def test_many_names_that_fail_become_their_zones() -> None:
+    """Each name takes a resolver far away some round trips: it might never do all of them in time."""
+    of = queue()
+    of.add([f"a{number}.ims.example.net" for number in range(FEW_NAMES + 1)], NOW)
+    assert len(of.take(NOW + 1)) == FEW_NAMES + 1
+    of.failed(NOW + 3)
+    assert of.take(NOW + 4) == ("ims.example.net$",)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 999), st.booleans()), max_size=60))
@@ -256,6 +266,29 @@ def test_risks_are_told() -> None:
     assert "in clear" in str(risk("recursor", "10.0.0.1:5"))
     for kind, address in (("recursor", "127.0.0.1:5"), ("bind", "10.0.0.1:5"), ("knot-resolver", "unix:/a")):
         assert risk(kind, address) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (b"", "it closed the connection"),
+        (b"x" * 200_000, "it speaks no control protocol of Knot Resolver 5"),
+        (b"> \xff\xff\xff\xff", "it speaks no control protocol of Knot Resolver 5"),
+        (b"> \0\0\0\5nil\n", "it closed the connection"),
+    ],
+)
+async def test_other_program_at_the_control_of_a_knot_resolver_is_told(said: bytes, words: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.write(said)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        keys = {"name": "k", "type": "knot-resolver", "address": f"127.0.0.1:{port}"}
+        async with asyncio.timeout(30):
+            with pytest.raises(FlushError, match=words):
+                await TELL["knot-resolver"](ResolverConfig.model_validate(keys), ["a.example.net"])
 
 
 async def test_dnsdist_is_told_by_its_api(tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ SPACING_S = 0.05
 """The least time between two flushes."""
 MOST_NAMES = 100
 """If more names wait, their zones are flushed as a whole: a resolver takes each name as a command."""
+FEW_NAMES = 10
+"""If a flush of more names fails, their zones are flushed as a whole: a resolver far away may never do the
+names in time."""
 FIRST_PAUSE_S, MOST_PAUSE_S = 0.25, 10.0
 """Pause after a failed flush: the first one, and after doubling; jitter takes up to half of it."""
 _USUAL = re.compile(r"[A-Za-z0-9_-]+")
@@ -95,7 +98,7 @@ class FlushQueue:
         longest_s = min(MOST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self.failures - 1, 16))
         self._free_at_s = now + longest_s * (0.5 + self._draw() / 2)
         names, self._under_way = self._under_way, {}
-        self.add(names, now)
+        self.add(self._joined(dict.fromkeys(names, now)) if len(names) > FEW_NAMES else names, now)
 
     @staticmethod
     def _due(queue: dict[str, float], now: float) -> dict[str, bool]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 * 1024
 """The longest reply that is read."""
 _DNSMASQ: Final = "uk.org.thekelleys.dnsmasq"
+_NO_KNOT_RESOLVER: Final = "it speaks no control protocol of Knot Resolver 5"
 _MOST_CHARACTERS = 200
 _UNBOUND_SIDE_BY_SIDE: Final = 3
 """Connections to an Unbound at a time. It takes ten, from all that control it."""
@@ -113,19 +114,21 @@ async def _knot_resolver(config: ResolverConfig, names: Sequence[str]) -> None:
     """The control speaks Lua; in binary mode the length of each reply stands before it."""
     async with _connection(config) as (reader, writer):
         writer.write(b"__binary\n")
-        await reader.readuntil(b"> ")
         try:
+            await reader.readuntil(b"> ")
             for name in names:
                 exact = "" if name.endswith("$") else ", true"
                 writer.write(f"cache.clear('{name.removesuffix('$')}.'{exact})\n".encode())
                 size = int.from_bytes(await reader.readexactly(4), "big")
                 if size > MOST_BYTES:
-                    raise FlushError("it speaks no control protocol of Knot Resolver 5")
+                    raise FlushError(_NO_KNOT_RESOLVER)
                 text = (await reader.readexactly(size)).decode("utf-8", "replace")
                 if "count" not in text:
                     raise FlushError(text)
         except asyncio.IncompleteReadError:
             raise FlushError("it closed the connection") from None
+        except asyncio.LimitOverrunError:
+            raise FlushError(_NO_KNOT_RESOLVER) from None
 
 
 async def _recursor(config: ResolverConfig, names: Sequence[str]) -> None:
@@ -151,12 +154,7 @@ async def _dnsmasq(config: ResolverConfig, names: Sequence[str]) -> None:
         raise FlushError("busctl is missing: install Debian's package systemd")
     busctl = await asyncio.create_subprocess_exec(
         *("busctl", f"--address=unix:path={config.socket}", "--timeout=2", "call"),
-        *(
-            "uk.org.thekelleys.dnsmasq",
-            "/uk/org/thekelleys/dnsmasq",
-            "uk.org.thekelleys.dnsmasq",
-            "ClearCache",
-        ),
+        *(_DNSMASQ, f"/{_DNSMASQ.replace('.', '/')}", _DNSMASQ, "ClearCache"),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
