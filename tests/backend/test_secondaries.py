@@ -42,7 +42,7 @@ from rspdns.secondaries.schedule import (
 from rserpool import LeastUsed
 from tests.backend.making import NOW, UDP, ZONE, answered, member, view, views, zone
 
-NOERROR, REFUSED = dns.rcode.NOERROR, dns.rcode.REFUSED
+NOERROR, REFUSED = "NOERROR", "REFUSED"
 SOA = Record(ZONE, "SOA", SoaData(f"ns1.{ZONE}", f"hostmaster.{ZONE}", 7, 3600, 600, 86400, 1), 1)
 KEY = 'key "notify" {\n\talgorithm hmac-sha256;\n\tsecret "bm90IHNvIHNlY3JldCBpbiBoZXJlIQ==";\n};\n'
 
@@ -181,9 +181,7 @@ def test_zone_that_changes_all_the_time_is_asked_about_too() -> None:
         (NOERROR, 7, None, ""),
     ],
 )
-def test_answer_about_the_serial(
-    rcode: dns.rcode.Rcode, there: int | None, trouble: Trouble, words: str
-) -> None:
+def test_answer_about_the_serial(rcode: str, there: int | None, trouble: Trouble, words: str) -> None:
     played = Played()
     played.run(0)
     played.upkeep.notify_answered(NOERROR, played.now)
@@ -296,7 +294,7 @@ def test_notify_has_the_new_soa_and_its_answer_is_read() -> None:
     assert (read.id, read.opcode(), read.flags & dns.flags.AA) == (4711, dns.opcode.NOTIFY, dns.flags.AA)
     assert str(read.answer[0][0]) == f"ns1.{ZONE}. hostmaster.{ZONE}. 7 3600 600 86400 1"
     answer = dns.message.make_response(read)
-    answer.set_rcode(REFUSED)
+    answer.set_rcode(dns.rcode.REFUSED)
     assert messages.answer_number(answer.to_wire()) == 4711
     assert messages.answer_number(wire) is None, "a question"
     assert messages.notify_answer(answer.to_wire(), None, b"") == REFUSED
@@ -315,8 +313,35 @@ def test_signed_notify_needs_a_signed_answer(tmp_path: Path) -> None:
     bare = messages.notify(ZONE, SOA)
     bare.flags |= dns.flags.QR
     assert messages.notify_answer(bare.to_wire(), key, signed.mac) is None, "anybody could write that"
-    bare.set_rcode(REFUSED)
+    bare.set_rcode(dns.rcode.REFUSED)
     assert messages.notify_answer(bare.to_wire(), key, signed.mac) == REFUSED, "it lacks the key"
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (16, "(BADSIG): its key of this name has another secret"),
+        (17, "(BADKEY): it does not know the key"),
+        (18, "(BADTIME): its clock and that of this host differ"),
+    ],
+)
+def test_refused_key_or_clock_is_told(tmp_path: Path, error: int, words: str) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    key = read_tsig(str(file))
+    signed = messages.signed(messages.notify(ZONE, SOA), 4711, key)
+    refusal = dns.message.make_response(dns.message.from_wire(signed.wire, keyring={key.name: key}))
+    refusal.set_rcode(dns.rcode.NOTAUTH)
+    refusal.use_tsig({key.name: key}, key.name, tsig_error=error)
+    said = messages.notify_answer(refusal.to_wire(), key, signed.mac)
+    assert said is not None
+    played = Played()
+    played.run(0)
+    played.upkeep.notify_answered(said, played.now)
+    problem = played.upkeep.problem(played.now)
+    assert problem is not None
+    assert words in problem.words
 
 
 def test_serial_is_read_from_an_answer_with_authority_alone() -> None:

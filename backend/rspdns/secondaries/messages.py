@@ -16,8 +16,14 @@ import dns.tsig
 import dns.tsigkeyring
 
 from rspdns.rrset import Record
+from rspdns.secondaries.schedule import NOERROR
 
 _HEADER = struct.Struct("!HHHHHH")
+_TSIG_ERRORS = {
+    dns.tsig.PeerBadKey: "BADKEY",
+    dns.tsig.PeerBadSignature: "BADSIG",
+    dns.tsig.PeerBadTime: "BADTIME",
+}
 _RESPONSE, _OPCODE_SHIFT, _OPCODE_MASK, _RCODE_MASK = 0x8000, 11, 0xF, 0xF
 
 
@@ -71,36 +77,41 @@ def answer_number(data: bytes) -> int | None:
     return number if flags & _RESPONSE else None
 
 
-def notify_answer(data: bytes, key: dns.tsig.Key | None, mac: bytes) -> dns.rcode.Rcode | None:
-    """The response code of the answer to a NOTIFY; None if it is none, or is not signed as it should be.
+def notify_answer(data: bytes, key: dns.tsig.Key | None, mac: bytes) -> str | None:
+    """The name of the response code of the answer to a NOTIFY, or of its TSIG error (RFC 8945 section 5.2);
+    None if it is none, or is not signed as it should be.
 
     A refusal may be unsigned: a secondary that lacks the key can't sign.
     """
     _, flags, *_ = _HEADER.unpack_from(data)
     if flags >> _OPCODE_SHIFT & _OPCODE_MASK != dns.opcode.NOTIFY:
         return None
-    rcode = dns.rcode.Rcode(flags & _RCODE_MASK)
-    if key is None or rcode != dns.rcode.NOERROR:
+    rcode = dns.rcode.to_text(dns.rcode.Rcode(flags & _RCODE_MASK))
+    if key is None:
         return rcode
     try:
         answer = dns.message.from_wire(data, keyring={key.name: key}, request_mac=mac)
+    except dns.tsig.PeerError as problem:
+        return _TSIG_ERRORS.get(type(problem), rcode)
     except (dns.exception.DNSException, ValueError):
-        return None
-    return rcode if answer.had_tsig else None
+        return None if rcode == NOERROR else rcode
+    return rcode if answer.had_tsig or rcode != NOERROR else None
 
 
-def soa_answer(data: bytes, zone: str) -> tuple[dns.rcode.Rcode, int | None] | None:
-    """Response code, and the serial if there is one, of the answer to a question for the SOA; None if it is
-    none. An answer without authority has no serial: it is what somebody else told, or remembers."""
+def soa_answer(data: bytes, zone: str) -> tuple[str, int | None] | None:
+    """The name of the response code, and the serial if there is one, of the answer to a question for the SOA;
+    None if it is none. An answer without authority has no serial: it is what somebody else told, or
+    remembers."""
     try:
         answer = dns.message.from_wire(data)
     except (dns.exception.DNSException, ValueError):
         return None
     if answer.opcode() != dns.opcode.QUERY:
         return None
+    rcode = dns.rcode.to_text(answer.rcode())
     if answer.flags & dns.flags.AA:
         for rrset in answer.answer:
             is_zone = rrset.name.to_text(omit_final_dot=True).lower() == zone
             if is_zone and rrset.rdtype == dns.rdatatype.SOA:
-                return answer.rcode(), int(rrset[0].serial)
-    return answer.rcode(), None
+                return rcode, int(rrset[0].serial)
+    return rcode, None

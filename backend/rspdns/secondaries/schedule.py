@@ -21,8 +21,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-import dns.rcode
-
 PACE_S = 0.1
 """The least time between two NOTIFYs of a zone to a secondary; the first one goes at once."""
 PACE_FAILING_S = 1.0
@@ -42,6 +40,12 @@ SILENT_S = 2.0
 """A secondary that answered nothing for this time is called silent."""
 BEHIND_S = 5.0
 """A secondary that lacks for this time what it was told is called behind."""
+NOERROR = "NOERROR"
+_REFUSALS = {
+    "BADKEY": "it does not know the key",
+    "BADSIG": "its key of this name has another secret or algorithm",
+    "BADTIME": "its clock and that of this host differ",
+}
 _HALF = 2**31
 
 
@@ -110,7 +114,8 @@ class SecondaryProblem:
             case Trouble.SILENT:
                 return f"does not answer{self.detail}; it is told again and again"
             case Trouble.REFUSED:
-                return f"refuses NOTIFY ({self.detail}): allow it from this name server there"
+                why = _REFUSALS.get(self.detail, "allow it from this name server there")
+                return f"refuses NOTIFY ({self.detail}): {why}"
             case Trouble.ABSENT:
                 return f"does not serve the zone ({self.detail}): configure it there, or let it transfer"
             case Trouble.AHEAD:
@@ -201,24 +206,24 @@ class ZoneUpkeep:
         """The secondary's host says that nothing listens at the port."""
         self._no_port = True
 
-    def notify_answered(self, rcode: dns.rcode.Rcode, now: float) -> None:
-        """The secondary answered a NOTIFY."""
+    def notify_answered(self, rcode: str, now: float) -> None:
+        """The secondary answered a NOTIFY by this response code, or TSIG error."""
         self._answered()
-        if rcode == dns.rcode.NOERROR:
+        if rcode == NOERROR:
             self._refusal = ""
             self._step(NotifyInput.TAKEN, now + ASK_AFTER_S)
         else:
-            self._refusal = dns.rcode.to_text(rcode)
+            self._refusal = rcode
             self._tries += 1
             self._step(NotifyInput.REFUSED, now + self._pause_s)
 
-    def soa_answered(self, rcode: dns.rcode.Rcode, there: int | None, current: int, now: float) -> None:
+    def soa_answered(self, rcode: str, there: int | None, current: int, now: float) -> None:
         """The secondary told the serial that it has, None: it has no SOA. `current` is the serial of now: it
         moves without other content, too."""
         self._answered()
         self.there = there
         if there is None:
-            self._absence = dns.rcode.to_text(rcode) if rcode != dns.rcode.NOERROR else "no SOA"
+            self._absence = rcode if rcode != NOERROR else "no SOA"
             self._failed(NotifyInput.ABSENT, now)
             return
         self._absence = ""
