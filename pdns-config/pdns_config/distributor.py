@@ -94,12 +94,17 @@ def render_named_conf(settings: DistributorSettings) -> str:
             "All secondaries connect at once. A connection that finds the queue (default 10) full is tried "
             "again after 1 s.",
         ),
+        (
+            "max-records-per-type",
+            "0",
+            "With its default BIND refuses a zone in which a pool has more than 100 members.",
+        ),
         ("max-journal-size", "16m", "Increments that are kept; a secondary that lacks more gets it all."),
         ("min-retry-time", "1", "A PowerDNS that was away is asked again soon."),
         ("max-retry-time", "60", ""),
         ("dnssec-validation", "no", ""),
     ]
-    parts = ["// BIND 9.18 or later, as a distributor of zones that PowerDNS with rspdns has.\n"]
+    parts = ["// BIND 9.18.28 or later, as a distributor of zones that PowerDNS with rspdns has.\n"]
     if settings.key_file is not None:
         parts.append(f'include "{settings.key_file}";\n')
     parts.append("options {\n")

@@ -112,7 +112,7 @@ def test_killed_server_is_out_of_the_answers_of_all_three(published: Published) 
     assert [publication["failed"] for publication in status["publications"]] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("members", [4, 100])
+@pytest.mark.parametrize("members", [4, 120])
 @pytest.mark.parametrize("kind", PRIMARIES, ids=lambda kind: kind.program)
 async def test_ten_changes_a_second_are_kept_up_with(
     kind: type[Primary], members: int, tmp_path: Path

@@ -30,6 +30,8 @@ SOON_S = 20.0
 """Without a NOTIFY that it heeds, a secondary is as old as the refresh of the SOA: 7,200 s."""
 MEMBERS = 12
 """More than the SRV records of an answer."""
+MANY = 101
+"""More records of a type at a name than BIND takes by default."""
 
 
 def lines(language: str) -> str:
@@ -60,6 +62,8 @@ class Transferred:
             namespace.ip("address", "add", f"{address}/32", "dev", "lo")
         self.chain = Chain(namespace, folder)
         self.chain.pdns = Pdns(namespace, folder, address=NS, axfr=["192.0.2.0/24"], signed=signed)
+        with (self.chain.backend.config.parent / "zones.d" / f"{ZONE}.zone").open("a") as zone:
+            zone.writelines(f"many A 10.9.0.{number}\n" for number in range(1, MANY + 1))
         self.members = Members(namespace, folder, ADDRESS, self.chain.registrars.addresses)
         for number in range(1, MEMBERS + 1):
             self.members.add(number, HANDLE, 5000 + number)
@@ -165,6 +169,13 @@ def test_each_change_is_at_every_secondary_soon_and_whole(transferred: Transferr
         transferred.until_right(EVERYBODY - {number})
         transferred.members.add(number, HANDLE, 5000 + number)
         transferred.until_right(EVERYBODY)
+
+
+def test_large_rrset_is_at_every_secondary(transferred: Transferred) -> None:
+    transferred.until_right(EVERYBODY)
+    for address in SECONDARIES.values():
+        (rrset,) = ask(transferred.namespace, address, f"many.{ZONE}", "A")
+        assert len(rrset) == MANY
 
 
 def test_status_tells_which_serial_each_has(transferred: Transferred) -> None:

@@ -51,6 +51,7 @@ controls {{ }};
 zone "{ZONE}" {{
     type primary;
     file "{_zone_file(folder)}";
+    max-records-per-type 0;
     update-policy {{
         grant rspdns-key subdomain {NAME}. SRV A AAAA NAPTR HTTPS SVCB;
     }};

@@ -26,6 +26,7 @@ def bind_conf(address: str, primary: str, folder: Path) -> str:
     recursion no;
     notify no;
     serial-query-rate 1000;
+    max-records-per-type 0;
     pid-file none;
     session-keyfile "{folder}/session";
     dnssec-validation no;
