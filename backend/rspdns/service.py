@@ -207,6 +207,7 @@ class Backend:
                 f"{problem.strerror or problem}; an IPv6 one needs IPv6 on this host"
             ) from None
         cleanup.push_async_callback(self.pool_user.close)
+        self._tell_others(cleanup)
         keeping = self._watched(self.keeper.run(), "keeper")
         cleanup.push_async_callback(self._end_keeping, keeping)
         cleanup.push_async_callback(self.examiner.close)
@@ -214,11 +215,20 @@ class Backend:
         cleanup.callback(probing.cancel)
         await self._start_admin(cleanup)
 
+    def _tell_others(self, cleanup: contextlib.AsyncExitStack) -> None:
+        """Begin to tell resolvers and other name servers: they may have what a former life said last."""
+        self.caches.resolvers.set(self.config.resolvers)
+        cleanup.push_async_callback(self.caches.resolvers.close)
+        self.paths.secondaries.start(self.config.secondaries)
+        cleanup.push_async_callback(self.paths.secondaries.close)
+        self.paths.publications.start(self.config.publications)
+        cleanup.push_async_callback(self.paths.publications.close)
+
     async def _start_admin(self, cleanup: contextlib.AsyncExitStack) -> None:
         """Serve live page, API and metrics.
 
         They come last, and are loaded in a thread: their libraries take as long as a third of the start, and
-        neither PowerDNS nor the kernel waits for that.
+        neither PowerDNS nor the kernel waits for that, nor another name server.
         """
         for module in ("rspdns.admin.server", "rspdns.metrics"):
             await asyncio.to_thread(importlib.import_module, module)
@@ -245,12 +255,6 @@ class Backend:
         cleanup.push_async_callback(self.hooks.close)
         await self.overrides.start(self.config.peers)
         cleanup.push_async_callback(self.overrides.peers.close)
-        self.caches.resolvers.set(self.config.resolvers)
-        cleanup.push_async_callback(self.caches.resolvers.close)
-        self.paths.secondaries.start(self.config.secondaries)
-        cleanup.push_async_callback(self.paths.secondaries.close)
-        self.paths.publications.start(self.config.publications)
-        cleanup.push_async_callback(self.paths.publications.close)
 
     def _control(self) -> ControlServer:
         """Make the socket for commands, not yet listening."""

@@ -39,6 +39,29 @@ async def test_a_socket_that_cannot_be_opened_is_one_line(
         await asyncio.wait_for(served.run(asyncio.Event()), 10)
 
 
+async def test_other_name_servers_are_told_before_the_page_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its libraries take a third of the start, and seconds on a busy machine."""
+    served, begun = backend(tmp_path), list[str]()
+
+    async def load_page(_: object) -> None:
+        begun.append("page")
+        stop.set()
+
+    stop = asyncio.Event()
+    monkeypatch.setattr(served.pool_user, "start", lambda: None)
+    monkeypatch.setattr(served, "_start_admin", load_page)
+    for part, start in (
+        (served.caches.resolvers, "set"),
+        (served.paths.secondaries, "start"),
+        (served.paths.publications, "start"),
+    ):
+        monkeypatch.setattr(part, start, lambda _, part=part: begun.append(type(part).__name__))
+    await asyncio.wait_for(served.run(stop), 30)
+    assert begun == ["Resolvers", "Secondaries", "Publications", "page"]
+
+
 @pytest.mark.parametrize("part", ["keeper", "prober"])
 async def test_a_part_that_breaks_ends_the_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
