@@ -1,5 +1,6 @@
 """The lab of REDFavor: its sessions, its figures, its judgement, TCP's initial timeout."""
 
+import asyncio
 import random
 import re
 import subprocess
@@ -13,29 +14,22 @@ from statistics import mean
 import pytest
 from rspdns_lab.favor.cli import REPORT, problems
 from rspdns_lab.favor.initial_timeout import initial_timeout
-from rspdns_lab.favor.lab import FavorTrial, dropped, read_flows, run_trial
+from rspdns_lab.favor.lab import FavorTrial, read_flows, run_trial
 from rspdns_lab.favor.uplink import PROBES, QUEUES, UplinkLab, UplinkTrial
 from rspdns_lab.favor.uplink import REPORT as UPLINK_REPORT
 from rspdns_lab.favor.workload import object_packets, round_trips_ms, session
 from rspdns_lab.link import DirectionCounters
 from rspdns_lab.observe.percentiles import percentile
 
-COUNTERS = DirectionCounters(*[0] * len(DirectionCounters._fields))._asdict() | {
-    "arrived": 1000,
-    "delivered_bytes": 125_000_000,
-    "early": 40,
-    "full": 9,
-    "displaced": 1,
-    "syns": 100,
-}
-TRIAL = FavorTrial(
-    "REDFavor", 1, 500.0, COUNTERS, (100, 0), [(3, 80.0), (13, 9000.0), (2, None)], [(0.1, 7, 5.5)]
+COUNTERS = DirectionCounters(*[0] * len(DirectionCounters._fields))._replace(
+    arrived=1000, delivered_bytes=125_000_000, early=40, full=9, displaced=1, syns=100
 )
+TRIAL = FavorTrial("REDFavor", 500.0, COUNTERS, (100, 0), [(3, 80.0), (13, 9000.0), (2, None)])
 
 
 def trials(**syns_dropped: int) -> Sequence[FavorTrial]:
     return [
-        replace(TRIAL, discipline=name, counters={**COUNTERS, "syns_dropped": count})
+        replace(TRIAL, discipline=name, counters=COUNTERS._replace(syns_dropped=count))
         for name, count in syns_dropped.items()
     ]
 
@@ -69,7 +63,6 @@ def test_figures_stand_beside_the_published_figures() -> None:
     assert list(beside[3]) == ["REDFavor", "50", "33,150", "0.050", "0.073", "0", "0", "20.0%", "96.7%"]
     assert list(beside[4][1:3]) == ["50", ""], "drop-tail was not published"
     assert objects[3][:3] == ["REDFavor", "1", "80"], "larger objects and those that failed are left out"
-    assert dropped(COUNTERS) == 50
 
 
 def test_only_objects_that_began_while_it_was_measured_count() -> None:
@@ -79,12 +72,11 @@ def test_only_objects_that_began_while_it_was_measured_count() -> None:
 
 @pytest.mark.integration
 def test_redfavor_loses_no_syn_of_real_tcp_on_a_full_link() -> None:
-    trial = run_trial("REDFavor", 1, 1.0, 5.0, 3.0)
+    trial = run_trial("REDFavor", 5.0, 3.0)
     assert (trial.syns_dropped, problems([trial])) == (0, [])
-    assert trial.counters["syns"] > 10
-    assert trial.counters["arrived"] > 200
+    assert trial.counters.syns > 10
+    assert trial.counters.arrived > 200
     assert trial.flows
-    assert len(trial.queue) > 10
 
 
 REPEATED = """
@@ -130,11 +122,10 @@ def test_the_labs_queues_are_those_of_the_how_to_page() -> None:
 
 def test_uplink_rows_count_probes_without_an_answer() -> None:
     delays = {probe: [40.0, None, 60.0] for probe in PROBES}
-    found = [UplinkTrial("cake", trial, "6.1", 10.0, 1.5, delays) for trial in (1, 2)]
-    found.append(replace(found[0], kernel="6.18"))
+    found = [UplinkTrial("cake", kernel, 10.0, 1.5, delays) for kernel in ("6.1", "6.18")]
     found = [UPLINK_REPORT.read(dict(UPLINK_REPORT.write(trial))) for trial in found]
     first, second = UPLINK_REPORT.page(found).sections[0].table[1:]
-    assert list(first) == ["cake", "6.1", *["40 (60)"] * 4, "24", "8", "1.50", "0.0"]
+    assert list(first) == ["cake", "6.1", *["40 (60)"] * 4, "12", "4", "1.50", "0.0"]
     assert list(second[:2]) == ["cake", "6.18"]
 
 
@@ -143,7 +134,7 @@ def test_the_class_keeps_set_up_from_waiting_behind_uploads() -> None:
     p50s = {}
     for queue in ("the modem's queue", "HTB, a class"):
         with UplinkLab(queue) as lab:
-            delays, rate = lab.measure(2.0)
+            delays, rate = asyncio.run(lab.measure(2.0))
         assert 1 < rate < 3
         p50s[queue] = {probe: percentile([each or 5000.0 for each in delays[probe]], 50) for probe in PROBES}
     before, after = p50s.values()

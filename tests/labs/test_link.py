@@ -1,5 +1,6 @@
 """The emulated link: its disciplines on traces, under ASan and UBSan, and real TCP between two hosts."""
 
+import math
 import os
 import random
 import socket
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import pytest
 from rspdns_lab.errors import LabError
-from rspdns_lab.link import Discipline, Link, LinkSetting, build_link
+from rspdns_lab.link import Discipline, Link, LinkSetting
 from rspdns_lab.net.network import Host, LabNetwork, call_in
+
+from tests.labs.link_replays import build_replay
 
 SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 MBIT = 1e6
@@ -39,16 +42,16 @@ class Fate:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_link(tmp_path_factory.mktemp("link") / "link", *SANITIZED)
+    return build_replay(tmp_path_factory.mktemp("link") / "link", *SANITIZED)
 
 
 def replay(
     program: Path, setting: LinkSetting | str, trace: Sequence[Arrival], seed: int = 1
 ) -> Sequence[Fate]:
     lines = "".join(f"{each.at_us} {each.flow} {each.length} {each.is_syn:d}\n" for each in trace)
-    words = setting if isinstance(setting, str) else setting.words
+    numbers = setting if isinstance(setting, str) else setting.numbers
     done = subprocess.run(
-        [program, "replay", str(seed), words], input=lines, capture_output=True, text=True, check=False
+        [program, str(seed), numbers], input=lines, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise LabError(done.stderr)
@@ -186,18 +189,19 @@ def test_choke_strikes_the_flow_that_has_most_in_the_queue(program: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("setting", "problem"),
     [
-        ("rate=1", "no such key: rate"),
-        ("queue=0", "queue: not a number in its range"),
-        ("loss=nan", "loss: not a number in its range"),
-        ("min=20", "max: not above min"),
-        ("queue", "no key=value: queue"),
+        ("1,2", "not the numbers of a setting"),
+        (f"{LinkSetting().numbers},1", "not the numbers of a setting"),
+        (LinkSetting(loss=math.nan), "not the numbers of a setting"),
+        (LinkSetting(queue=0), "no such queue"),
+        (LinkSetting(delay_ms=70_000), "too long a delay"),
+        (LinkSetting(min=20), "RED can't work so"),
     ],
 )
-def test_bad_settings_are_told(words: str, problem: str, program: Path) -> None:
+def test_bad_settings_are_told(setting: LinkSetting | str, problem: str, program: Path) -> None:
     with pytest.raises(LabError, match=problem):
-        replay(program, words, [])
+        replay(program, setting, [])
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ from statistics import mean, variance
 from typing import Final
 
 import pytest
-from rspdns_lab.link import Discipline, LinkSetting, build_link
+from rspdns_lab.link import Discipline, LinkSetting
 
+from tests.labs.link_replays import build_replay
 from tests.support.guest import guest_command
 
 SO_SNDBUFFORCE: Final = 32
@@ -45,7 +46,7 @@ def replayed(program: Path, setting: LinkSetting) -> Counts:
     found = []
     for seed in range(RUNS):
         trace = "".join(f"0 {flow} {FRAME_BYTES} 0\n" for flow in flows(seed))
-        command = [str(program), "replay", str(seed), setting.words]
+        command = [str(program), str(seed), setting.numbers]
         done = subprocess.run(command, input=trace, capture_output=True, text=True, check=True)
         fates = [line.split()[2] for line in done.stdout.splitlines()]
         found.append({why: fates.count(why) for why in ("early", "matched")})
@@ -73,7 +74,7 @@ def test_red_and_choke_drop_as_often_as_the_kernels(tmp_path: Path) -> None:
     )
     log = results.with_name("counts.json.log")
     assert results.exists(), log.read_text() if log.exists() else "the guest did not run its job"
-    program = build_link(tmp_path / "link")
+    program = build_replay(tmp_path / "replay")
     for name, theirs in json.loads(results.read_text()).items():
         setting = LinkSetting(
             8, queue=1000, discipline=Discipline[name], gentle=False, wait=False, weight=theirs["weight"]

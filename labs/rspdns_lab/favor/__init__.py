@@ -1,2 +1,1 @@
-"""Connection set-up over a congested link: the disciplines of `link/` under web traffic, and the queues that
-kernels have for an uplink."""
+"""Connection set-up over a congested link: `link/` under web traffic, and the queues that kernels have."""

@@ -20,7 +20,6 @@ _PROG_LOAD, _LINK_CREATE = 5, 28
 _SOCK_OPS, _CGROUP_SOCK_OPS = 13, 3
 _TIMEOUT_INIT: Final = 1
 _USUAL_HZ: Final = (100, 250, 300, 1000)
-_TIMERS: Final = Path("/proc/timer_list")
 _MEASURED_S: Final = 0.2
 
 
@@ -30,50 +29,33 @@ def initial_timeout(seconds: float) -> Iterator[Path]:
 
     Raises LabError where the kernel, or the lack of root, does not allow it.
     """
-    try:
-        jiffies = round(seconds * _hz())
-        folder = _cgroup_root() / f"rspdns-lab-{os.getpid()}"
-        folder.mkdir()
-    except OSError as error:
-        raise LabError(_why(error)) from None
-    link = -1
-    try:
-        link = _attach(folder, jiffies)
+    with contextlib.ExitStack() as stack:
+        try:
+            mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+            root = next((mount[1] for mount in mounts if mount[2] == "cgroup2"), "(no cgroup2)")
+            folder = Path(root) / f"rspdns-lab-{os.getpid()}"
+            folder.mkdir()
+            stack.callback(folder.rmdir)
+            stack.callback(os.close, _attach(folder, round(seconds * _hz())))
+        except OSError as error:
+            raise LabError(
+                f"TCP's initial timeout can't be set ({error.strerror or error}): that needs root, cgroup2 "
+                "and BPF; --initial-rto 1 leaves it as Linux has it"
+            ) from None
         yield folder / "cgroup.procs"
-    finally:
-        if link >= 0:
-            os.close(link)
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-
-
-def _why(error: OSError) -> str:
-    return (
-        f"TCP's initial timeout can't be set ({error.strerror or error}): that needs root, cgroup2 and BPF; "
-        "--initial-rto 1 leaves it as Linux has it"
-    )
-
-
-def _cgroup_root() -> Path:
-    for line in Path("/proc/self/mounts").read_text().splitlines():
-        if line.split()[2:3] == ["cgroup2"]:
-            return Path(line.split()[1])
-    raise OSError("no cgroup2 file system is mounted")
 
 
 def _hz() -> int:
     """How many jiffies a second has."""
 
-    def jiffies() -> int:
-        found = re.search(r"jiffies: (\d+)", _TIMERS.read_text())
-        if found is None:
-            raise OSError(f"{_TIMERS} has no jiffies")
-        return int(found[1])
+    def clocks() -> tuple[float, int]:
+        jiffies = re.search(r"jiffies: (\d+)", Path("/proc/timer_list").read_text())
+        return time.monotonic(), int(jiffies[1]) if jiffies else 0
 
-    began_s, began = time.monotonic(), jiffies()
+    began_s, began = clocks()
     time.sleep(_MEASURED_S)
-    rate = (jiffies() - began) / (time.monotonic() - began_s)
-    return min(_USUAL_HZ, key=lambda usual: abs(usual - rate))
+    ended_s, ended = clocks()
+    return min(_USUAL_HZ, key=lambda usual: abs(usual - (ended - began) / (ended_s - began_s)))
 
 
 def _attach(cgroup: Path, jiffies: int) -> int:
@@ -91,14 +73,9 @@ def _attach(cgroup: Path, jiffies: int) -> int:
         )
     )
     instructions, licence = ctypes.create_string_buffer(program), ctypes.create_string_buffer(b"GPL")
-    loaded = _bpf(
-        _PROG_LOAD,
-        struct.pack(
-            "=IIQQIIQII16sII",
-            *(_SOCK_OPS, len(program) // 8, ctypes.addressof(instructions), ctypes.addressof(licence)),
-            *(0, 0, 0, 0, 0, b"initial_timeout", 0, _CGROUP_SOCK_OPS),
-        ),
-    )
+    addresses = ctypes.addressof(instructions), ctypes.addressof(licence)
+    head = struct.pack("=IIQQIIQII", _SOCK_OPS, len(program) // 8, *addresses, 0, 0, 0, 0, 0)
+    loaded = _bpf(_PROG_LOAD, head + struct.pack("=16sII", b"initial_timeout", 0, _CGROUP_SOCK_OPS))
     folder = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY)
     try:
         return _bpf(_LINK_CREATE, struct.pack("=IIII", loaded, folder, _CGROUP_SOCK_OPS, 0))
@@ -112,5 +89,5 @@ def _bpf(command: int, attributes: bytes) -> int:
     text = ctypes.create_string_buffer(attributes, len(attributes))
     done: int = libc.syscall(_NUMBERS[os.uname().machine], command, text, len(attributes))
     if done < 0:
-        raise LabError(_why(OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))))
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return done

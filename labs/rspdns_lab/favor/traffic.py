@@ -1,6 +1,6 @@
 """The traffic of a trial, a program of its own: web sessions, long flows, and their servers.
 
-    python -m rspdns_lab.favor.traffic CGROUP SEED FLOWS SERVER...     SERVER: address=namespace
+    python -m rspdns_lab.favor.traffic CGROUP FLOWS SERVER...     SERVER: address=namespace
 
 It joins the cgroup whose `cgroup.procs` is CGROUP ("-": none), and runs on the clients' host; the servers
 listen on their own hosts. Every object is a connection: SYN, the size asked for, that many packets, FIN. For
@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -68,7 +69,7 @@ async def download(address: str, flows: TextIO) -> None:
         await asyncio.sleep(_REST_S)
 
 
-async def run(seed: int, listeners: Sequence[socket.socket], flows: TextIO) -> None:
+async def run(listeners: Sequence[socket.socket], flows: TextIO) -> None:
     """Serve and fetch until the process ends."""
     addresses = [listener.getsockname()[0] for listener in listeners]
     for listener in listeners:
@@ -77,25 +78,23 @@ async def run(seed: int, listeners: Sequence[socket.socket], flows: TextIO) -> N
         for address in addresses:
             tasks.create_task(download(address, flows))
         for number in range(SESSIONS):
-            tasks.create_task(browse(seed * SESSIONS + number, addresses, flows))
+            tasks.create_task(browse(number, addresses, flows))
 
 
 def main() -> None:
     """Join the cgroup, listen, and run."""
-    cgroup, seed, file, *servers = sys.argv[1:]
+    cgroup, file, *servers = sys.argv[1:]
     if cgroup != "-":
         Path(cgroup).write_text("0")
-
-    def listen(address: str) -> socket.socket:
-        return socket.create_server((address, PORT), backlog=1024)
 
     listeners = []
     for server in servers:
         address, _, namespace = server.partition("=")
-        listeners.append(call_in(Path(namespace), lambda address=address: listen(address)))
+        listen = partial(socket.create_server, (address, PORT), backlog=1024)
+        listeners.append(call_in(Path(namespace), listen))
     with open(file, "w", buffering=1) as flows:
         print("ready", flush=True)
-        asyncio.run(run(int(seed), listeners, flows))
+        asyncio.run(run(listeners, flows))
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@ import struct
 import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
@@ -26,12 +26,11 @@ from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Columns, Page, Section, table_of
 from rspdns_lab.report.plots import Dots
-from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.report.trials import LabReport, run_lab
 
 RATE_KBIT: Final = 2000
 SHAPED_KBIT: Final = 1900
 MODEM: Final = LinkSetting(RATE_KBIT * 1000, delay_ms=15, queue=150)
-DOWN: Final = LinkSetting(RATE_KBIT * 10_000, delay_ms=15)
 FIRST_KBIT: Final = 190
 REST_KBIT: Final = SHAPED_KBIT - FIRST_KBIT
 _HTB: Final = f"""
@@ -76,21 +75,30 @@ class UplinkTrial:
     """
 
     queue: str
-    trial: int
     kernel: str
     seconds: float
     upload_mbit: float
     delays: Delays = field(repr=False)
     load_average: float = 0.0
 
+    def percentile_ms(self, probe: str, percent: int) -> float:
+        """The time that so many of a probe's answers did not exceed."""
+        return percentile((each for each in self.delays[probe] if each is not None), percent)
+
 
 class UplinkLab(LabBase):
-    """A branch behind a modem of 2 Mbit/s, whose queue holds 0.9 s, and a server; see LabBase."""
+    """A branch behind a modem of 2 Mbit/s, whose queue holds 0.9 s, and a server; see LabBase.
+
+    Uploads, probes and their other ends are in this process; sockets belong to the hosts that made them.
+    """
 
     def __init__(self, queue: str) -> None:
         super().__init__()
         self._queue = queue
-        self._link = contextlib.ExitStack()
+        self._links: list[Program] = []
+        self._received = 0
+        self._numbers = itertools.count()
+        self._answers: dict[int, asyncio.Future[None]] = {}
 
     def build(self) -> None:
         """Make hosts, modem and the branch's queue. Raises CalledProcessError where tc refuses it."""
@@ -98,52 +106,28 @@ class UplinkLab(LabBase):
         self.server = self.network.add_host("server", "10.53.0.2")
         modem = MODEM
         if self._queue == "REDFavor in the modem":
-            modem = LinkSetting(
-                MODEM.rate_bps, MODEM.delay_ms, queue=150, discipline=Discipline.RED_FAVOR, syn_share=0.1
-            )
-        self._link.enter_context(Link(self.network, self.branch, self.folder, modem, DOWN))
+            modem = replace(MODEM, discipline=Discipline.RED_FAVOR, syn_share=0.1)
+        down = LinkSetting(RATE_KBIT * 10_000, delay_ms=15)
+        self._links.append(Link(self.network, self.branch, self.folder, modem, down).start())
         for command in QUEUES[self._queue].strip().splitlines():
-            _run(self.branch, "tc", *command.split())
+            full = ["nsenter", f"--net={self.branch.path}", "--", "tc", *command.split()]
+            subprocess.run(full, check=True, capture_output=True, text=True)
 
     def programs(self) -> Iterator[Program]:
-        """Yield none: the traffic is this process's own."""
-        yield from ()
+        """Yield the link."""
+        yield from self._links
 
-    def close(self) -> None:
-        """End the link, then the rest."""
-        self._link.close()
-        super().close()
-
-    def measure(self, seconds: float) -> tuple[Delays, float]:
+    async def measure(self, seconds: float) -> tuple[Delays, float]:
         """Upload and ask; return the delays and the uploads' rate in Mbit/s."""
-        return asyncio.run(_UplinkTraffic(self.branch, self.server).run(seconds))
-
-
-def _run(host: Host, *command: str) -> None:
-    full = ["nsenter", f"--net={host.path}", "--", *command]
-    subprocess.run(full, check=True, capture_output=True, text=True)
-
-
-class _UplinkTraffic:
-    """Uploads, probes and their other ends, in one event loop; sockets belong to the hosts that made them."""
-
-    def __init__(self, branch: Host, server: Host) -> None:
-        self._branch, self._server = branch, server
-        self._received = 0
-        self._numbers = itertools.count()
-        self._answers: dict[int, asyncio.Future[None]] = {}
-
-    async def run(self, seconds: float) -> tuple[Delays, float]:
-        """Run it all; return delays and rate."""
         loop = asyncio.get_running_loop()
-        sink = self._socket(self._server, socket.SOCK_STREAM, 0, _SINK)
-        sink.listen(100)
-        tasks = [loop.create_task(self._accept(sink))]
-        tasks += [loop.create_task(self._upload()) for _ in range(_UPLOADS)]
+        sink = self._socket(self.server, socket.SOCK_STREAM, 0, _SINK)
+        server = await asyncio.start_server(self._swallow, sock=sink)
+        uploads = [loop.create_task(self._connect(uploads=True)) for _ in range(_UPLOADS)]
         pairs = []
         for kind in ((socket.SOCK_DGRAM, 0, _DNS), (socket.SOCK_RAW, _SCTP, 0)):
-            far, near = self._socket(self._server, *kind), self._socket(self._branch, *kind[:2], 0)
-            tasks += [loop.create_task(self._echo(far)), loop.create_task(self._hear(near))]
+            far, near = self._socket(self.server, *kind), self._socket(self.branch, *kind[:2], 0)
+            loop.add_reader(far, self._echo, far)
+            loop.add_reader(near, self._hear, near)
             pairs += [far, near]
         _, dns, _, sctp = pairs
         probes: Mapping[str, Callable[[], Awaitable[object]]] = {
@@ -161,21 +145,19 @@ class _UplinkTraffic:
                     group.create_task(self._timed(delays[name], probe()))
                 await asyncio.sleep(_EVERY_S)
         rate = (self._received - before) * 8 / 1e6 / (time.monotonic() - began_s)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for sock in (sink, *pairs):
+        for upload in uploads:
+            upload.cancel()
+        await asyncio.gather(*uploads, return_exceptions=True)
+        server.close()
+        for sock in pairs:
+            loop.remove_reader(sock)
             sock.close()
         return delays, rate
 
     def _socket(self, host: Host, kind: int, protocol: int, port: int) -> socket.socket:
-        def make() -> socket.socket:
-            made = socket.socket(socket.AF_INET, kind, protocol)
-            made.setblocking(False)
-            made.bind((host.address, port))
-            return made
-
-        made: socket.socket = call_in(host.path, make)
+        made: socket.socket = call_in(host.path, lambda: socket.socket(socket.AF_INET, kind, protocol))
+        made.setblocking(False)
+        made.bind((host.address, port))
         return made
 
     async def _timed(self, delays: list[float | None], probe: Awaitable[object]) -> None:
@@ -188,58 +170,43 @@ class _UplinkTraffic:
         else:
             delays.append((time.monotonic() - began_s) * 1000)
 
-    async def _connect(self) -> None:
-        with await self._connected():
-            pass
-
-    async def _connected(self) -> socket.socket:
-        sock = self._socket(self._branch, socket.SOCK_STREAM, 0, 0)
-        await asyncio.get_running_loop().sock_connect(sock, (self._server.address, _SINK))
-        return sock
+    async def _connect(self, *, uploads: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        with self._socket(self.branch, socket.SOCK_STREAM, 0, 0) as sock:
+            await loop.sock_connect(sock, (self.server.address, _SINK))
+            while uploads:
+                await loop.sock_sendall(sock, bytes(65536))
 
     async def _ask(self, sock: socket.socket, chunk: int, port: int) -> None:
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         packet = _PACKET.pack(_SINK, port, 0, 0, chunk, 0, 20, number, 0, 0, 0, 0)
-        await asyncio.get_running_loop().sock_sendto(sock, packet, (self._server.address, _DNS))
+        sock.sendto(packet, (self.server.address, _DNS))
         await answer
 
-    async def _echo(self, sock: socket.socket) -> None:
-        """Answer each packet with itself; for its checksum of 0, a kernel's own SCTP leaves it alone."""
-        while True:
-            packet, sender = await asyncio.get_running_loop().sock_recvfrom(sock, 2048)
-            await asyncio.get_running_loop().sock_sendto(sock, packet[-_PACKET.size :], sender)
+    def _echo(self, sock: socket.socket) -> None:
+        """Answer a packet with itself; for its checksum of 0, a kernel's own SCTP leaves it alone."""
+        packet, sender = sock.recvfrom(2048)
+        with contextlib.suppress(BlockingIOError):  # full: it is lost, as in a queue
+            sock.sendto(packet[-_PACKET.size :], sender)
 
-    async def _hear(self, sock: socket.socket) -> None:
-        while True:
-            packet = await asyncio.get_running_loop().sock_recv(sock, 2048)
-            answer = self._answers.pop(_PACKET.unpack(packet[-_PACKET.size :])[7], None)
-            if answer is not None and not answer.done():
-                answer.set_result(None)
+    def _hear(self, sock: socket.socket) -> None:
+        answer = self._answers.pop(_PACKET.unpack(sock.recv(2048)[-_PACKET.size :])[7], None)
+        if answer is not None and not answer.done():
+            answer.set_result(None)
 
-    async def _upload(self) -> None:
-        with await self._connected() as sock:
-            while True:
-                await asyncio.get_running_loop().sock_sendall(sock, bytes(65536))
-
-    async def _accept(self, sink: socket.socket) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                accepted, _ = await asyncio.get_running_loop().sock_accept(sink)
-                group.create_task(self._swallow(accepted))
-
-    async def _swallow(self, accepted: socket.socket) -> None:
-        with accepted, contextlib.suppress(OSError):
-            while data := await asyncio.get_running_loop().sock_recv(accepted, 65536):
+    async def _swallow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
                 self._received += len(data)
+        writer.close()
 
 
 @click.command()
-@click.option("--trials", type=click.IntRange(1, 100), default=1, show_default=True)
 @click.option("--seconds", type=click.FloatRange(2, 3600), default=60, show_default=True, help="Measured.")
 @click.option("--quick", is_flag=True, help="10 s of each queue only.")
 @report_options
-def uplink(trials: int, seconds: float, quick: bool, report: ReportFiles) -> None:
+def uplink(seconds: float, quick: bool, report: ReportFiles) -> None:
     """Fill an uplink with uploads, and time connection set-up, DNS and SCTP's INIT under the kernel's queues.
 
     Queues that this kernel lacks are named and left out. Exit status: 0, or 2 if the lab can't run here.
@@ -248,16 +215,16 @@ def uplink(trials: int, seconds: float, quick: bool, report: ReportFiles) -> Non
 
     def measure(earlier: Sequence[UplinkTrial]) -> Iterable[Sequence[UplinkTrial]]:
         kernel = _kernel()
-        done = {(trial.queue, trial.trial) for trial in earlier if trial.kernel == kernel}
-        for queue, trial in trials_left(list(QUEUES), trials, done):
+        done = {trial.queue for trial in earlier if trial.kernel == kernel}
+        for queue in (queue for queue in QUEUES if queue not in done):
             try:
                 with UplinkLab(queue) as lab:
-                    say(f"{queue}, trial {trial}: {seconds:g} s")
-                    delays, rate = lab.measure(seconds)
+                    say(f"{queue}: {seconds:g} s")
+                    delays, rate = asyncio.run(lab.measure(seconds))
             except subprocess.CalledProcessError as error:
                 say(f"{queue}: not in this kernel ({error.stderr.strip()})")
                 continue
-            yield [UplinkTrial(queue, trial, kernel, seconds, rate, delays, os.getloadavg()[0])]
+            yield [UplinkTrial(queue, kernel, seconds, rate, delays, os.getloadavg()[0])]
 
     run_lab(report, REPORT, {"seconds": seconds}, measure)
 
@@ -268,62 +235,35 @@ def _kernel() -> str:
     return platform.release().partition("-")[0] + (", UML" if is_guest else "")
 
 
-def rows(found: Sequence[UplinkTrial]) -> list[dict[str, Any]]:
-    """Return a row for each queue of each kernel. Pure."""
-    lines = []
-    for kernel, queue in itertools.product(dict.fromkeys(trial.kernel for trial in found), QUEUES):
-        trials = [trial for trial in found if (trial.kernel, trial.queue) == (kernel, queue)]
-        if not trials:
-            continue
-        times = {probe: [each for trial in trials for each in trial.delays[probe]] for probe in PROBES}
-        known = {probe: [each for each in of if each is not None] for probe, of in times.items()}
-        lines.append(
-            {
-                "kernel": kernel,
-                "queue": queue,
-                "tries": sum(map(len, times.values())),
-                "unanswered": sum(len(times[probe]) - len(known[probe]) for probe in PROBES),
-                "p50_ms": {probe: percentile(of, 50) for probe, of in known.items()},
-                "p95_ms": {probe: percentile(of, 95) for probe, of in known.items()},
-                "upload_mbit": sum(trial.upload_mbit for trial in trials) / len(trials),
-                "load_average": max(trial.load_average for trial in trials),
-            }
-        )
-    return lines
+_TEXT: Final = (
+    f"{_UPLOADS} uploads fill a modem of {RATE_KBIT / 1000:g} Mbit/s, 30 ms from the server, whose queue "
+    f"holds {MODEM.queue} packets. The queues of the table stand before it on the same host, at "
+    f"{SHAPED_KBIT / 1000:g} Mbit/s; with *a class*, SYNs, SCTP's INIT, ASAP and DNS go first, up to a "
+    "fifth of the rate. Each is asked for ten times a second. A time is the median, and in parentheses "
+    "what 95 % do not exceed. *UML*: User-Mode Linux, far slower, with a load average of its own."
+)
+
+
+def _times(probe: str) -> Callable[[UplinkTrial], str]:
+    return lambda trial: f"{trial.percentile_ms(probe, 50):,.0f} ({trial.percentile_ms(probe, 95):,.0f})"
+
+
+_COLUMNS: Final[Columns[UplinkTrial]] = (
+    *(("queue", "{queue}"), ("Linux", "{kernel}")),
+    *((f"{probe}, ms", _times(probe)) for probe in PROBES),
+    ("asked", lambda trial: f"{sum(map(len, trial.delays.values())):,}"),
+    ("unanswered", lambda trial: f"{sum(of.count(None) for of in trial.delays.values()):,}"),
+    *(("uploads Mbit/s", "{upload_mbit:.2f}"), ("load average", "{load_average:.1f}")),
+)
 
 
 def page_of(found: Sequence[UplinkTrial]) -> Page:
     """Return the page."""
-    lines = rows(found)
-
-    def times(probe: str) -> Callable[[dict[str, Any]], str]:
-        return lambda line: f"{line['p50_ms'][probe]:,.0f} ({line['p95_ms'][probe]:,.0f})"
-
-    columns: Columns[dict[str, Any]] = (
-        *(("queue", "{queue}"), ("Linux", "{kernel}")),
-        *((f"{probe}, ms", times(probe)) for probe in PROBES),
-        *(("asked", "{tries:,}"), ("unanswered", "{unanswered}")),
-        *(("uploads Mbit/s", "{upload_mbit:.2f}"), ("load average", "{load_average:.1f}")),
-    )
-    text = (
-        f"{_UPLOADS} uploads fill a modem of {RATE_KBIT / 1000:g} Mbit/s, 30 ms from the server, whose queue "
-        f"holds {MODEM.queue} packets. The queues of the table stand before it on the same host, at "
-        f"{SHAPED_KBIT / 1000:g} Mbit/s; with *a class*, SYNs, SCTP's INIT, ASAP and DNS go first, up to a "
-        "fifth of the rate. Each is asked for ten times a second. A time is the median, and in parentheses "
-        "what 95 % do not exceed. *UML*: User-Mode Linux, far slower, with a load average of its own."
-    )
-    series = {probe: [line["p95_ms"][probe] for line in lines] for probe in PROBES[:3]}
-    titles = [f"{line['queue']} ({line['kernel']})" for line in lines]
+    series = {probe: [trial.percentile_ms(probe, 95) for trial in found] for probe in PROBES[:3]}
+    titles = [f"{trial.queue} ({trial.kernel})" for trial in found]
     plot = Dots("The time that 95 % of the answers did not exceed.", "ms", titles, series)
-    return Page(
-        "Connection set-up on a full uplink", text, [Section("Times", "", table_of(columns, lines), [plot])]
-    )
+    times = Section("Times", "", table_of(_COLUMNS, found), [plot])
+    return Page("Connection set-up on a full uplink", _TEXT, [times])
 
 
-REPORT: Final = LabReport(
-    lambda fields: UplinkTrial(**fields),
-    lambda found: {"rows": rows(found)},
-    page_of,
-    write=asdict,
-    markdown_plots=True,
-)
+REPORT: Final = LabReport(lambda fields: UplinkTrial(**fields), lambda _: {}, page_of, markdown_plots=True)

@@ -4,16 +4,15 @@
         host = network.add_host("phone", "10.53.0.5")
         uplink = LinkSetting(rate_bps=1.5e6, delay_ms=17.5, loss=0.02, queue=50)
         with Link(network, host, folder, uplink) as link:   # the same in both directions
-            ...
-            link.counters().from_host.lost
+            from_host, to_host = link.counters()
 
 All that the host exchanges with others passes the link; its address stays. The program (`link.c`) forwards
-frames between two TAP devices beside the lab's switch. The queue is chosen by `Discipline` (`queue.c`).
+frames between two TAP devices beside the lab's switch. The queue is chosen by `Discipline` (`queue.h`).
 """
 
 import struct
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +24,7 @@ from rspdns_lab.net.network import Host, LabNetwork
 from rspdns_lab.net.preconditions import compile_c
 from rspdns_lab.net.processes import Program
 
-SOURCES: Final = (Path(__file__).with_name("link.c"), Path(__file__).with_name("queue.c"))
+SOURCE: Final = Path(__file__).with_name("link.c")
 _READY_WITHIN_S: Final = 10.0
 
 
@@ -61,15 +60,15 @@ class LinkSetting:
     syn_share: float = 1.0
 
     @property
-    def words(self) -> str:
-        """The words for the program."""
-        names = [field.name for field in fields(self)]
-        return ",".join(f"{name}={float(value)!r}" for name, value in zip(names, astuple(self), strict=True))
+    def numbers(self) -> str:
+        """The fields in their order, for the program."""
+        return ",".join(repr(float(number)) for number in astuple(self))
 
 
 class DirectionCounters(NamedTuple):
     """The counters of one direction: `struct counters` in `link.c`. `matched`: dropped by CHOKe; `displaced`:
-    by REDFavor for a SYN; `late`: delivered more than 1 ms after its time, since this machine is too busy."""
+    by REDFavor for a SYN; `late`: delivered more than 1 ms after its time, since this machine is too busy;
+    `length`: that of the queue now."""
 
     arrived: int
     delivered: int
@@ -82,9 +81,7 @@ class DirectionCounters(NamedTuple):
     syns: int
     syns_dropped: int
     length: int
-    average_x1000: int
     late: int
-    late_most_us: int
 
     @property
     def dropped(self) -> int:
@@ -92,20 +89,12 @@ class DirectionCounters(NamedTuple):
         return self.full + self.early + self.matched + self.displaced
 
 
-class LinkCounters(NamedTuple):
-    """The counters of a link."""
-
-    from_host: DirectionCounters
-    to_host: DirectionCounters
-
-
 _COUNTERS: Final = struct.Struct(f"={len(DirectionCounters._fields)}Q")
 
 
-def build_link(made: Path, *options: str) -> Path:
+def build_link(made: Path) -> Path:
     """Compile the program to `made`, and return that. Raises LabError."""
-    link, queue = SOURCES
-    return compile_c(link, made, "-std=gnu11", *options, str(queue), "-lm")
+    return compile_c(SOURCE, made, "-std=gnu11", libraries=["-lm"])
 
 
 class Link:
@@ -130,21 +119,26 @@ class Link:
         self._near, self._far = f"{host.port[:12]}-h", f"{host.port[:12]}-s"
         self._file = folder / f"link-{host.name}.counters"
         command = [str(program or build_link(folder / f"link-{host.name}")), self._near, self._far]
-        command += [str(self._file), str(seed), from_host.words, (to_host or from_host).words]
+        command += [str(self._file), str(seed), from_host.numbers, (to_host or from_host).numbers]
         self.program = Program("link", network.switch, command, folder / f"link-{host.name}.log")
 
     def __enter__(self) -> "Link":
         try:
-            self._file.unlink(missing_ok=True)
-            self.program.log.write_bytes(b"")
-            self.program.start()
-            log = self.program.log
-            wait_until(lambda: "ready" in log.read_text(), "a link", _READY_WITHIN_S, self.program)
-            self._network.lead_through(self._host, self._near, self._far)
+            self.start()
         except BaseException:
             self.close()
             raise
         return self
+
+    def start(self) -> Program:
+        """Begin, for good: until the network ends. Return the program. Raises LabError."""
+        self._file.unlink(missing_ok=True)
+        self.program.log.write_bytes(b"")
+        self.program.start()
+        log = self.program.log
+        wait_until(lambda: "ready" in log.read_text(), "a link", _READY_WITHIN_S, self.program)
+        self._network.lead_through(self._host, self._near, self._far)
+        return self.program
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -157,8 +151,8 @@ class Link:
         with suppress(LabError, OSError):  # the network may be gone before
             self._network.lead_directly(self._host)
 
-    def counters(self) -> LinkCounters:
-        """Return the counters of both directions. Raises LabError when the link has ended."""
+    def counters(self) -> tuple[DirectionCounters, DirectionCounters]:
+        """Return the counters from and to the host. Raises LabError when the link has ended."""
         self.program.expect_running()
         from_host, to_host = _COUNTERS.iter_unpack(self._file.read_bytes())
-        return LinkCounters(DirectionCounters(*from_host), DirectionCounters(*to_host))
+        return DirectionCounters(*from_host), DirectionCounters(*to_host)
