@@ -28,7 +28,7 @@ command_of() {
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
         takeover) echo compare --seconds 20 ;;
-        voip) echo voip --firewalls --trials 3 --calls 100 --seconds 5 ;; # some 7 minutes; 816 calls need an idle machine
+        voip) echo voip --firewalls ;; # some 15 minutes; 81,600 packets a second need an idle machine
         speed) echo bench --only questions --rounds 3 ;;
         changes) echo bench --only changes ;;
         strangers) echo bench --only flood --only strangers ;;
@@ -41,7 +41,7 @@ command_of() {
         proxies) echo proxies --trials 3 ;; # some 10 minutes
         discover) echo discover ;; # some 8 minutes
         secondaries) echo secondaries ;; # some 20 minutes
-        news) echo news ;; # some 10 minutes
+        news) echo news ;; # some 18 minutes
         favor) echo favor ;; # some 40 minutes
         tcp-over-sctp) echo shim --quick ;; # some 30 minutes
         calls-over-tcp) echo ims --transport tcp --shim --trials 3 ;;

@@ -23,9 +23,9 @@ _QUICK_CALLS, _QUICK_SECONDS = 100, 4
 @click.option("--firewalls", is_flag=True, help="Two firewalls in the path: fail-overs, then a load sweep.")
 @click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Only these firewalls.")
 @click.option("--fault", "faults", multiple=True, type=click.Choice(list(FAULTS)), help="Only this fault.")
-@click.option("--trials", type=click.IntRange(1, 1000), default=7, show_default=True, help="Of each fault.")
-@click.option("--calls", type=click.IntRange(1, 5000), default=816, show_default=True, help="At each fault.")
-@click.option("--seconds", type=click.IntRange(2, 600), default=8, show_default=True, help="After a fault.")
+@click.option("--trials", type=click.IntRange(1, 1000), help="Of each fault.  [default: 7]")
+@click.option("--calls", type=click.IntRange(1, 5000), help="At each fault.  [default: 816]")
+@click.option("--seconds", type=click.IntRange(2, 600), help="After a fault.  [default: 5]")
 @click.option("--quick", is_flag=True, help="Little of everything, in less than two minutes.")
 @report_options
 def voip(
@@ -33,53 +33,49 @@ def voip(
     firewalls: bool,
     pairs: Sequence[str],
     faults: Sequence[str],
-    trials: int,
-    calls: int,
-    seconds: int,
+    trials: int | None,
+    calls: int | None,
+    seconds: int | None,
     quick: bool,
     report: ReportFiles,
 ) -> None:
     """Make synthetic calls, up to 5,000 at a time, and measure how they are heard.
 
     FILE has the runs of calls, and the two ends of a path of your own. Without it: every codec in every
-    medium, over a cable. With --firewalls: through two stateful firewalls, of which the first fails.
+    medium, over a cable. With --firewalls: then through two stateful firewalls, of which the first fails.
 
     Exit status: 0 measured, 1 a trial is spoilt, 2 the lab can't run here, or FILE has errors.
     """
-    if (firewalls and file) or ((pairs or faults) and not firewalls):
-        raise click.UsageError("--pair and --fault belong to --firewalls, and FILE to runs without them.")
+    if (firewalls and file) or ((pairs or faults or trials or calls or seconds) and not firewalls):
+        raise click.UsageError("FILE has runs without --firewalls; the other options belong to --firewalls.")
     try:
-        configuration = load(file, VoipConfiguration) if file else _all_codecs(1 if quick else 5)
+        configuration = load(file, VoipConfiguration) if file else _all_codecs(1 if quick or firewalls else 5)
     except ConfigurationErrors as errors:
         click.echo(errors, err=True)
         raise SystemExit(EXIT_CANNOT_RUN) from None
-    with_sweep = not (pairs or faults)
+    is_whole = not (pairs or faults)
+    calls, seconds, trials = calls or 816, seconds or 5, trials or 7
     if quick:
         calls, seconds, trials = min(calls, _QUICK_CALLS), _QUICK_SECONDS, 1
         pairs = pairs or ("sync", "no-sync")
     wanted = [f"{pair} {fault}" for fault in faults or FAULTS for pair in pairs or PAIRS]
-    options: dict[str, object] = {"firewalls": firewalls, "calls": calls, "seconds": seconds}
-    if not firewalls:
-        options = {"runs": [f"{run.title}, {run.duration_s} s" for run in configuration.run]}
+    runs = [f"{run.title}, {run.duration_s} s" for run in configuration.run]
+    options = {"firewalls": firewalls, "calls": calls, "seconds": seconds} if firewalls else {"runs": runs}
 
     def measure(earlier: Sequence[VoipTrial]) -> Iterable[Sequence[VoipTrial]]:
         done = {(trial.name, trial.trial) for trial in earlier}
         with generator() as program:
-            if not firewalls:
-                runs = [
-                    (number, run)
-                    for number, run in enumerate(configuration.run, start=1)
-                    if (run.title, number) not in done
-                ]
-                yield from run_calls(program, runs, configuration.path, say)
-                return
-            yield from run_failovers(program, trials_left(wanted, trials, done), calls, seconds, say)
-            if with_sweep:
+            if is_whole:
+                all_runs = enumerate(configuration.run, start=1)
+                left = [(number, run) for number, run in all_runs if (run.title, number) not in done]
+                yield from run_calls(program, left, configuration.path, say)
+            if firewalls:
+                yield from run_failovers(program, trials_left(wanted, trials, done), calls, seconds, say)
+            if firewalls and is_whole:
                 sweep = [trial for trial in earlier if trial.part == "sweep"]
                 yield from run_sweep(program, sweep, *((200, 2) if quick else (5000, 5)), say)
 
-    shown = LabReport(read_trial, figures, page_of, problems, markdown_plots=True)
-    run_lab(report, shown, options, measure)
+    run_lab(report, LabReport(read_trial, figures, page_of, problems, markdown_plots=True), options, measure)
 
 
 def _all_codecs(seconds: int) -> VoipConfiguration:

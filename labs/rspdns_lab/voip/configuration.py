@@ -24,9 +24,7 @@ class CallRun(StrictModel):
     @property
     def title(self) -> str:
         """The run in words."""
-        more = (", RTCP" if self.rtcp else "") + {"out": ", out only", "in": ", in only"}.get(
-            self.direction, ""
-        )
+        more = ", RTCP" * self.rtcp + f", {self.direction} only" * (self.direction != "both")
         return f"{self.calls:,} calls, {CODECS[self.codec].title}, {MEDIA[self.medium]}{more}"
 
 

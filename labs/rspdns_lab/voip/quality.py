@@ -115,8 +115,7 @@ def delay_impairment(delay_ms: float) -> float:
     """Return Idd of ITU-T G.107: the loss of interaction by an absolute delay."""
     if delay_ms <= 100:
         return 0.0
-    x = math.log2(delay_ms / 100)
-    sixth = 1 / 6
+    x, sixth = math.log2(delay_ms / 100), 1 / 6
     return 25 * float((1 + x**6) ** sixth - 3 * (1 + (x / 3) ** 6) ** sixth + 2)
 
 

@@ -214,7 +214,6 @@ def run_sweep(
                     say(f"{calls:,} calls by {SWEEP_PATHS[name]}: {seconds} s")
                     trial = measure(("sweep", name, calls), run, program, path)
                     yield [trial]
-                is_carried = trial.delivered_per_s >= CARRIED * trial.planned_per_s
-                saturated = 0 if is_carried else saturated + 1
+                saturated = 0 if trial.delivered_per_s >= CARRIED * trial.planned_per_s else saturated + 1
                 if saturated == 2:
                     break
