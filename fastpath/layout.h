@@ -18,12 +18,18 @@
 #define MOST_ZONES 4096	    /* whose depth is known to the limit */
 #define MOST_SOURCES 65536  /* prefixes whose rate is known; the longest unused gives way */
 
-/* A question: its name in lower case on the wire, padded with zeros, and its type in the host's byte order. */
+#define MOST_BLOCKS (1u << 18) /* of askers' networks */
+
+/*
+ * A question: its name in lower case on the wire, padded with zeros, and its type in the host's byte order. Askers of one class
+ * get the same answers to it; those of class 0, and all where there are no classes, have the class 0.
+ */
 struct question {
 	__u64 name[NAME_WORDS];
 	__u16 type;
 	__u16 size; /* of the name, its final zero included */
-	__u32 unused;
+	__u16 asker_class;
+	__u16 unused;
 };
 
 /*
@@ -34,6 +40,7 @@ struct entry {
 	struct question question;
 	__u64 generation[2];
 	__u32 variants[2];
+	__u32 classes[2]; /* in which the asker's class is looked up; 0: it does not matter */
 	__u32 answers[2][MOST_VARIANTS]; /* slots in the map of answers */
 	__u64 answered;
 	__u64 passed;
@@ -48,6 +55,21 @@ struct answer {
 	__u16 checksum;	  /* one's complement sum of the bytes, as if they began at an even offset */
 	__u64 unused;
 	__u8 bytes[RECORD_BYTES];
+};
+
+/* A prefix of askers among those of some classes. All addresses are in a block of these. */
+struct block {
+	__u32 bits; /* of what follows, those that an asker must have */
+	__u32 classes;
+	__u32 version; /* 4 or 6 */
+	__u8 address[16];
+};
+#define CLASSES_BITS 64 /* of the classes and the version */
+
+struct asker_class {
+	__u16 number;
+	__u8 scope; /* of an answer: the length of the prefix, at least 1 */
+	__u8 unused;
 };
 
 /* Questions are taken at these addresses and ports only; an IPv4 address stands in the first four bytes. */
@@ -86,6 +108,8 @@ struct settings {
 	__u32 trace;	  /* whether decisions are told */
 	__u16 payload;	  /* the UDP size that PowerDNS tells in its OPT record */
 	__u16 holder;	  /* whose lease counts */
+	__u32 subnets;	  /* whether a question's client subnet (RFC 7871) counts, as for PowerDNS */
+	__u32 unused;
 	struct limit limit;
 };
 

@@ -54,6 +54,7 @@ class AnswerPaths:
                 config.fastpath.udp_payload,
                 asked=lookups.by_kernel,
                 limit=config.fastpath.limit,
+                client_subnet=config.fastpath.client_subnet,
             )
             self.fastpath.set_zones(config.zones)
         self.publications = Publications(views)

@@ -42,6 +42,10 @@
 #define BURST_NS 1000000000ull /* a prefix may ask at once what it may ask in this time */
 #define CLASS_IN 1
 #define TYPE_OPT 41
+#define CLIENT_SUBNET 8	     /* the option of RFC 7871, from here on: */
+#define SUBNET_HEAD 8	     /* code, size, family, source prefix, scope prefix */
+#define SUBNET_FIXED 4	     /* of these, the bytes that `size` counts */
+#define MOST_SUBNET_BYTES 24 /* with an address */
 #define DO 0x8000
 
 /* The compiler knows nothing of its value from here on: the verifier looks at what follows once for all values. */
@@ -99,6 +103,14 @@ struct {
 } answers SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, MOST_BLOCKS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct block);
+	__type(value, struct asker_class);
+} blocks SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 256);
 	__type(key, struct destination);
@@ -152,7 +164,7 @@ struct scratch {
 	__u8 head[64]; /* what comes before the DNS message: the last bytes of it */
 	__u8 dns[LONGEST + 4];
 	struct question question;
-	__u8 opt[OPT_BYTES + 1];
+	__u8 opt[OPT_BYTES + MOST_SUBNET_BYTES + 1];
 	/* For the limit alone: where each label begins; the whole name with zeros behind it; what it is looked up by. */
 	__u8 labels[MOST_LABELS];
 	__u8 whole[8 * WHOLE_WORDS + NAME_BYTES + 8] __attribute__((aligned(8)));
@@ -179,6 +191,9 @@ struct packet {
 	__u32 labels;  /* of the name */
 	__u32 options; /* whether an OPT record came along */
 	__u32 dnssec;  /* DO */
+	__u32 subnet;  /* bytes of a client subnet in it, 0: there is none */
+	struct block asker; /* whom the answer is for: the source, or that subnet */
+	__u8 scope;	    /* of the answer */
 	__u32 addresses; /* sum of both addresses and the protocol, for checksums */
 	int is_partial; /* the kernel left the checksum to the hardware: it holds the pseudo header's sum alone */
 	int is_turned;	/* source and destination in the copy of its head are the answer's */
@@ -404,7 +419,7 @@ static __always_inline int read_question(struct packet *p, struct scratch *s)
 	struct question *question = &s->question;
 	question->type = two_bytes(dns + at + 1);
 	question->size = at + 1 - DNS_HEADER;
-	question->unused = 0;
+	question->asker_class = question->unused = 0;
 	__builtin_memset(question->name, 0, sizeof(question->name));
 	__u64 bytes = at + 1 - DNS_HEADER;
 	BOUND(bytes, 1, NAME_BYTES);
@@ -416,8 +431,41 @@ static __always_inline int read_question(struct packet *p, struct scratch *s)
 	return two_bytes(dns + at + 3) == CLASS_IN ? ANSWERED : OTHER_QUESTION;
 }
 
-/* The part behind the question: nothing, or an OPT record without options. */
-static __always_inline int read_options(struct packet *p, struct scratch *s)
+/* The first bits of a part of an address, which is in the host's byte order. */
+static __always_inline __u64 first_bits(__u64 part, __u64 bits)
+{
+	return bits == 0 ? 0 : bits > 63 ? part : part >> (64 - bits) << (64 - bits);
+}
+
+/* A client subnet as the only option, from its code on: it is the asker then, where his class matters. */
+static __always_inline int read_subnet(struct packet *p, const __u8 *option, __u32 size)
+{
+	__u64 bits = option[6], most = option[5] == 1 ? 32 : 128, high, low;
+	__u64 whole = (bits + 7) & ~7ull; /* bits of the bytes that are there */
+	if (size < SUBNET_HEAD || two_bytes(option) != CLIENT_SUBNET || two_bytes(option + 2) != size - SUBNET_FIXED)
+		return OPTIONS;
+	/* The scope of a question is 0; for a prefix of 0 bits PowerDNS answers. */
+	if (option[4] || (option[5] != 1 && option[5] != 2) || option[7] || bits == 0 || bits > most || size != SUBNET_HEAD + whole / 8)
+		return OPTIONS;
+	__builtin_memcpy(&high, option + SUBNET_HEAD, 8);
+	__builtin_memcpy(&low, option + SUBNET_HEAD + 8, 8);
+	high = bpf_be64_to_cpu(high);
+	low = bits > 64 ? first_bits(bpf_be64_to_cpu(low), whole - 64) : 0;
+	high = first_bits(high, whole);
+	if (first_bits(high, bits) != high || (bits > 64 && first_bits(low, bits - 64) != low))
+		return OPTIONS; /* bits behind the prefix */
+	high = bpf_cpu_to_be64(high);
+	low = bpf_cpu_to_be64(low);
+	p->subnet = size;
+	p->asker.version = option[5] == 1 ? 4 : 6;
+	p->asker.bits = CLASSES_BITS + bits;
+	__builtin_memcpy(p->asker.address, &high, 8);
+	__builtin_memcpy(p->asker.address + 8, &low, 8);
+	return ANSWERED;
+}
+
+/* The part behind the question: nothing, or an OPT record without options, or with a client subnet. */
+static __always_inline int read_options(struct packet *p, struct scratch *s, const struct settings *set)
 {
 	__u64 at = p->behind;
 	BOUND(at, SHORTEST, DNS_HEADER + NAME_BYTES + QUESTION_REST);
@@ -427,12 +475,14 @@ static __always_inline int read_options(struct packet *p, struct scratch *s)
 		return p->dns == at ? ANSWERED : OTHER_QUESTION;
 	if (p->dns < at + OPT_BYTES || opt[0] || two_bytes(opt + 1) != TYPE_OPT)
 		return OTHER_QUESTION;
-	/* An extended code, a version, flags but DO, and options are for PowerDNS; the size is of no matter below 512. */
-	__u16 flags = two_bytes(opt + 7);
-	if (opt[5] || opt[6] || (flags & ~DO) || two_bytes(opt + 9) || p->dns != at + OPT_BYTES)
+	/* An extended code, a version, flags but DO, and other options are for PowerDNS; the size is of no matter below 512. */
+	__u16 flags = two_bytes(opt + 7), size = two_bytes(opt + 9);
+	if (opt[5] || opt[6] || (flags & ~DO) || p->dns != at + OPT_BYTES + size)
 		return OPTIONS;
 	p->dnssec = flags & DO;
-	return ANSWERED;
+	if (!size)
+		return ANSWERED;
+	return set->subnets ? read_subnet(p, opt + OPT_BYTES, size) : OPTIONS;
 }
 
 /* The entry of the question, if it has one. */
@@ -446,24 +496,65 @@ static __always_inline struct entry *find(const struct question *question)
 	if (!entry)
 		return 0;
 	/* The hash map may give what it found to another name in this moment. */
-	__u64 differs = (entry->question.type ^ question->type) | (entry->question.size ^ question->size);
+	__u64 differs = (entry->question.type ^ question->type) | (entry->question.size ^ question->size) |
+			(entry->question.asker_class ^ question->asker_class);
 #pragma unroll
 	for (int i = 0; i < NAME_WORDS; i++)
 		differs |= entry->question.name[i] ^ question->name[i];
 	return differs ? 0 : entry;
 }
 
-/* The answer to give now, one of the ready ones; 0 with the reason when there is none. */
-static __always_inline struct answer *draw(struct entry *entry, struct settings *set, int *reason)
+/* The half of an entry that counts at this generation; 2: none does. */
+static __always_inline __u64 half_of(struct entry *entry, __u64 now)
 {
-	__u64 now = *(volatile __u64 *)&set->generation;
 	__u64 first = *(volatile __u64 *)&entry->generation[0], second = *(volatile __u64 *)&entry->generation[1];
-	__u64 half;
 	if (first <= now && (second > now || first > second))
-		half = 0;
-	else if (second <= now)
-		half = 1;
-	else {
+		return 0;
+	return second <= now ? 1 : 2;
+}
+
+/* The entry with the answers for this asker, where his class matters; 0 with the reason when there is none. */
+static __always_inline struct entry *for_asker(struct packet *p, struct scratch *s, struct entry *entry, __u64 now, int *reason)
+{
+	__u64 half = half_of(entry, now);
+	if (half > 1) {
+		*reason = CHANGING;
+		return 0;
+	}
+	struct block *asker = &p->asker;
+	asker->classes = *(volatile __u32 *)&entry->classes[half];
+	if (!asker->classes) {
+		*reason = p->subnet ? OPTIONS : ANSWERED;
+		return p->subnet ? 0 : entry;
+	}
+	if (!p->subnet && p->head == IPV4_HEAD) {
+		asker->version = 4;
+		asker->bits = CLASSES_BITS + 32;
+		__builtin_memcpy(asker->address, s->head + HEAD(20 + 8) + 12, 4);
+	} else if (!p->subnet) {
+		asker->version = 6;
+		asker->bits = CLASSES_BITS + 128;
+		__builtin_memcpy(asker->address, s->head + HEAD(40 + 8) + 8, 16);
+	}
+	/* No block is found for a subnet with askers of several classes. */
+	struct asker_class *found = bpf_map_lookup_elem(&blocks, asker);
+	p->scope = found ? found->scope : 0;
+	if (found && found->number) {
+		s->question.asker_class = found->number;
+		entry = find(&s->question);
+	}
+	if (!found || !entry) {
+		*reason = UNKNOWN;
+		return 0;
+	}
+	return entry;
+}
+
+/* The answer to give now, one of the ready ones; 0 with the reason when there is none. */
+static __always_inline struct answer *draw(struct entry *entry, __u64 now, int *reason)
+{
+	__u64 half = half_of(entry, now);
+	if (half > 1) {
 		*reason = CHANGING;
 		return 0;
 	}
@@ -613,7 +704,7 @@ static __always_inline int look_at_limit(struct packet *p, struct scratch *s, st
 static __always_inline void note_options(struct packet *p, struct scratch *s)
 {
 	__u64 at = p->behind;
-	p->options = p->dnssec = 0;
+	p->options = p->dnssec = p->subnet = 0;
 	BOUND(at, SHORTEST, DNS_HEADER + MOST_NAME_BYTES + QUESTION_REST);
 	if (p->dns < at + OPT_BYTES)
 		return;
@@ -670,13 +761,26 @@ static __always_inline void turn_round(struct packet *p, struct scratch *s, __u3
 	}
 }
 
+/* The client subnet of the question, with the scope of the answer; what is behind the address are zeros. */
+static __always_inline void write_subnet(const struct packet *p, __u8 *option)
+{
+	option[1] = CLIENT_SUBNET;
+	option[3] = p->subnet - SUBNET_FIXED;
+	option[5] = p->asker.version == 4 ? 1 : 2;
+	option[6] = p->asker.bits - CLASSES_BITS;
+	option[7] = p->scope;
+	__builtin_memcpy(option + SUBNET_HEAD, p->asker.address, sizeof(p->asker.address));
+}
+
 /* Make the packet the answer; of one that is limited: nothing but TC. Says what came of it. */
 static __always_inline int write_answer(struct packet *p, struct scratch *s, struct settings *set, struct answer *answer)
 {
-	__u64 behind = p->behind, size = answer ? answer->size : 0;
+	__u64 behind = p->behind, size = answer ? answer->size : 0, subnet = p->subnet;
+	BOUND(subnet, 0, MOST_SUBNET_BYTES);
 	BOUND(behind, SHORTEST, DNS_HEADER + MOST_NAME_BYTES + QUESTION_REST);
 	BOUND(size, 0, RECORD_BYTES);
-	__u32 opt = p->options ? OPT_BYTES : 0, dns = behind + size + opt;
+	__u64 opt = p->options ? OPT_BYTES + subnet : 0;
+	__u32 dns = behind + size + opt;
 	if (dns > MOST_ANSWER_BYTES)
 		return OTHER_QUESTION;
 	__u8 *header = s->dns;
@@ -704,6 +808,10 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 		s->opt[2] = TYPE_OPT;
 		put_two_bytes(s->opt + 3, set->payload);
 		put_two_bytes(s->opt + 7, p->dnssec);
+		if (subnet) {
+			s->opt[10] = subnet;
+			write_subnet(p, s->opt + OPT_BYTES);
+		}
 		__u16 own = fold((__u32)bpf_csum_diff(0, 0, (void *)s->opt, sizeof(s->opt), 0));
 		sum += (behind + size) & 1 ? swapped(own) : own;
 	}
@@ -720,8 +828,10 @@ static __always_inline int write_answer(struct packet *p, struct scratch *s, str
 		BOUND(size, 1, RECORD_BYTES); /* none is empty */
 		failed |= store(p, p->head + behind, answer->bytes, size);
 	}
-	if (opt)
-		failed |= store(p, p->head + behind + size, s->opt, OPT_BYTES);
+	if (opt) {
+		BOUND(opt, OPT_BYTES, OPT_BYTES + MOST_SUBNET_BYTES);
+		failed |= store(p, p->head + behind + size, s->opt, opt);
+	}
 	return failed ? NOT_WRITTEN : ANSWERED;
 }
 
@@ -763,8 +873,9 @@ static __always_inline int decide(struct packet *p)
 		reason = read_question(p, s);
 		has_question = reason == ANSWERED;
 	}
-	struct entry *entry = 0;
+	struct entry *entry = 0, *of_class = 0;
 	struct answer *answer = 0;
+	__u64 now = *(volatile __u64 *)&set->generation;
 	int is_leased = has_lease(set);
 	int limited = p->behind && set->limit.slip && is_leased ? look_at_limit(p, s, set) : ANSWERED;
 	FORGET(limited);
@@ -773,12 +884,14 @@ static __always_inline int decide(struct packet *p)
 		reason = limited;
 	} else if (reason == ANSWERED) {
 		entry = find(&s->question);
-		reason = entry ? read_options(p, s) : UNKNOWN;
+		reason = entry ? read_options(p, s, set) : UNKNOWN;
 	}
 	if (reason == ANSWERED && !is_leased)
 		reason = NO_LEASE;
-	if (reason == ANSWERED)
-		answer = draw(entry, set, &reason);
+	if (reason == ANSWERED && entry)
+		of_class = for_asker(p, s, entry, now, &reason);
+	if (of_class)
+		answer = draw(of_class, now, &reason);
 	if (reason == LIMITED_TC)
 		note_options(p, s);
 	if (answer || reason == LIMITED_TC) {

@@ -72,6 +72,7 @@ bool hello_read(const struct message *message, struct hello *hello)
 	struct reader reader = reader_of(message);
 	take_into(&reader, &hello->version, sizeof(hello->version));
 	hello->payload = take_short(&reader);
+	hello->subnets = take_byte(&reader) != 0;
 	return is_whole(&reader) && hello->payload >= MOST_ANSWER_BYTES;
 }
 
@@ -108,9 +109,13 @@ bool put_read(const struct message *message, struct put *put)
 	struct reader reader = reader_of(message);
 	memset(&put->question, 0, sizeof(put->question));
 	put->question.type = take_short(&reader);
+	put->question.asker_class = take_short(&reader);
+	put->classes = take_short(&reader);
 	if (!take_name(&reader, &put->question))
 		return false;
 	put->count = take_byte(&reader);
+	if (put->question.asker_class && put->classes)
+		return false;
 	if (put->count > MOST_VARIANTS)
 		return false;
 	for (uint32_t i = 0; i < put->count; i++) {
@@ -123,6 +128,31 @@ bool put_read(const struct message *message, struct put *put)
 			return false;
 	}
 	return is_whole(&reader);
+}
+
+static bool is_number(uint16_t number) { return number && number < MOST_CLASSES_NUMBERS; }
+
+bool near_read(const struct message *message, struct near_blocks *told)
+{
+	struct reader reader = reader_of(message);
+	told->number = take_short(&reader);
+	for (told->count = 0; reader.left && !reader.is_broken && told->count < MOST_BLOCKS_TOLD; told->count++) {
+		struct near_block *block = &told->blocks[told->count];
+		block->asker_class = take_short(&reader);
+		block->version = take_byte(&reader);
+		block->length = take_byte(&reader);
+		take_into(&reader, block->address, sizeof(block->address));
+		if ((block->version != 4 && block->version != 6) || block->length > (block->version == 4 ? 32 : 128))
+			return false;
+	}
+	return is_whole(&reader) && is_number(told->number);
+}
+
+bool forget_read(const struct message *message, uint16_t *number)
+{
+	struct reader reader = reader_of(message);
+	*number = take_short(&reader);
+	return is_whole(&reader) && is_number(*number);
 }
 
 bool limit_read(const struct message *message, struct wanted_limit *wanted)

@@ -13,16 +13,21 @@
 #include <stdint.h>
 
 #include "limit.h"
+#include "near.h"
 #include "table.h"
 
-#define PROTOCOL_VERSION 5
+#define PROTOCOL_VERSION 6
 #define MOST_MESSAGE_BYTES 16384
 #define MOST_ASKED 2000 /* names in one status of those that were asked about; the next one goes on behind them */
 
 enum kind {
 	/* From the backend: */
-	HELLO = 'H',  /* version (4), payload (2) */
-	PUT = 'P',    /* type (2), size of the name (1), name, count (1), each: answers (2), additional (2), size (2), bytes */
+	HELLO = 'H',  /* version (4), payload (2), whether client subnets count (1) */
+	/* type (2), class of the askers (2), number of the classes in which theirs is looked up (2), size of the name (1), name,
+	 * count (1), each: answers (2), additional (2), size (2), bytes */
+	PUT = 'P',
+	NEAR = 'N',   /* number of the classes (2), each block: class (2), version (1), length (1), address (16) */
+	FORGET = 'F', /* number of the classes (2) */
 	COMMIT = 'C', /* number (8) */
 	/* deep_per_s (4), all_per_s (4), ipv4_prefix_bits (1), ipv6_prefix_bits (1), slip (2) */
 	LIMIT = 'L',
@@ -52,6 +57,7 @@ struct message {
 struct hello {
 	uint32_t version;
 	uint16_t payload;
+	bool subnets;
 };
 
 struct zone_depth {
@@ -61,8 +67,16 @@ struct zone_depth {
 
 struct put {
 	struct question question;
+	uint16_t classes;
 	uint32_t count;
 	struct variant variants[MOST_VARIANTS];
+};
+
+#define MOST_BLOCKS_TOLD (MOST_MESSAGE_BYTES / 20)
+struct near_blocks {
+	uint16_t number;
+	uint32_t count;
+	struct near_block blocks[MOST_BLOCKS_TOLD];
 };
 
 /* Bytes of the first message, 0 when it is not whole yet, -1 when it can't be one. */
@@ -71,6 +85,8 @@ long message_read(const uint8_t *bytes, size_t size, struct message *message);
 /* Each says whether the body is one. */
 bool hello_read(const struct message *message, struct hello *hello);
 bool put_read(const struct message *message, struct put *put);
+bool near_read(const struct message *message, struct near_blocks *told);
+bool forget_read(const struct message *message, uint16_t *number);
 bool limit_read(const struct message *message, struct wanted_limit *wanted);
 bool zone_depth_read(const struct message *message, struct zone_depth *found);
 bool number_read(const struct message *message, uint64_t *number);

@@ -140,6 +140,7 @@ const char *program_load(struct program *program, struct table *table, uint32_t 
 	program->lease_file = map_of(program, "leases");
 	program->leases = mapped(program->lease_file, sizeof(struct leases));
 	program->zones = map_of(program, "zones");
+	program->blocks = map_of(program, "blocks");
 	program->stations = map_of(program, "stations");
 	program->unwired = map_of(program, "unwired");
 	table->names = map_of(program, "names");

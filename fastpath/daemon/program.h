@@ -27,7 +27,7 @@ struct program {
 	uint32_t handle; /* of the filter in tc: by it a later daemon, and `detach`, find it */
 	struct bpf_object *object;
 	int file;
-	int counters, decisions, destinations, zones, stations, unwired;
+	int counters, decisions, destinations, zones, stations, unwired, blocks;
 	int lease_file; /* of the map, for backends */
 	struct leases *leases;
 	struct interface interfaces[MOST_INTERFACES];

@@ -48,10 +48,12 @@ struct server {
 	struct program *program;
 	struct table *table;
 	struct limiter limiter;
+	struct near near;
 	struct client clients[MOST_CLIENTS];
 	struct client *backend; /* who tells the answers; NULL: nobody */
 	uint16_t number;	/* of its lease, or of that of the last backend */
 	uint16_t payload;	/* of its answers */
+	bool subnets;		/* whether client subnets count */
 	bool is_heir;		/* it has not told all answers yet: until then those of a backend that was killed are given, on its lease */
 	struct ring_buffer *decisions;
 	unsigned int read_in_turn, told_since_look;
@@ -193,9 +195,9 @@ static void print_names(struct server *server, struct telling *telling, FILE *ou
 		uint32_t slot = telling->slot;
 		telling->slot = (slot + 1) % table->entry_slots.capacity;
 		telling->slots_left--;
-		if (!table->in_use[slot])
-			continue;
 		struct entry *entry = &table->entries[slot];
+		if (!table->in_use[slot] || entry->question.asker_class)
+			continue;
 		const uint64_t counts[3] = {__atomic_load_n(&entry->answered, __ATOMIC_RELAXED),
 					    __atomic_load_n(&entry->passed, __ATOMIC_RELAXED),
 					    __atomic_load_n(&entry->failed, __ATOMIC_RELAXED)};
@@ -237,7 +239,8 @@ static void print_totals(const struct server *server, FILE *out)
 		server->table->answer_slots.free_count + server->table->answer_slots.resting_count);
 	for (int reason = 0; reason < REASON_COUNT; reason++)
 		fprintf(out, "%s\"%s\": %llu", reason ? ", " : "", REASON_NAMES[reason], (unsigned long long)totals[reason]);
-	fprintf(out, "},\n \"zones_with_depth\": %u,\n \"asked\": [", server->limiter.count);
+	fprintf(out, "},\n \"zones_with_depth\": %u, \"near_blocks\": %u,\n \"asked\": [", server->limiter.count,
+		server->near.count);
 }
 
 /* Tell the first part of the status, or its next page. */
@@ -363,6 +366,7 @@ static void inherit(struct server *server)
 	struct settings *settings = server->table->settings;
 	__atomic_store_n(&settings->holder, server->number, __ATOMIC_SEQ_CST);
 	settings->payload = server->payload;
+	settings->subnets = server->subnets;
 	server->is_heir = false;
 }
 
@@ -391,9 +395,11 @@ static void begin(struct server *server, struct client *client, const struct mes
 	server->backend = client;
 	server->number = next_number(server);
 	server->payload = hello.payload;
+	server->subnets = hello.subnets;
 	server->is_heir = is_heir;
 	__atomic_store_n(&server->program->leases->renewed_ns[server->number], 0, __ATOMIC_SEQ_CST);
 	limit_clear(&server->limiter);
+	near_begin(&server->near, server->number);
 	table_clear(server->table);
 	if (!is_heir) {
 		end_lease(server);
@@ -404,19 +410,45 @@ static void begin(struct server *server, struct client *client, const struct mes
 	reply(client, WELCOME, &server->number, sizeof(server->number));
 }
 
+/* Old and new answers do not find room beside each other: the old ones go. */
+static void end_former(struct server *server)
+{
+	inherit(server);
+	table_commit(server->table);
+}
+
 static void put(struct server *server, struct client *client, const struct message *message)
 {
 	struct put put;
 	if (!put_read(message, &put))
 		return refuse(client, "these are no answers to a name");
-	uint32_t refused = server->table->refused;
-	table_put(server->table, &put.question, put.variants, put.count);
-	if (server->is_heir && server->table->refused > refused) {
-		/* Old and new answers do not find room beside each other: the old ones go. */
-		inherit(server);
-		table_commit(server->table);
-		table_put(server->table, &put.question, put.variants, put.count);
+	uint32_t classes = near_classes(&server->near, put.classes);
+	if (put.classes && !classes && put.count) {
+		put.count = 0; /* the class of an asker can't be known */
+		server->table->refused++;
 	}
+	uint32_t refused = server->table->refused;
+	table_put(server->table, &put.question, classes, put.variants, put.count);
+	if (server->is_heir && server->table->refused > refused) {
+		end_former(server);
+		table_put(server->table, &put.question, classes, put.variants, put.count);
+	}
+}
+
+static void note_near(struct server *server, struct client *client, const struct message *message)
+{
+	static struct near_blocks told;
+	if (!near_read(message, &told))
+		return refuse(client, "these are no networks of askers");
+	near_add(&server->near, told.number, told.blocks, told.count); /* without room its names are refused */
+}
+
+static void forget_near(struct server *server, struct client *client, const struct message *message)
+{
+	uint16_t number;
+	if (!forget_read(message, &number))
+		return refuse(client, "this is no number of classes");
+	near_forget(&server->near, number);
 }
 
 static void commit(struct server *server, struct client *client, const struct message *message)
@@ -482,6 +514,10 @@ static void handle(struct server *server, struct client *client, const struct me
 		return limit(server, client, message);
 	case ZONE:
 		return note_zone(server, client, message);
+	case NEAR:
+		return note_near(server, client, message);
+	case FORGET:
+		return forget_near(server, client, message);
 	default:
 		return refuse(client, "unknown message");
 	}
@@ -676,6 +712,7 @@ int server_run(int listener, struct program *program, struct table *table)
 	static struct server server;
 	server = (struct server){.program = program, .table = table, .epoll = epoll_create1(EPOLL_CLOEXEC)};
 	server.limiter = (struct limiter){.zones = program->zones, .settings = table->settings};
+	server.near = (struct near){.blocks = program->blocks};
 	limit_clear(&server.limiter);
 	for (int i = 0; i < MOST_CLIENTS; i++)
 		server.clients[i] = (struct client){.file = -1, .passed_file = -1};
@@ -690,8 +727,10 @@ int server_run(int listener, struct program *program, struct table *table)
 	look_at_interfaces(&server);
 	while (!server.is_over) {
 		struct epoll_event events[MOST_EVENTS];
-		bool is_telling = tell_pages(&server);
-		int count = epoll_wait(server.epoll, events, MOST_EVENTS, is_telling ? 0 : -1);
+		bool is_busy = tell_pages(&server);
+		/* The answers of a backend that was killed need the networks that it told. */
+		is_busy |= !server.is_heir && near_sweep(&server.near);
+		int count = epoll_wait(server.epoll, events, MOST_EVENTS, is_busy ? 0 : -1);
 		if (count < 0 && errno != EINTR)
 			return -1;
 		for (int i = 0; i < count && !server.is_over; i++) {

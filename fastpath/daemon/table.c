@@ -109,7 +109,7 @@ static uint32_t add(struct table *table, const struct question *question)
 	return slot;
 }
 
-static void write_half(struct table *table, uint32_t slot, const struct variant *variants, uint32_t count)
+static void write_half(struct table *table, uint32_t slot, uint32_t classes, const struct variant *variants, uint32_t count)
 {
 	struct entry *entry = &table->entries[slot];
 	uint64_t pending = table->settings->generation + 1;
@@ -137,12 +137,14 @@ static void write_half(struct table *table, uint32_t slot, const struct variant 
 	if (written < count)
 		table->refused++;
 	table->owned[2 * slot + half] = written;
+	entry->classes[half] = classes;
 	/* A part of the variants would not be drawn by weight: rather none. */
 	entry->variants[half] = written == count ? count : 0;
 	__atomic_store_n(&entry->generation[half], pending, __ATOMIC_SEQ_CST);
 }
 
-void table_put(struct table *table, const struct question *question, const struct variant *variants, uint32_t count)
+void table_put(struct table *table, const struct question *question, uint32_t classes, const struct variant *variants,
+	       uint32_t count)
 {
 	uint32_t slot;
 	if (bpf_map_lookup_elem(table->names, question, &slot)) {
@@ -153,14 +155,14 @@ void table_put(struct table *table, const struct question *question, const struc
 	if (slot == NONE)
 		table->refused++;
 	else
-		write_half(table, slot, variants, count);
+		write_half(table, slot, classes, variants, count);
 }
 
 void table_clear(struct table *table)
 {
 	for (uint32_t slot = 0; slot < table->entry_slots.capacity; slot++)
 		if (table->in_use[slot])
-			write_half(table, slot, NULL, 0);
+			write_half(table, slot, 0, NULL, 0);
 }
 
 uint32_t table_commit(struct table *table)

@@ -42,8 +42,12 @@ struct variant {
 /* Returns 0, or -1 without memory. The maps are empty. */
 int table_open(struct table *table, uint32_t name_count, uint32_t answer_count);
 
-/* The name gets these answers at the next commit; none: no answer any more. A name that finds no slot gets none. */
-void table_put(struct table *table, const struct question *question, const struct variant *variants, uint32_t count);
+/*
+ * The name gets these answers at the next commit; none: no answer any more. A name that finds no slot gets none. Askers of a class of
+ * their own among the `classes` get other answers; 0: all get these.
+ */
+void table_put(struct table *table, const struct question *question, uint32_t classes, const struct variant *variants,
+	       uint32_t count);
 
 /* No name has an answer any more, at the next commit. */
 void table_clear(struct table *table);

@@ -51,11 +51,12 @@ def message(kind: str, body: bytes = b"") -> bytes:
 def answers() -> bytes:
     """A greeting; a limit of 5 deep questions a second; the answer to NAME."""
     name = wire(NAME)
-    put = struct.pack("=HB", 1, len(name)) + name + b"\1" + struct.pack("=HHH", 1, 0, len(RECORD)) + RECORD
+    put = struct.pack("=HHHB", 1, 0, 0, len(name)) + name + b"\1"
+    put += struct.pack("=HHH", 1, 0, len(RECORD)) + RECORD
     depth = bytes([2, len(wire("example"))]) + wire("example")
     return b"".join(
         (
-            message("H", struct.pack("=IH", PROTOCOL_VERSION, 1232)),
+            message("H", struct.pack("=IH?", PROTOCOL_VERSION, 1232, False)),
             message("L", struct.pack("=IIBBH", 5, 0, 24, 56, 1)),
             message("Z", depth),
             message("P", put),

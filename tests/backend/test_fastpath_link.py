@@ -63,13 +63,18 @@ class PlayedDaemon:
         return 0 <= time.monotonic_ns() - self.renewed_ns < 10**9
 
     @property
+    def commits(self) -> int:
+        """How many changes were told."""
+        return sum(message.kind == "C" for message in self.told)
+
+    @property
     def puts(self) -> list[int]:
         """How many variants each answer had that was told so far."""
         found = []
         for message in self.told:
             if message.kind == "P":
-                size = message.body[2]
-                found.append(message.body[3 + size])
+                size = message.body[6]
+                found.append(message.body[7 + size])
         return found
 
     async def _run(self) -> None:
@@ -149,6 +154,7 @@ async def test_change_is_told_before_the_variants_that_chance_draws(tmp_path: Pa
 async def test_frozen_daemon_loses_the_lease_when_it_does_not_take_a_change(tmp_path: Path) -> None:
     """Its program would go on to answer as before the change."""
     async with connected(tmp_path) as (daemon, link):
+        await until_async(lambda: daemon.commits == 2)  # the other orders, too
         daemon.goes_on.clear()
         await asyncio.sleep(3 * COMMITTED_WITHIN_S)
         await until_async(lambda: daemon.has_lease)  # nothing changed: what it answers is right

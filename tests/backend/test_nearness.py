@@ -21,6 +21,7 @@ from rspdns.fastpath.ready import Question, ReadyAnswers
 from rspdns.near_command import near
 from rspdns.pdns.responder import PdnsResponder
 from rspdns.zone_command import zone as zone_command
+from rspdns.zones.asker_classes import AskerClasses
 from rspdns.zones.near import AnyNetwork, AskerPrefix, NearOrder, NearTable, asker_of, collapsed, read_lines
 from rspdns.zones.sites import Sites
 from rspdns.zones.zone import Zone, make_zone
@@ -175,6 +176,60 @@ def test_names_without_near_are_answered_as_before_and_kept() -> None:
     assert replies[0] == replies[1]
     assert not any("scopeMask" in reply for reply in replies[0])
     assert responder.snapshot.by_asker(ZONE, OWNER) is None
+
+
+TABLES = st.dictionaries(networks, st.sampled_from([("eu",), ("us",)]), max_size=5)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.none() | TABLES.map(NearTable), min_size=1, max_size=3).filter(any), st.randoms())
+def test_blocks_of_classes_cover_all_addresses_and_are_the_scopes(
+    tables: list[NearTable | None], chance: random.Random
+) -> None:
+    classes = AskerClasses(tables)
+    blocks = list(classes.blocks())
+    assert classes == AskerClasses(tables)
+    for version, bits in ((4, 32), (6, 128)):
+        ends = 0
+        for _, address, length, _ in (block for block in blocks if block.version == version):
+            assert address == ends
+            ends += 1 << (bits - length)
+        assert ends == 1 << bits
+    for _, address, length, number in chance.sample(blocks, min(20, len(blocks))):
+        if length and address < 1 << 32:
+            of = asker(f"{ip_address(address)}/32")
+            assert length == max(table.scope(of) for table in tables if table)
+            expected = tuple((table and table.order(of)) or None for table in tables)
+            assert classes.orders[number] == expected
+
+
+def test_classes_of_a_name_that_are_too_many_have_no_answers_in_the_kernel() -> None:
+    sites = Sites({f"s{n}": (ip_network(f"10.{n}.0.0/16"),) for n in range(20)})
+    near_of = ", ".join(f'"192.0.2.{n}/32" = ["s{n}"]' for n in range(17))
+    order = ", ".join(f'"s{n}"' for n in range(20))
+    made = zone(f"{UDP}order = [{order}]\nnear = {{ {near_of} }}\n")
+    assert make_zone(made.config, made.static, sites_of_all=sites).sites[0].classes is None
+
+
+def test_kernel_gets_the_answers_of_each_class_when_it_knows_their_networks() -> None:
+    responder = at_sites(NEAR, eu=2, us=2)
+    classes = responder.snapshot.made_of[0].sites[0].classes
+    assert classes is not None
+    ready = ReadyAnswers(random.Random(1))
+    ready.take(responder.snapshot, ())
+    owned = {Question(OWNER, "SRV", number) for number in range(len(classes.orders))}
+    assert len(owned) == 3
+    assert owned.isdisjoint(ready.all)
+    told = ready.learn({classes: 7})
+    assert owned <= told.keys()
+    assert ready.number_of(Question(OWNER, "SRV")) == 7
+    assert ready.number_of(Question(OWNER, "SRV", 1)) == ready.number_of(Question("x", "A")) == 0
+    assert len({told[question] for question in owned}) == 2, "eu first for all but one"
+    assert ready.learn({classes: 7}) == {}
+    assert owned <= ready.learn({classes: 8}).keys(), "they are told anew with another number"
+    assert set(ready.numbers) == {8}
+    gone = ready.learn({})
+    assert all(gone[question] == () for question in owned)
 
 
 def test_answers_by_the_asker_are_left_to_powerdns_by_the_fast_path() -> None:

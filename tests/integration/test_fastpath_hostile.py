@@ -407,7 +407,7 @@ def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
     """The daemon is built with AddressSanitizer and UBSan here."""
     draw = random.Random(4)
     greeting = hello(1232)
-    bodies = (b"", b"\xff" * 40, bytes(600), struct.pack("=HB", 33, 255) + b"\xff" * 300)
+    bodies = (b"", b"\xff" * 40, bytes(600), struct.pack("=HHHB", 33, 0, 0, 255) + b"\xff" * 300)
     for number in range(150):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(5)
@@ -416,7 +416,7 @@ def test_garbage_at_the_socket_does_not_harm(stage: FastStage) -> None:
             for _ in range(draw.randrange(1, 6)):
                 body = draw.choice(bodies) if draw.random() < 0.5 else draw.randbytes(draw.randrange(700))
                 size = len(body) + 1 if draw.random() < 0.8 else draw.randrange(1 << 32)
-                parts.append(struct.pack("=IB", size, draw.choice(b"HPCRESTX\0\xff")) + body)
+                parts.append(struct.pack("=IB", size, draw.choice(b"HPCRESTNFX\0\xff")) + body)
             try:
                 client.sendall(b"".join(parts))
                 client.recv(100)
@@ -461,14 +461,16 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
     until(lambda: stage.status()["lease_ms"] == 0)
     greeting = hello(1232)
     name = wire_name("evil.example")
-    put = struct.pack("=HB", 1, len(name)) + name
+    put = struct.pack("=HHHB", 1, 0, 0, len(name)) + name
+    record = b"\1" + struct.pack("=HHH", 1, 0, 4) + b"abcd"
     wrong = {
         "too many variants": put + b"\x11" + struct.pack("=HHH", 1, 0, 4) + b"abcd",
         "too long": put + b"\1" + struct.pack("=HHH", 1, 0, 497) + bytes(497),
         "longer than the message": put + b"\1" + struct.pack("=HHH", 1, 0, 400) + b"abcd",
         "more behind it": put + b"\1" + struct.pack("=HHH", 1, 0, 4) + b"abcdef",
-        "a name that does not end": struct.pack("=HB", 1, 4) + b"\3abc" + b"\0",
-        "a name in upper case": struct.pack("=HB", 1, 5) + b"\3ABC\0" + b"\0",
+        "a name that does not end": struct.pack("=HHHB", 1, 0, 0, 4) + b"\3abc" + b"\0",
+        "a name in upper case": struct.pack("=HHHB", 1, 0, 0, 5) + b"\3ABC\0" + b"\0",
+        "a class with classes": struct.pack("=HHHB", 1, 1, 1, len(name)) + name + record,
     }
     for fault, body in wrong.items():
         with socket.socket(socket.AF_UNIX) as client:
@@ -485,6 +487,8 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
         "a rate above all": struct.pack("=IBIIBBH", 13, ord("L"), 1_000_001, 0, 24, 56, 2),
         "a depth of 128 labels": struct.pack("=IBBB", 8, ord("Z"), 128, 5) + b"\3net\0",
         "a zone that does not end": struct.pack("=IBBB", 8, ord("Z"), 3, 5) + b"\4net\0",
+        "networks of the classes 0": struct.pack("=IBH", 3, ord("N"), 0),
+        "to forget more classes than there can be": struct.pack("=IBH", 3, ord("F"), 1024),
     }
     for fault, body in wrong_limits.items():
         with socket.socket(socket.AF_UNIX) as client:
@@ -493,6 +497,18 @@ def test_whole_but_wrong_messages_of_a_backend_are_refused(stage: FastStage) -> 
             client.sendall(greeting + body)
             said = b"".join(iter(lambda client=client: client.recv(1000), b""))  # type: ignore[misc]
             assert b"this is no" in said, fault
+    wrong_networks = {
+        "a prefix that is too long": struct.pack("=HBB16s", 1, 4, 33, bytes(16)),
+        "another version of IP": struct.pack("=HBB16s", 1, 5, 8, bytes(16)),
+        "a block cut off": struct.pack("=HBB15s", 1, 6, 8, bytes(15)),
+    }
+    for fault, body in wrong_networks.items():
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(20)
+            client.connect(str(stage.socket))
+            client.sendall(greeting + struct.pack("=IBH", 3 + len(body), ord("N"), 1) + body)
+            said = b"".join(iter(lambda client=client: client.recv(1000), b""))  # type: ignore[misc]
+            assert b"these are no networks" in said, fault
     with socket.socket(socket.AF_UNIX) as client:  # a message of an earlier version
         client.connect(str(stage.socket))
         client.sendall(greeting + struct.pack("=IBQ", 9, ord("R"), time.monotonic_ns()))

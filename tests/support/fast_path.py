@@ -147,7 +147,8 @@ def fast_stage(
         client = Namespace(f"{name}c")
         try:
             connect(server, client)
-            link = FastPath(str(folder / "fastpath.sock"), 1232, limit=limit)
+            near = bool(settings.get("near"))
+            link = FastPath(str(folder / "fastpath.sock"), 1232, limit=limit, client_subnet=near)
             pdns = Pdns(server, folder, address=FAST, **settings)
             config = pdns.folder / "pdns.conf"
             every = ",".join((FAST, SLOW, FAST_6, SLOW_6))

@@ -173,7 +173,9 @@ class _Moment:
             nodes, redraw_at_s = self._new_nodes(site, states, before, ttl_s, is_same=is_same)
             redraw = _redraw(site, states, ttl_s) if redraw_at_s != float("inf") else None
             transferred = partial(transferred_nodes, site, states, ttl_s) if redraw is not None else None
-        by_asker = AskerAnswers(site, states, ttl_s, self.draw) if depends_on_asker(site) else None
+        by_asker = before.by_asker if before is not None and is_same else None
+        if depends_on_asker(site) and not (by_asker and before and _give_the_orders(states, before.states)):
+            by_asker = AskerAnswers(site, states, ttl_s, self.draw)
         return SiteAnswers(
             name=site.name,
             nodes=nodes,
@@ -223,6 +225,11 @@ def _give_the_same(states: Sequence[PoolState], before: Sequence[PoolState]) -> 
     return len(states) == len(before) and all(
         new.gives_the_records_of(old) for new, old in zip(states, before, strict=True)
     )
+
+
+def _give_the_orders(states: Sequence[PoolState], before: Sequence[PoolState]) -> bool:
+    """The same of the records with any other order of the sites."""
+    return all(new.gives_the_orders_of(old) for new, old in zip(states, before, strict=True))
 
 
 def _zone(zone: Zone, sites: tuple[SiteAnswers, ...], serial: int) -> ZoneAnswers:

@@ -76,6 +76,16 @@ class AskerAnswers:
             self._kept[tuple(key)] = kept
         return NodeByAsker(kept.nodes.get(name), self._scope(asker))
 
+    def of_class(
+        self, orders: Sequence[Sequence[str] | None], draw: random.Random
+    ) -> tuple[Mapping[str, Node], bool]:
+        """The nodes for askers whose `near` orders these are, pool by pool, and whether chance chose them."""
+        states = [
+            state if order is None else self._ordered(position, _whole_order(state.pool, order))
+            for position, (state, order) in enumerate(zip(self._states, orders, strict=True))
+        ]
+        return live_nodes(self._site, states, self._ttl_s, draw)
+
     def _scope(self, asker: AskerPrefix) -> int:
         """The length of the prefix that all answers of the site to this asker are for.
 
@@ -110,9 +120,12 @@ def depends_on_asker(site: Site) -> bool:
 def _order(pool: Pool, asker: AskerPrefix) -> tuple[str, ...] | None:
     """The order of a pool's sites for an asker; None: that of the pool."""
     order = pool.near.order(asker) if pool.near is not None else None
-    if order is None or pool.sites is None:
-        return None
-    names = pool.sites.names
+    return _whole_order(pool, order) if order is not None and pool.sites is not None else None
+
+
+def _whole_order(pool: Pool, order: Sequence[str]) -> tuple[str, ...]:
+    """All sites of a pool: those that `order` names first."""
+    names = pool.sites.names if pool.sites is not None else ()
     return (*(name for name in order if name in names), *(name for name in names if name not in order))
 
 

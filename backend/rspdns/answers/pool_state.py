@@ -66,6 +66,14 @@ class PoolState(NamedTuple):
             )
         )
 
+    def gives_the_orders_of(self, other: PoolState) -> bool:
+        """Whether also the records with other orders of its sites are the same."""
+        return self.own_weights == other.own_weights and self._standing == other._standing
+
+    @property
+    def _standing(self) -> dict[str, tuple[bool, bool]]:
+        return {name: (site.is_enough, site.is_hot) for name, site in self.sites.items()}
+
 
 def state_of(
     pool: Pool,

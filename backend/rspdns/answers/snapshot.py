@@ -112,6 +112,11 @@ class AnswersByAsker(Protocol):
     def answer(self, name: str, asker: AskerPrefix, now: float) -> NodeByAsker:
         """The node of a name for an asker."""
 
+    def of_class(
+        self, orders: Sequence[Sequence[str] | None], draw: random.Random
+    ) -> tuple[Mapping[str, Node], bool]:
+        """The nodes for askers with these orders, pool by pool, and whether chance chose them."""
+
 
 class SiteAnswers(NamedTuple):
     """The answers at one `<name>.<zone>` and below: the records and the targets of all its pools.

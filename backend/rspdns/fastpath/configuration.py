@@ -38,5 +38,8 @@ class FastPathConfig(StrictModel):
     """The socket of rspdns-fastpath: /run/rspdns-fastpath/fastpath.sock."""
     udp_payload: Annotated[int, Field(ge=512, le=4096)] = 1232
     """PowerDNS's `udp-truncation-threshold`: it stands in the OPT record of every answer, here too."""
+    client_subnet: bool = False
+    """Whether names with `near` are answered by the prefix that a resolver tells (EDNS Client Subnet). True
+    where PowerDNS does that (`rspdns pdns-conf --near`); otherwise it is asked."""
     limit: LimitConfig = LimitConfig()
     """How many questions of one source are too many."""

@@ -1,7 +1,7 @@
 """Keeps rspdns-fastpath up to date: changes before PowerDNS's caches are purged, the lease 4 times a second.
 
 A change is told in two parts: first what the snapshot shows, at once; then the variants that chance draws,
-bit by bit while nothing else is to be done.
+bit by bit while nothing else is to be done. So are the networks of `near`, before any answer by these.
 
 The lease stands in memory that is shared with the BPF program. So it ends at once when the daemon breaks off,
 and within `COMMITTED_WITHIN_S` when the daemon does not make a change visible.
@@ -26,6 +26,7 @@ from rspdns.answers.snapshot import Snapshot
 from rspdns.fastpath import messages
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.connection import DaemonConnection
+from rspdns.fastpath.near import MOST_BLOCKS, NumberedClasses
 from rspdns.fastpath.ready import Answer, Question, ReadyAnswers, depths
 from rspdns.fastpath.status import AskedStatus, DaemonStatus
 from rspdns.zones.zone import Zone
@@ -62,6 +63,8 @@ class FastPath:
         asked: Callable[[Iterable[str]], None] = lambda names: None,
         draw: random.Random | None = None,
         limit: LimitConfig | None = None,
+        *,
+        client_subnet: bool = False,
     ) -> None:
         self.path = path
         self.problem: str | None = "not connected yet"
@@ -73,10 +76,12 @@ class FastPath:
         self.refused = 0
         """Names for which it has no room."""
         self._udp_payload = udp_payload
+        self._client_subnet = client_subnet
         self._limit = limit
         self._depths: Mapping[str, int] = {}
         self._on_asked = asked
         self._ready = ReadyAnswers(draw or random.Random())  # noqa: S311 - spreads load, no secret
+        self._classes = NumberedClasses()
         self._drawing: asyncio.TimerHandle | None = None
         self._connection = DaemonConnection(path, self._take, self._drop)
         self._is_welcome = False
@@ -112,7 +117,10 @@ class FastPath:
         self._drop("closed")
 
     def set_zones(self, zones: Collection[Zone]) -> None:
-        """These zones are served from now on: only the limit needs to know before their answers come."""
+        """These zones are served from now on: the limit and the classes of askers are told before their
+        answers come."""
+        self._classes.want(zones)
+        self._tell_changed(self._ready.learn(self._classes.known))
         if self._limit is None or not self._limit.deep_per_s:
             return
         before, self._depths = self._depths, depths(zones)
@@ -139,25 +147,42 @@ class FastPath:
 
     def _draw_later(self, pause_s: float) -> None:
         """Go on drawing, unless nothing is left to be drawn, or nobody is there to be told."""
-        if self._drawing is None and self._is_welcome and not self._ready.is_drawn:
+        is_done = self._ready.is_drawn and self._classes.is_told
+        if self._drawing is None and self._is_welcome and not is_done:
             self._drawing = asyncio.get_running_loop().call_later(pause_s, self._draw_some)
 
     def _draw_some(self) -> None:
         self._drawing = None
         began_s = time.monotonic()
         drawn: dict[Question, tuple[Answer, ...]] = {}
-        while not self._ready.is_drawn and time.monotonic() - began_s < DRAWN_AT_ONCE_S:
-            drawn |= self._ready.draw_next()
+        while time.monotonic() - began_s < DRAWN_AT_ONCE_S:
+            if not self._classes.is_told:
+                drawn |= self._tell_classes()
+            elif not self._ready.is_drawn:
+                drawn |= self._ready.draw_next()
+            else:
+                break
         if drawn and self._is_welcome:
             self._tell(drawn)
         self._draw_later(max(DRAW_PAUSE_S, time.monotonic() - began_s))
+
+    def _tell_classes(self) -> Mapping[Question, tuple[Answer, ...]]:
+        """Tell some blocks of classes of askers. Return the answers that the daemon may have after them."""
+        known, too_large = self._classes.known, len(self._classes.too_large)
+        self._connection.send(self._classes.next_message())
+        if len(self._classes.too_large) > too_large:
+            self._log.warning("fastpath_near_too_large", most_blocks=MOST_BLOCKS)
+        return self._ready.learn(self._classes.known) if self._classes.known is not known else {}
 
     def _tell_depths(self, by_zone: Mapping[str, int]) -> None:
         self._connection.send(b"".join(messages.zone_depth(zone, depth) for zone, depth in by_zone.items()))
 
     def _tell(self, answers: Mapping[Question, tuple[Answer, ...]]) -> None:
         self._commits += 1
-        puts = (messages.put(question, variants) for question, variants in answers.items())
+        puts = (
+            messages.put(question, variants, self._ready.number_of(question))
+            for question, variants in answers.items()
+        )
         self._connection.send(b"".join((*puts, messages.commit(self._commits))))
         self._await_commit()
 
@@ -191,6 +216,8 @@ class FastPath:
                 if now - asked_s >= ASK_EVERY_S:
                     asked_s = now
                     self._connection.send(messages.STATUS_OF_ASKED)
+                    self._connection.send(self._classes.forget_all_but(self._ready.numbers))
+                    self._ready.learn(self._classes.known)
                 if now - renewed_s >= RENEW_EVERY_S * 0.9:
                     renewed_s = now
                     self._renew()
@@ -213,7 +240,7 @@ class FastPath:
             }.get(type(error), error.strerror or str(error))
             self._set_problem(why)
         else:
-            self._connection.send(messages.hello(self._udp_payload))
+            self._connection.send(messages.hello(self._udp_payload, client_subnet=self._client_subnet))
 
     def _take(self, message: messages.DaemonMessage) -> None:
         match message.kind:
@@ -227,6 +254,8 @@ class FastPath:
                 if self._limit is not None:
                     self._connection.send(messages.limit(self._limit))
                     self._tell_depths(self._depths)
+                self._classes.start_over()
+                self._ready.learn(self._classes.known)
                 self._tell(self._ready.all)
                 self._late = self._commits  # until all answers are there
                 self._draw_later(DRAW_PAUSE_S)

@@ -14,17 +14,21 @@ from typing import NamedTuple
 from rspdns.fastpath.configuration import LimitConfig
 from rspdns.fastpath.ready import TYPES, Answer, Question
 from rspdns.rrset import wire_name
+from rspdns.zones.asker_classes import AskerBlock
+from rspdns.zones.near import BITS
 
-VERSION = 5
+VERSION = 6
 MOST_BYTES = 64 << 20
 """The most bytes of a message, and of a status with all its parts."""
 _HEAD = struct.Struct("=IB")
-_HELLO = struct.Struct("=IH")
+_HELLO = struct.Struct("=IH?")
 _COMMITTED = struct.Struct("=QI")
-_WELCOMED = struct.Struct("=H")
-_QUESTION = struct.Struct("=HB")
+_QUESTION = struct.Struct("=HHHB")
 _ANSWER = struct.Struct("=HHH")
+_NUMBER = struct.Struct("=H")
+_BLOCK = struct.Struct("=HBB16s")
 LEASES = 16
+BLOCKS_A_MESSAGE = 500
 
 
 class MessageError(ValueError):
@@ -42,18 +46,34 @@ def _message(kind: str, body: bytes = b"") -> bytes:
     return _HEAD.pack(1 + len(body), ord(kind)) + body
 
 
-def hello(udp_payload: int) -> bytes:
+def hello(udp_payload: int, *, client_subnet: bool = False) -> bytes:
     """The greeting: all answers of before are forgotten."""
-    return _message("H", _HELLO.pack(VERSION, udp_payload))
+    return _message("H", _HELLO.pack(VERSION, udp_payload, client_subnet))
 
 
-def put(question: Question, variants: Sequence[Answer]) -> bytes:
-    """These answers to a question from the next commit on; none: PowerDNS answers it."""
+def put(question: Question, variants: Sequence[Answer], classes_number: int = 0) -> bytes:
+    """These answers to a question from the next commit on; none: PowerDNS answers it. With `classes_number`,
+    they are for askers whose class has no answers of its own among the classes of this number."""
     name = wire_name(question.name)
-    parts = [_QUESTION.pack(TYPES[question.type], len(name)), name, bytes([len(variants)])]
+    head = _QUESTION.pack(TYPES[question.type], question.asker_class, classes_number, len(name))
+    parts = [head, name, bytes([len(variants)])]
     for answer in variants:
         parts += (_ANSWER.pack(answer.answers, answer.additional, len(answer.records)), answer.records)
     return _message("P", b"".join(parts))
+
+
+def classes(number: int, blocks: Sequence[AskerBlock]) -> bytes:
+    """The classes of the askers in these blocks, of the classes of this number."""
+    parts = [_NUMBER.pack(number)]
+    for version, address, length, asker_class in blocks:
+        packed = address.to_bytes(BITS[version] // 8, "big")
+        parts.append(_BLOCK.pack(asker_class, version, length, packed))
+    return _message("N", b"".join(parts))
+
+
+def forget_classes(number: int) -> bytes:
+    """The classes of this number are those of no answer any more."""
+    return _message("F", _NUMBER.pack(number))
 
 
 def limit(wanted: LimitConfig) -> bytes:
@@ -86,9 +106,9 @@ def committed(body: bytes) -> tuple[int, int]:
 
 def welcomed(body: bytes) -> int:
     """Which lease is the backend's. Raises MessageError."""
-    if len(body) != _WELCOMED.size:
+    if len(body) != _NUMBER.size:
         raise MessageError("a welcome of another size")
-    number: int = _WELCOMED.unpack(body)[0]
+    number: int = _NUMBER.unpack(body)[0]
     if number >= LEASES:
         raise MessageError("a welcome with a lease that there is not")
     return number

@@ -7,8 +7,9 @@ PowerDNS shuffles, too.
 
 An answer here is what PowerDNS 4.7 puts behind the question: the records, and with SRV, HTTPS and SVCB
 records the addresses of their targets. The header and an OPT record are the BPF program's. Answers that
-PowerDNS would truncate or refuse, or that depend on more than one site or on the asker, are not made: these
-questions are passed on to PowerDNS.
+PowerDNS would truncate or refuse, or that depend on more than one site or on the asker's address itself
+(`affinity`), are not made: these questions are passed on to PowerDNS. Names with `near` have answers for each
+class of askers, when the kernel knows which networks these are (`learn`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rspdns.answers.snapshot import LIVE_TYPES, SiteAnswers, Snapshot
 from rspdns.fitting import HEADER, LIMIT, OPT, QUESTION_FIXED, SRV_FIXED, SVCB_FIXED, name_size
 from rspdns.names import is_below
 from rspdns.rrset import Data, Node, Record, SrvData, SvcbData
+from rspdns.zones.asker_classes import AskerClasses
 from rspdns.zones.zone import Zone, live_names
 
 VARIANTS = 16
@@ -43,10 +45,12 @@ _FIXED = struct.Struct("!HHIH")
 
 
 class Question(NamedTuple):
-    """`name` in lower case without the final dot; `type` one of `TYPES`."""
+    """`name` in lower case without the final dot; `type` one of `TYPES`; `asker_class` that of the askers
+    (`AskerClasses`), 0 where it does not matter, and for those in no network of `near`."""
 
     name: str
     type: str
+    asker_class: int = 0
 
 
 class Answer(NamedTuple):
@@ -59,6 +63,7 @@ class Answer(NamedTuple):
 
 Answers = Mapping[Question, tuple[Answer, ...]]
 """The variants of each answer."""
+_Draw = tuple[dict[Question, Answer], bool]
 
 
 def node_answers(
@@ -264,6 +269,8 @@ def _shuffled(
 
 _Key = tuple[str, str]
 """A zone, and a site of it."""
+KnownClasses = Mapping[AskerClasses, int]
+"""The classes of askers whose blocks the kernel knows, by this number."""
 
 
 class ReadyAnswers:
@@ -278,6 +285,13 @@ class ReadyAnswers:
         """The sites whose variants are being drawn, in turn, and what was drawn of each so far."""
         self._chosen: dict[_Key, frozenset[Question]] = {}
         """The questions of each site whose variants show different records; the others' differ in order."""
+        self._by_chance: set[_Key] = set()
+        """The sites in whose answers chance has a part."""
+        self._known: KnownClasses = {}
+        self._told: dict[_Key, int] = {}
+        """The number of the classes that the answers of a site are for."""
+        self._numbers: dict[str, int] = {}
+        """The same by name of a question."""
 
     def __len__(self) -> int:
         return sum(map(len, self._answers.values()))
@@ -288,6 +302,24 @@ class ReadyAnswers:
         return {
             question: answer for answers in self._answers.values() for question, answer in answers.items()
         }
+
+    def learn(self, known: KnownClasses) -> Answers:
+        """The kernel knows these classes of askers, and no others: return the answers that differ by that."""
+        self._known = known
+        changed = (key for key, site in self._sites.items() if self._number(site) != self._told.get(key, 0))
+        return _together([self._take_anew(key, self._sites[key]) for key in list(changed)])
+
+    def number_of(self, question: Question) -> int:
+        """The number of the classes among which the kernel must look for the asker's; 0: it need not."""
+        return 0 if question.asker_class else self._numbers.get(question.name, 0)
+
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers of all classes in use."""
+        return self._told.values()
+
+    def _number(self, site: SiteAnswers) -> int:
+        return self._known.get(site.site.classes, 0) if site.site.classes is not None else 0
 
     @property
     def is_drawn(self) -> bool:
@@ -331,7 +363,17 @@ class ReadyAnswers:
         made_of = self._sites.get(key)
         if made_of is not None and _are_the_same(made_of, site):
             return {}
-        return self._replace(key, self._first_answers(key, site))
+        if self._number(site) == self._told.get(key, 0):
+            return self._replace(key, self._first_answers(key, site))
+        return self._take_anew(key, site)
+
+    def _take_anew(self, key: _Key, site: SiteAnswers) -> Answers:
+        """All answers of a site, whose classes of askers are others than before."""
+        gone = self._drop(key)
+        if number := self._number(site):
+            self._told[key] = number
+            self._numbers.update(dict.fromkeys(site.services, number))
+        return {**gone, **self._replace(key, self._first_answers(key, site))}
 
     def _replace(self, key: _Key, answers: Answers) -> Answers:
         """The difference from before when these are the answers of the site."""
@@ -344,6 +386,9 @@ class ReadyAnswers:
 
     def _drop(self, key: _Key) -> Answers:
         """The site has no answers here any more."""
+        if self._told.pop(key, 0):
+            for name in self._sites[key].services:
+                self._numbers.pop(name, None)
         self._forget(key)
         return dict.fromkeys(self._answers.pop(key, ()), ())
 
@@ -353,11 +398,14 @@ class ReadyAnswers:
         old, chosen = self._answers.get(key, {}), self._chosen.get(key, frozenset())
         self._forget(key)
         self._sites[key] = site
+        answers, drawn = self._shown(site)
         first = {
             question: _same_records(old.get(question, ()), answer) if question not in chosen else (answer,)
-            for question, answer in _for_everybody(site).items()
+            for question, answer in answers.items()
         }
-        if site.redraw is not None or any(len(variants) < orders(variants[0]) for variants in first.values()):
+        if drawn:
+            self._by_chance.add(key)
+        if drawn or any(len(variants) < orders(variants[0]) for variants in first.values()):
             self._undrawn[key] = []
         return first
 
@@ -365,6 +413,29 @@ class ReadyAnswers:
         self._sites.pop(key, None)
         self._undrawn.pop(key, None)
         self._chosen.pop(key, None)
+        self._by_chance.discard(key)
+
+    def _shown(self, site: SiteAnswers, first: Mapping[Question, Answer] | None = None) -> _Draw:
+        """The answers of a site, and whether chance has a part in them: those that the snapshot shows; if
+        these are given as `first`, those that chance chooses now."""
+        if first is None:
+            answers = node_answers(site.nodes)
+        else:
+            of_all = {asked: answer for asked, answer in first.items() if not asked.asker_class}
+            answers = _drawn_again(site, of_all, self._chance)
+        classes, is_drawn = site.site.classes, site.redraw is not None
+        if site.by_asker is None:
+            return answers, is_drawn
+        if classes is None or not self._number(site):
+            return {
+                asked: shown for asked, shown in answers.items() if asked.name not in site.services
+            }, False
+        for number, orders in enumerate(classes.orders[1:], 1):
+            nodes, by_chance = site.by_asker.of_class(orders, self._chance)
+            is_drawn = is_drawn or by_chance
+            of_class = node_answers(nodes, {**site.nodes, **nodes})
+            answers |= {asked._replace(asker_class=number): answer for asked, answer in of_class.items()}
+        return answers, is_drawn
 
     def draw_next(self) -> Answers:
         """Draw one more variant of a site; at the end, return those of its answers that changed."""
@@ -373,9 +444,9 @@ class ReadyAnswers:
         key, drawn = next(iter(self._undrawn.items()))
         site = self._sites[key]
         if not drawn:
-            drawn.append(_for_everybody(site))
-        if site.redraw is not None and len(drawn) < VARIANTS:
-            drawn.append(_drawn_again(site, drawn[0], self._chance))
+            drawn.append(self._shown(site)[0])
+        if key in self._by_chance and len(drawn) < VARIANTS:
+            drawn.append(self._shown(site, drawn[0])[0])
             return {}
         del self._undrawn[key]
         old = self._answers[key]
@@ -413,14 +484,6 @@ class ReadyAnswers:
         for key, chosen in self._chosen.items():
             if any(question.name in names for question in chosen):
                 self._undrawn.setdefault(key, [])
-
-
-def _for_everybody(site: SiteAnswers) -> dict[Question, Answer]:
-    """The answers of a site that do not depend on the asker."""
-    answers = node_answers(site.nodes)
-    if site.by_asker is None:
-        return answers
-    return {question: answer for question, answer in answers.items() if question.name not in site.services}
 
 
 def _together(parts: Sequence[Answers]) -> Answers:
@@ -463,8 +526,7 @@ def _is_answered_by(zone: str, site: SiteAnswers, snapshot: Snapshot) -> bool:
 
 
 def _are_the_same(site: SiteAnswers, other: SiteAnswers) -> bool:
-    """Whether both show the same now, and when chance chooses again. A member that was not shown changes the
-    latter alone; a reload may make answers depend on the asker, or end that."""
-    if (site.by_asker is None) is not (other.by_asker is None):
-        return False
-    return site.nodes is other.nodes and site.redraw is other.redraw
+    """Whether both show the same now, to each asker, and when chance chooses again. A member that was not
+    shown changes the latter alone."""
+    is_same = site.nodes is other.nodes and site.redraw is other.redraw
+    return is_same and site.by_asker is other.by_asker

@@ -19,7 +19,7 @@ from rspdns.zones.sites import SITE_NAME
 
 MOST_NETWORKS = 1_000_000
 """The most networks that are read of one file."""
-_BITS = {4: 32, 6: 128}
+BITS = {4: 32, 6: 128}
 _SITE = re.compile(SITE_NAME)
 
 AnyNetwork = IPv4Network | IPv6Network
@@ -37,7 +37,7 @@ class AskerPrefix(NamedTuple):
     @property
     def packed(self) -> bytes:
         """The prefix as bytes, different for each."""
-        return bytes([self.version, self.length]) + self.address.to_bytes(_BITS[self.version] // 8, "big")
+        return bytes([self.version, self.length]) + self.address.to_bytes(BITS[self.version] // 8, "big")
 
 
 def asker_of(text: object) -> AskerPrefix | None:
@@ -46,7 +46,7 @@ def asker_of(text: object) -> AskerPrefix | None:
         return None
     address, slash, length_text = text.partition("/")
     version = 6 if ":" in address else 4
-    bits = _BITS[version]
+    bits = BITS[version]
     try:
         packed = socket.inet_pton(socket.AF_INET6 if version == 6 else socket.AF_INET, address)
         length = int(length_text) if slash else bits
@@ -62,7 +62,7 @@ class NearTable:
     """The orders of networks. A network without one has the order of the pool."""
 
     def __init__(self, orders: Mapping[AnyNetwork, NearOrder]) -> None:
-        self._families = {version: _Family(version, orders) for version in _BITS}
+        self._families = {version: _Family(version, orders) for version in BITS}
         self._networks = len(orders)
 
     def __len__(self) -> int:
@@ -79,12 +79,17 @@ class NearTable:
         """
         return self._families[asker.version].scope(asker.address)
 
+    def ranges(self, version: int) -> Iterator[tuple[int, NearOrder | None]]:
+        """The first address of each range of one order, with the order: sorted, without gaps, from 0 on."""
+        family = self._families[version]
+        return zip(family.starts, family.orders, strict=True)
+
 
 class _Family:
     """The networks of one version of IP."""
 
     def __init__(self, version: int, orders: Mapping[AnyNetwork, NearOrder]) -> None:
-        self._bits = bits = _BITS[version]
+        self._bits = bits = BITS[version]
         by_length: dict[int, dict[int, NearOrder]] = {}
         nested = []
         for network, order in orders.items():
@@ -93,8 +98,8 @@ class _Family:
                 by_length.setdefault(length, {})[first >> (bits - length)] = order
                 nested.append((first, length, order))
         self._by_length = sorted(by_length.items(), reverse=True)
-        self._starts = _starts(nested, bits)
-        """The first addresses of the ranges of one order, sorted; these follow each other without gaps."""
+        self.starts, self.orders = _ranges(nested, bits)
+        """The first addresses of the ranges of one order, sorted, and these orders: without gaps."""
 
     def order(self, asker: AskerPrefix) -> NearOrder | None:
         for length, orders in self._by_length:
@@ -105,15 +110,15 @@ class _Family:
         return None
 
     def scope(self, address: int) -> int:
-        position = bisect_right(self._starts, address)
-        outside = [self._starts[position - 1] - 1] if position > 1 else []
-        outside += self._starts[position : position + 1]
+        position = bisect_right(self.starts, address)
+        outside = [self.starts[position - 1] - 1] if position > 1 else []
+        outside += self.starts[position : position + 1]
         # A prefix excludes an address from the first bit on in which they differ.
         return max((self._bits + 1 - (address ^ other).bit_length() for other in outside), default=0)
 
 
-def _starts(nested: list[tuple[int, int, NearOrder]], bits: int) -> list[int]:
-    """The addresses at which the order is another one than before, and 0."""
+def _ranges(nested: list[tuple[int, int, NearOrder]], bits: int) -> tuple[list[int], list[NearOrder | None]]:
+    """The addresses at which the order is another one than before, and 0; the orders from there on."""
     starts: list[int] = [0]
     orders: list[NearOrder | None] = [None]
 
@@ -138,7 +143,7 @@ def _starts(nested: list[tuple[int, int, NearOrder]], bits: int) -> list[int]:
     while around:
         end, _ = around.pop()
         begin(end, around[-1][1] if around else None)
-    return starts
+    return starts, orders
 
 
 class LineProblem(NamedTuple):
@@ -232,7 +237,7 @@ def collapsed(orders: Mapping[AnyNetwork, NearOrder]) -> Iterator[tuple[AnyNetwo
         yield from sorted(orders.items(), key=lambda item: (item[0].version, int(item[0].network_address)))
         return
     for order, networks in by_order.items():
-        for version in _BITS:
+        for version in BITS:
             of_version = [network for network in networks if network.version == version]
             yield from ((network, order) for network in collapse_addresses(of_version))  # type: ignore[type-var]
 

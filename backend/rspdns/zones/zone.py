@@ -20,6 +20,7 @@ from pool_user import PoolProbing, ProbePlan
 
 from rspdns import names
 from rspdns.rrset import MOST_LABELS, Node, Record, SrvData, SvcbData
+from rspdns.zones.asker_classes import MOST_CLASSES, AskerClasses
 from rspdns.zones.configuration import PoolConfig, ZoneConfig, naptr_service_of
 from rspdns.zones.file import StaticZone
 from rspdns.zones.near import AnyNetwork, NearOrder, NearTable
@@ -73,6 +74,9 @@ class Site:
     static: Mapping[str, tuple[Record, ...]] = field(default_factory=dict)
     handles: frozenset[str] = frozenset()
     """The handles of all its pools."""
+    classes: AskerClasses | None = None
+    """The classes of askers that `near` makes, if the answers depend on nothing else of the asker; None:
+    there are none, or too many."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +142,7 @@ def make_zone(
             tuple(of_name),
             _static_at(name, of_name, records),
             frozenset(handle for pool in of_name for handle in pool.config.shards),
+            _classes(of_name),
         )
         for name, of_name in pools.items()
     )
@@ -171,6 +176,14 @@ def _near(
     if pool.near_file not in tables:
         tables[pool.near_file] = NearTable(of_file)
     return tables[pool.near_file]
+
+
+def _classes(pools: Sequence[Pool]) -> AskerClasses | None:
+    tables = [pool.near for pool in pools]
+    if not any(tables) or any(pool.config.affinity is not None for pool in pools):
+        return None
+    classes = AskerClasses(tables)
+    return classes if len(classes.orders) <= MOST_CLASSES else None
 
 
 def without_lines(zone: Zone) -> Zone:

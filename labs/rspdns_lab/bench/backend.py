@@ -67,6 +67,7 @@ async def _serve(config: BackendConfig, changes_per_s: float, log: Path | None) 
             fast.socket,
             fast.udp_payload,
             limit=fast.limit,
+            client_subnet=fast.client_subnet,
         )
         link.set_zones(config.zones)
 

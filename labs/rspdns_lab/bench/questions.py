@@ -31,7 +31,7 @@ dnsperf has under way."""
 METERED = frozenset(
     (
         *("static_qps", "gdnsd_qps", "knot_qps", "live_qps"),
-        *("fastpath_qps", "fastpath_qps_no_limit", "fastpath_qps_100_changes"),
+        *("fastpath_qps", "fastpath_qps_no_limit", "fastpath_qps_100_changes", "near_fastpath_qps"),
     )
 )
 """Variants whose server time is measured by batches, too."""

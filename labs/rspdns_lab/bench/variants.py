@@ -124,9 +124,9 @@ def _live(changes_per_s: float = 0, *, cached: bool = True, by_asker: str = "") 
     return start
 
 
-def _fast(changes_per_s: float = 0, limit: str = zone.UNREACHED_LIMIT) -> Start:
+def _fast(changes_per_s: float = 0, limit: str = zone.UNREACHED_LIMIT, by_asker: str = "") -> Start:
     def start(host: Host, folder: Path, port: int) -> list[Program]:
-        return start_live(host, folder, port, changes_per_s, fast=True, limit=limit)
+        return start_live(host, folder, port, changes_per_s, fast=True, limit=limit, by_asker=by_asker)
 
     return start
 
@@ -168,6 +168,13 @@ VARIANTS: Final = (
         fast=True,
     ),
     Variant("near_qps", "rspdns, names by nearness", _live(by_asker=zone.NEAR), "pdns-backend-remote"),
+    Variant(
+        "near_fastpath_qps",
+        "rspdns, names by nearness, from the kernel",
+        _fast(by_asker=zone.NEAR),
+        "pdns-backend-remote",
+        fast=True,
+    ),
     Variant("affinity_qps", "rspdns, affinity", _live(by_asker=zone.AFFINITY), "pdns-backend-remote"),
     Variant("uncached_qps", "rspdns, every PowerDNS cache off", _live(cached=False), "pdns-backend-remote"),
     Variant(
