@@ -274,7 +274,9 @@ def _zone(file: _CheckedFile, zone: Zone, registered: Collection[str] | None) ->
     for pool_of_site in (pool for site in zone.sites for pool in site.pools if pool.sites is not None):
         accept, of_site = pool_of_site.config.accept, pool_of_site.sites.networks  # type: ignore[union-attr]
         for name, networks in of_site.items():
-            if not any(overlap(network, accepted) for network in networks for accepted in accept):
+            if networks and not any(
+                overlap(network, accepted) for network in networks for accepted in accept
+            ):
                 text = f"site {name}: none of its addresses is in accept, so it never has a member"
                 yield file.warn(("pool", pool_of_site.position, "order"), text)
     for position, pool in enumerate(zone.config.pools):

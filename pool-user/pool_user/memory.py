@@ -176,6 +176,7 @@ def _encode_member(member: Member, to_wall_s: float) -> dict[str, Any]:
         "protocol": member.protocol.name,
         "policy": encode_policy(member.policy).hex(),
         "since_s": member.since_s + to_wall_s,
+        "handlespace": member.handlespace,
     }
 
 
@@ -218,6 +219,7 @@ def _decode_member(member: Mapping[str, Any], now: float, wall_s: float) -> Memb
         policy=policy,
         since_s=min(now, now - (wall_s - float(member["since_s"]))),
         stale=True,
+        handlespace=str(member.get("handlespace", "")),  # older files lack it
     )
 
 

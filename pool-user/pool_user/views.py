@@ -33,7 +33,8 @@ class Member:
     empty: one for TCP and UDP, several for a multihomed SCTP element. `since_s` (monotonic) is when it came
     in; one that was only out of sight for a moment keeps its old value. `stale` means that it is shown from
     memory: no registrar vouches for it at present. `share`, above 0 and below 1, is the part of the calls
-    that an administrator gives it; None: its weight decides.
+    that an administrator gives it; None: its weight decides. `handlespace` is the name of the one whose
+    registrars vouch for it, empty where the only one has no name.
     """
 
     identifier: int
@@ -45,6 +46,7 @@ class Member:
     since_s: float
     stale: bool = False
     share: float | None = None
+    handlespace: str = ""
 
     @property
     def transport_addresses(self) -> TransportAddresses:

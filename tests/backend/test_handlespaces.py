@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,66 @@ def test_a_pool_is_the_union_of_its_handlespaces_and_names_never_meet() -> None:
     assert contents(snapshot, "00000001-us.u.as.ims.example.net", "A") == ["10.2.1.1"]
     left = answered(zone(BOTH), views(of("eu", 2), of("us", 1)))
     assert contents(left, "00000001-us.u.as.ims.example.net", "A") == ["10.2.1.1"], "no name moves"
+
+
+SITES = """
+[[site]]
+name = "europe"
+handlespace = "eu"
+[[site]]
+name = "america"
+handlespace = "us"
+"""
+
+
+def test_site_of_a_member_is_that_of_the_handlespace_that_vouches_for_it(tmp_path: Path) -> None:
+    order = 'order = ["america", "europe"]\nslow_start_s = 0\n'
+    path = write(tmp_path, CELLS + SITES, one=head() + BOTH + order)
+    pools = load_configuration(path).zones
+    found = views(of("eu", 1, 2), of("us", 1))
+    members = {
+        handle: replace(of_pool, members=tuple(replace(m, handlespace=handle[:2]) for m in of_pool.members))
+        for handle, of_pool in found.items()
+    }
+    assert sorted(contents(answered(pools, members), OWNER, "SRV")) == [
+        "0 1000 5060 00000001-us.u.as.ims.example.net",
+        "1 1000 5060 00000001-eu.u.as.ims.example.net",
+        "1 1000 5060 00000002-eu.u.as.ims.example.net",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sites", "pool", "where", "words"),
+    [
+        (SITES.replace('"us"', '"eu"'), "", ("rspdns.toml", 14), "'eu' is there twice"),
+        (SITES.replace('"us"', '"north"'), "", ("rspdns.toml", 14), "north: no [[handlespace]]"),
+        (SITES.replace('handlespace = "us"', ""), "", ("rspdns.toml", 12), "needs networks"),
+        (
+            SITES.replace('handlespace = "us"', 'networks = ["10.2.0.0/16"]'),
+            "",
+            ("rspdns.toml", 11),
+            "could be in the networks of a [[site]], too",
+        ),
+        (
+            SITES,
+            'order = ["europe", "america"]\nmin_share = 0.5\nexpect = { "10.1.1.1:5060" = "a" }\n',
+            ("one.toml", 12),
+            "needs [[site]] with networks",
+        ),
+        (SITES, 'order = ["europe"]\n', ("one.toml", 11), "lacks america: name every [[site]]"),
+    ],
+)
+def test_wrong_sites_of_handlespaces_are_told_with_file_line_and_words(
+    tmp_path: Path, sites: str, pool: str, where: tuple[str, int], words: str
+) -> None:
+    found = errors(write(tmp_path, CELLS + sites, one=head() + BOTH + pool))
+    assert [(file, line) for file, line, _, problem in found if words in problem] == [where], found
+
+
+def test_pool_of_one_handlespace_has_no_site_of_another(tmp_path: Path) -> None:
+    pool = UDP + 'handlespace = "us"\norder = ["america", "europe"]\n'
+    found = errors(write(tmp_path, CELLS + SITES, one=head() + pool))
+    assert ["europe: has no server, since its handlespace" in problem for *_, problem in found] == [True]
 
 
 def test_shards_in_handlespaces_have_names_of_their_own() -> None:

@@ -48,7 +48,7 @@ def site_states(
     """
     of_site: dict[str, list[Member]] = {name: [] for name in rules.names}
     for member in members.values():
-        site = rules.site_of(member.addresses[0])
+        site = rules.site_of(member)
         if site is not None and member.share != 0:
             of_site[site].append(member)
     states = {name: _state(name, rules, found, before.get(name), now) for name, found in of_site.items()}
@@ -100,7 +100,7 @@ def ranked(
     last = 1 + max((state.rank for state in states.values()), default=0)
 
     def rank(member: Member) -> int:
-        site = rules.site_of(member.addresses[0])
+        site = rules.site_of(member)
         return last if site is None else states[site].rank
 
     return {

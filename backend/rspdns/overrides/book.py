@@ -180,6 +180,10 @@ def networks_of(words: str, sites: Mapping[str, Sequence[Network]]) -> tuple[str
     if name not in sites:
         known = f"there is {', '.join(sites)}" if sites else "there is none"
         raise OverrideError(f"no [[site]] has the name {name!r}; {known}")
+    if not sites[name]:
+        raise OverrideError(
+            f"the site {name!r} is a handlespace, without networks: name servers, or networks"
+        )
     return tuple(map(str, sites[name]))
 
 
@@ -283,7 +287,7 @@ def given(pool: Pool, views: Mapping[str, PoolView], overrides: Sequence[PoolOve
     """
     of_site: dict[str | None, float] = {None: 0.0}
     for member in _members(pool, views, overrides, now).values():
-        site = None if pool.sites is None else pool.sites.site_of(member.addresses[0])
+        site = None if pool.sites is None else pool.sites.site_of(member)
         of_site[site] = of_site.get(site, 0.0) + (member.share or 0.0)
     return max(of_site.values())
 

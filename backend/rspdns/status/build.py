@@ -312,7 +312,7 @@ def _member(
         weight=weighted.weight if weighted else None,
         since_s=round(max(0.0, now - member.since_s), 3),
         stale=member.stale,
-        site=None if pool.sites is None else pool.sites.site_of(member.addresses[0]),
+        site=None if pool.sites is None else pool.sites.site_of(member),
         share=member.share,
     )
 

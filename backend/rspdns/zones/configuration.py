@@ -424,7 +424,7 @@ class PoolConfig(StrictModel):
 
     def site_rules(self, sites: Sites) -> SiteRules | None:
         """The rules by which its sites follow each other; None without `order`."""
-        if self.order is None or sites.problem(self.order, self.accept) is not None:
+        if self.order is None or self.site_problem(sites) is not None:
             return None
         names_in_order = sites.ordered(self.order)
         expected = self.expect if isinstance(self.expect, tuple) else ()
@@ -437,7 +437,19 @@ class PoolConfig(StrictModel):
         if back is None and self.spill_at is not None:
             back = 0.75 * self.spill_at
         networks = {name: sites.networks[name] for name in names_in_order}
-        return SiteRules(names_in_order, networks, least, self.spill_at, back, self.back_after_s)
+        of_handlespaces = {handlespace: name for name, handlespace in sites.handlespaces.items()}
+        return SiteRules(
+            names_in_order, networks, least, self.spill_at, back, self.back_after_s, of_handlespaces
+        )
+
+    def site_problem(self, sites: Sites) -> tuple[str, str] | None:
+        """The key of the pool that does not fit these sites, and why."""
+        if self.order is None:
+            return None
+        if self.min_share is not None and sites.handlespaces:
+            return "min_share", "needs [[site]] with networks: by these it is known where a server should be"
+        problem = sites.problem(self.order, self.accept, self.own_handlespaces)
+        return ("order", problem) if problem is not None else None
 
     @property
     def protocol(self) -> Protocol:

@@ -135,11 +135,10 @@ def _order_problems(
     document: TomlDocument, config: ZoneConfig, sites: Sites | None
 ) -> Iterator[ConfigurationError]:
     for position, pool in enumerate(config.pools):
-        problem = (
-            sites.problem(pool.order, pool.accept) if sites is not None and pool.order is not None else None
-        )
+        problem = pool.site_problem(sites) if sites is not None else None
         if problem is not None:
-            yield document.error(("pool", position, "order"), problem)
+            key, words = problem
+            yield document.error(("pool", position, key), words)
 
 
 def _handlespace_problems(

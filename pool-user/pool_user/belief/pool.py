@@ -18,7 +18,7 @@ from pool_user.belief.identities import VanishedMembers, WantedMembers, place_of
 from pool_user.belief.moves import MovedMembers
 from pool_user.belief.reachability import OrphanedMembers, Reachability
 from pool_user.belief.reports import PoolReports
-from pool_user.belief.rules import RENEW_STALE_S, PoolRules
+from pool_user.belief.rules import RENEW_STALE_S, PoolRules, handlespace_of
 from pool_user.cause import Cause, Code
 from pool_user.overrides import MemberOverrides, PoolOverride
 from pool_user.registrars.standing import SettledRegistrars
@@ -422,6 +422,7 @@ class PoolBelief:
                 element.identifier, (addresses, transport.port), self._members, now
             ),
             stale=stale,
+            handlespace=handlespace_of(self.handle, self.reports.identities.handle),
         )
 
     def _contest(

@@ -85,6 +85,11 @@ def pool_handle(name: str, handlespace: str = "") -> bytes:
     return (name.removeprefix(f"{handlespace}/") if handlespace else name).encode()
 
 
+def handlespace_of(name: str, handle: bytes) -> str:
+    """The name of the handlespace of the pool that registrars know by this handle; empty if it has none."""
+    return name.removesuffix(handle.decode()).removesuffix("/")
+
+
 @dataclass(frozen=True, slots=True)
 class PoolRules:
     """The configuration of one pool: a PE counts only inside the `accept` networks (rule 6).
