@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from rspdns.answers.serial_number import FILE_NAME, RESERVED, SerialNumbers
+import pytest
+from rspdns.answers.serial_number import FILE_NAMES, RESERVED, SerialNumbers
 
 
 def used(numbers: SerialNumbers, count: int = 1) -> int:
@@ -40,5 +41,19 @@ def test_a_directory_that_cannot_be_written_is_told_and_harmless(tmp_path: Path)
 
 def test_a_damaged_file_is_passed_over(tmp_path: Path) -> None:
     for damage in (b"\xff\x00", b"", b"-5", b"9" * 100):
-        (tmp_path / FILE_NAME).write_bytes(damage)
+        for name in FILE_NAMES:
+            (tmp_path / name).write_bytes(damage)
         assert used(SerialNumbers(tmp_path, 1000)) >= 1001
+
+
+@pytest.mark.parametrize("name", FILE_NAMES)
+def test_one_torn_or_lost_file_takes_no_serial_back(tmp_path: Path, name: str) -> None:
+    last = used(SerialNumbers(tmp_path, 1_000_000), RESERVED // 2)
+    whole = (tmp_path / name).read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / name).write_bytes(whole[:length])
+        again = used(SerialNumbers(tmp_path, 1_000_000))
+        assert again > last
+        last = again
+    (tmp_path / name).unlink()
+    assert used(SerialNumbers(tmp_path, 1_000_000)) > last

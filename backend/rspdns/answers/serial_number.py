@@ -1,7 +1,8 @@
 """The zones' SOA serial: it moves with every change and never goes back, across restarts too.
 
 A new life of the backend begins at the wall clock's seconds, or above what the one before can have used:
-that is kept in a file, written once for many serials.
+that is kept in a file, written once for many serials. A second file holds the same: should a disk lose one,
+the other one counts.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
-FILE_NAME = "serial"
+FILE_NAMES = ("serial", "serial.copy")
 RESERVED = 10_000
 _MAX_FILE_BYTES = 32
 
@@ -20,11 +21,11 @@ class SerialNumbers:
     """The serials of one life. `wall_s` is the wall clock's time at its start."""
 
     def __init__(self, directory: str | Path, wall_s: float) -> None:
-        self._path = Path(directory) / FILE_NAME
-        self._reserved = _read(self._path)
+        self._paths = [Path(directory) / name for name in FILE_NAMES]
+        self._reserved = max(map(_read, self._paths))
         self._last = max(self._reserved, int(wall_s))
         self.problem: str | None = None
-        """Why the file could not be written the last time; None if it could."""
+        """Why a file could not be written the last time; None if all could."""
 
     @property
     def following(self) -> int:
@@ -38,13 +39,14 @@ class SerialNumbers:
             self._reserve(self._last + RESERVED)
 
     def _reserve(self, serial: int) -> None:
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._path, f"{serial}\n".encode())
-            self.problem = None
-        except OSError as error:
-            self.problem = f"{self._path}: can't be written: {error.strerror or error}"
-            get_logger("serial").warning("serial_not_kept", problem=self.problem)
+        self.problem = None
+        for path in self._paths:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                replace_file(path, f"{serial}\n".encode())
+            except OSError as error:
+                self.problem = f"{path}: can't be written: {error.strerror or error}"
+                get_logger("serial").warning("serial_not_kept", problem=self.problem)
         self._reserved = serial
 
 
