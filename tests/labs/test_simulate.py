@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rspdns_lab.simulate.associations import SctpNetwork, SimulatedSctpSocket
+from rspdns_lab.simulate.associations import SctpNetwork
 from rspdns_lab.simulate.cli import worker_environment
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
 from rspdns_lab.simulate.mutants import MUTANTS, Mutant
 from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 from rspdns_lab.simulate.regressions import REGRESSIONS
+from rspdns_lab.simulate.sctp_socket import SimulatedSctpSocket
 
 from rserpool import AssociationFailed, AssociationLost, AssociationUp, SctpMessage
 

@@ -22,6 +22,7 @@ class SimulatedHost:
         self.address = address
         self.clock = SimulatedClock(kernel)
         self.is_up = True
+        self.is_disk_full = False
         self.boots = 0
         """How often its power failed: what was sent before then has no sender any more."""
         self.processes: dict[str, SimulatedProcess] = {}

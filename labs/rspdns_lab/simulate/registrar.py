@@ -3,14 +3,13 @@
 Kept: elements that live as long as their association and their keep-alives, the life of foreign ones, every
 registration passed on at once, deletions obeyed from anybody, the mentor at the start ("not found" until
 then), presences with checksums, the request for the owner's table where one does not fit, the search for
-silent peers, and the takeover that needs every peer's acknowledgement. Left out: policies (it lists all
-elements), the gate, announcements, the end of idle associations after 300 s.
+silent peers, and the takeover that needs every peer's acknowledgement (`registrar_peers`). Left out: policies
+(it lists all elements), the gate, announcements, the end of idle associations after 300 s.
 """
 
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
 
@@ -40,32 +39,15 @@ from rserpool import (
     enrp,
     fresh_identifier,
 )
-from rspdns_lab.simulate.associations import SctpAddress, SimulatedSctpSocket
 from rspdns_lab.simulate.handlespace import KnownElements, KnownKey
+from rspdns_lab.simulate.registrar_peers import RegistrarPeers
+from rspdns_lab.simulate.sctp_socket import SctpAddress, SimulatedSctpSocket
 
 KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
-HEARTBEAT_S = LAST_HEARD_S = NO_RESPONSE_S = TAKEOVER_EXPIRY_S = 1.0
-BLOCKED_S: Final = 10.0
-"""How long a takeover waits for peers that are silent themselves; one acknowledgement is always needed."""
+HEARTBEAT_S: Final = 1.0
 MENTOR_S: Final = 5.0
 """How long it looks for a peer at its start."""
 MENTOR_ASKED_EVERY_S: Final = 0.15
-
-
-@dataclass(slots=True)
-class _Peer:
-    endpoint: SctpAddress
-    timer: asyncio.TimerHandle | None = None
-    was_asked: bool = False
-
-
-@dataclass(slots=True)
-class _Takeover:
-    """A takeover under way: the peers whose acknowledgement is missing."""
-
-    missing: dict[int, None]
-    began_s: float
-    is_acknowledged: bool = False
 
 
 class RegistrarModel:
@@ -84,8 +66,7 @@ class RegistrarModel:
         self._on_ready = on_ready
         self._given = tuple(peer.enrp_endpoint for peer in peers)
         self._handlespace = KnownElements(loop)
-        self._peers: dict[int, _Peer] = {}
-        self._takeovers: dict[int, _Takeover] = {}
+        self._peers = RegistrarPeers(self.identifier, loop, self._say_to, self._presence, self._take_over)
         self._taking: dict[SctpAddress, list[KnownKey]] = {}
         """Elements that are to be told of their new home as soon as there is an association."""
         transport = Transport(Protocol.SCTP, own.enrp_port, (ip_address(own.host),))
@@ -101,6 +82,14 @@ class RegistrarModel:
         self._look_for_mentor()
         self._heartbeat()
 
+    def is_home_of(self, address: str) -> bool:
+        """Whether it keeps an element at this address alive."""
+        return any(
+            known.element.home_registrar == self.identifier
+            and ip_address(address) in known.element.user_transport.addresses
+            for known in self._handlespace.elements.values()
+        )
+
     # The start
 
     def _look_for_mentor(self) -> None:
@@ -108,7 +97,7 @@ class RegistrarModel:
             return
         if self._mentor is None:
             for endpoint in self._given:
-                self._say_to(endpoint, self._presence(0, reply_required=True))
+                self._say_to(endpoint, self._presence(0, True))
         self._loop.call_later(MENTOR_ASKED_EVERY_S, self._look_for_mentor)
 
     def _ready(self) -> None:
@@ -116,7 +105,7 @@ class RegistrarModel:
             self.is_ready = True
             self._on_ready()
             for peer in self._peers:
-                self._say(peer, self._presence(peer))
+                self._peers.say(peer, self._presence(peer))
 
     # ASAP
 
@@ -202,13 +191,7 @@ class RegistrarModel:
 
     def _take_message(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
         sender = message.sender
-        peer = self._peers.get(sender)
-        if peer is None and isinstance(message, Presence) and message.server is not None:
-            transport = message.server.transport
-            peer = self._peers[sender] = _Peer((str(transport.addresses[0]), transport.port))
-        if peer is not None:
-            peer.was_asked = False
-            self._watch(sender, peer, LAST_HEARD_S)
+        self._peers.heard(message)
         match message:
             case Presence():
                 self._present(message, sender)
@@ -227,30 +210,24 @@ class RegistrarModel:
             case enrp.InitTakeover(target=target):
                 if target == self.identifier:
                     for other in self._peers:
-                        self._say(other, self._presence(other))
-                elif target not in self._takeovers or self.identifier < sender:
-                    self._takeovers.pop(target, None)
-                    self._say(sender, enrp.InitTakeoverAck(self.identifier, sender, target))
+                        self._peers.say(other, self._presence(other))
+                else:
+                    self._peers.yield_to(sender, target)
             case enrp.InitTakeoverAck(target=target):
-                takeover = self._takeovers.get(target)
-                if takeover is not None:
-                    takeover.missing.pop(sender, None)
-                    takeover.is_acknowledged = True
-                    if not takeover.missing:
-                        self._take_over(target)
+                self._peers.acknowledged(sender, target)
             case enrp.TakeoverServer(target=target):
-                self._forget_peer(target)
+                self._peers.forget(target)
                 self._handlespace.take_over(target, sender)
 
     def _present(self, message: Presence, sender: int) -> None:
-        self._takeovers.pop(sender, None)
+        self._peers.give_up(sender)
         if message.reply_required:
-            self._say(sender, self._presence(sender))
-        if not self.is_ready and self._mentor is None and self._peers[sender].endpoint in self._given:
+            self._peers.say(sender, self._presence(sender))
+        if not self.is_ready and self._mentor is None and self._peers.endpoint(sender) in self._given:
             self._mentor = sender
-            self._say(sender, HandleTableRequest(self.identifier, sender))
+            self._peers.say(sender, HandleTableRequest(self.identifier, sender))
         elif self.is_ready and message.checksum != self._handlespace.ownership.checksum(sender):
-            self._say(sender, HandleTableRequest(self.identifier, sender, own_children_only=True))
+            self._peers.say(sender, HandleTableRequest(self.identifier, sender, own_children_only=True))
 
     def _take_table(self, message: HandleTableResponse) -> None:
         if message.rejected:
@@ -273,17 +250,13 @@ class RegistrarModel:
         known = self._handlespace.put(key, element)
         self._handlespace.set_timer(known, element.life_ms / 1000, self._handlespace.remove, key)
 
-    def _presence(self, receiver: int, *, reply_required: bool = False) -> Presence:
+    def _presence(self, receiver: int, reply_required: bool = False) -> Presence:
         own = self._handlespace.ownership.checksum(self.identifier)
         return Presence(self.identifier, receiver, own, self._server, reply_required)
 
     def _tell(self, action: UpdateAction, handle: bytes, element: PoolElement) -> None:
         for peer in self._peers:
-            self._say(peer, HandleUpdate(self.identifier, peer, action, handle, element))
-
-    def _say(self, peer: int, message: enrp.EnrpMessage) -> None:
-        if peer in self._peers:
-            self._say_to(self._peers[peer].endpoint, message)
+            self._peers.say(peer, HandleUpdate(self.identifier, peer, action, handle, element))
 
     def _say_to(self, endpoint: SctpAddress, message: enrp.EnrpMessage) -> None:
         end = self._enrp.end_to(endpoint)
@@ -293,43 +266,16 @@ class RegistrarModel:
         self._waiting[endpoint] = [message]  # an older one would be out of date
         self._enrp.connect(endpoint)
 
-    # Peers that fall silent
-
     def _heartbeat(self) -> None:
-        known = {peer.endpoint: identifier for identifier, peer in self._peers.items()}
+        known = self._peers.by_endpoint
         for endpoint in dict.fromkeys((*known, *self._given)):
             self._say_to(endpoint, self._presence(known.get(endpoint, 0)))
         self._loop.call_later(HEARTBEAT_S, self._heartbeat)
 
-    def _watch(self, identifier: int, peer: _Peer, delay_s: float) -> None:
-        if peer.timer is not None:
-            peer.timer.cancel()
-        peer.timer = self._loop.call_later(delay_s, self._silent, identifier)
-
-    def _silent(self, identifier: int) -> None:
-        peer = self._peers[identifier]
-        if not peer.was_asked:
-            peer.was_asked = True
-            self._say(identifier, self._presence(identifier, reply_required=True))
-            self._watch(identifier, peer, NO_RESPONSE_S)
-            return
-        others = [other for other in self._peers if other != identifier]
-        now = self._loop.time()
-        takeover = self._takeovers.get(identifier)
-        if takeover is None:
-            takeover = self._takeovers[identifier] = _Takeover({}, now)
-        if takeover.is_acknowledged and now >= takeover.began_s + BLOCKED_S:
-            self._take_over(identifier)
-            return
-        takeover.missing = dict.fromkeys(others)
-        for other in others:
-            self._say(other, enrp.InitTakeover(self.identifier, other, identifier))
-        self._watch(identifier, peer, TAKEOVER_EXPIRY_S)
-
     def _take_over(self, target: int) -> None:
-        self._forget_peer(target)
+        self._peers.forget(target)
         for peer in self._peers:
-            self._say(peer, enrp.TakeoverServer(self.identifier, peer, target))
+            self._peers.say(peer, enrp.TakeoverServer(self.identifier, peer, target))
         for key in self._handlespace.take_over(target, self.identifier):
             entry = self._handlespace.elements[key]
             self._handlespace.set_timer(entry, KEEP_ALIVE_TIMEOUT_S, self._remove, key)
@@ -343,14 +289,6 @@ class RegistrarModel:
             else:
                 self._taking.setdefault(endpoint, []).append(key)
                 self._asap.connect(endpoint)
-
-    def _forget_peer(self, identifier: int) -> None:
-        self._takeovers.pop(identifier, None)
-        peer = self._peers.pop(identifier, None)
-        if peer is not None and peer.timer is not None:
-            peer.timer.cancel()
-        for takeover in self._takeovers.values():
-            takeover.missing.pop(identifier, None)
 
 
 def _send(sock: SimulatedSctpSocket, association: int, ppid: int, data: bytes) -> None:

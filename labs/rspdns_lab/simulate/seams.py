@@ -8,6 +8,7 @@ import functools
 import logging
 from typing import Any
 
+import daemon_kit.files
 import pool_user.probe.methods
 import ppe_agent.checks.configuration
 import ppe_agent.checks.sip
@@ -18,9 +19,11 @@ import rspdns.pdns.purge
 import structlog
 
 from rspdns_lab.chain import lying_registrar
-from rspdns_lab.simulate.associations import SctpNetwork, SimulatedSctpSocket
+from rspdns_lab.simulate.associations import SctpNetwork
+from rspdns_lab.simulate.disk import OsModule
 from rspdns_lab.simulate.network import SimulatedNetwork
 from rspdns_lab.simulate.powerdns import ControlExchange
+from rspdns_lab.simulate.sctp_socket import SimulatedSctpSocket
 from rspdns_lab.simulate.sockets import SimulatedSocket, SocketModule
 
 
@@ -34,6 +37,7 @@ def _put(module: Any, name: str, model: object) -> None:
 def install() -> None:
     """Put the models in their places, for good."""
     module = SocketModule()
+    _put(daemon_kit.files, "os", OsModule())
     _put(rserpool.aio.driver, "SctpSocket", SimulatedSctpSocket)
     _put(lying_registrar, "SctpSocket", SimulatedSctpSocket)
     _put(pool_user.probe.methods, "socket", module)
@@ -57,5 +61,5 @@ def _drop(*_: object) -> Any:
 def use(network: SimulatedNetwork) -> None:
     """The models are of this scenario from now on."""
     SimulatedSctpSocket.sctp = SctpNetwork(network)
-    SimulatedSocket.network = network
+    SimulatedSocket.network = OsModule.network = network
     ControlExchange.network = network
