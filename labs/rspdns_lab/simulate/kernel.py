@@ -17,7 +17,7 @@ import math
 import random
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any, Final
 
 from rspdns_lab.simulate import determinism
@@ -30,7 +30,8 @@ DISK_S: Final = 0.001
 _BEGAN_S: Final = 1000.0
 """The monotonic clock of a host at the beginning of a scenario."""
 
-Work = Callable[..., object]
+Work = Any
+"""A callable; in the heap of events also a timer."""
 
 
 class EndlessLoopError(Exception):
@@ -42,13 +43,13 @@ class SimulatedClock:
 
     def __init__(self, kernel: "Kernel") -> None:
         self._kernel = kernel
-        self._offset_s = _BEGAN_S
+        self.offset_s = _BEGAN_S
         self.rate = 1.0
         self.step_s = 0.0
 
     def monotonic_s(self) -> float:
         """The monotonic clock."""
-        return self._offset_s + self._kernel.now * self.rate
+        return self.offset_s + self._kernel.now * self.rate
 
     def wall_s(self) -> float:
         """The time of day."""
@@ -56,13 +57,13 @@ class SimulatedClock:
 
     def drift(self, rate: float) -> None:
         """Run this fast from now on."""
-        self._offset_s = self.monotonic_s() - self._kernel.now * rate
+        self.offset_s = self.monotonic_s() - self._kernel.now * rate
         self.rate = rate
 
     def kernel_time_s(self, monotonic_s: float) -> float:
         """When this clock shows `monotonic_s`, never sooner."""
-        at_s = max(self._kernel.now, (monotonic_s - self._offset_s) / self.rate)
-        while self._offset_s + at_s * self.rate < monotonic_s:
+        at_s = max(self._kernel.now, (monotonic_s - self.offset_s) / self.rate)
+        while self.offset_s + at_s * self.rate < monotonic_s:
             at_s = math.nextafter(at_s, math.inf)
         return at_s
 
@@ -76,7 +77,7 @@ class Kernel:
         self.events = 0
         """How many were done."""
         self.running: SimulatedProcess | None = None
-        self._heap: list[tuple[float, int, SimulatedProcess | None, Work, tuple[Any, ...]]] = []
+        self._heap: list[tuple[float, int, SimulatedProcess | None, Work, Sequence[Any]]] = []
         self._sequence = 0
         self._turns_at_once = 0
         determinism.use(self, seed)
@@ -85,7 +86,10 @@ class Kernel:
 
     def monotonic_s(self) -> float:
         """The monotonic clock where the work is done."""
-        return _BEGAN_S + self.now if self.running is None else self.running.clock.monotonic_s()
+        if self.running is None:
+            return _BEGAN_S + self.now
+        clock = self.running.clock
+        return clock.offset_s + self.now * clock.rate  # without another call: it is asked most of all
 
     def wall_s(self) -> float:
         """The time of day where the work is done."""
@@ -100,7 +104,7 @@ class Kernel:
         self.push(self.now + delay_s, None, work, arguments)
 
     def push(
-        self, at_s: float, process: "SimulatedProcess | None", work: Work, arguments: tuple[Any, ...]
+        self, at_s: float, process: "SimulatedProcess | None", work: Work, arguments: Sequence[Any]
     ) -> None:
         """Do this in a process, None: outside of all."""
         self._sequence += 1
@@ -111,7 +115,7 @@ class Kernel:
         heap = self._heap
         while heap and heap[0][0] <= until_s:
             at_s, _, process, work, arguments = heapq.heappop(heap)
-            if arguments and type(arguments[0]) is asyncio.TimerHandle and arguments[0]._cancelled:
+            if type(work) is _Timer and work._cancelled:
                 continue
             if at_s > self.now:
                 self.now = at_s
@@ -133,6 +137,40 @@ class Kernel:
         determinism.use(None)
 
 
+class _Handle(asyncio.Handle):
+    """Work of an event loop that is ready. It has no context of its own: nothing in a scenario uses one."""
+
+    __slots__ = ()
+    _callback: Work
+    _args: Sequence[Any]
+
+    def __init__(self, callback: Work, args: Sequence[Any]) -> None:
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Don't do it."""
+        self._cancelled = True
+
+
+class _Timer(asyncio.TimerHandle):
+    """Work of an event loop at a time of its clock."""
+
+    __slots__ = ()
+
+    def __init__(self, when: float, callback: Work, args: Sequence[Any]) -> None:
+        self._when = when
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._scheduled = True
+
+    def cancel(self) -> None:
+        """Don't do it."""
+        self._cancelled = True
+
+
 class SimulatedProcess(asyncio.AbstractEventLoop):
     """A process of a host, as an event loop. Its sockets are the models'; there is no thread.
 
@@ -151,8 +189,8 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
         """Exceptions that nobody caught."""
         self.on_end: list[Callable[[], None]] = []
         self._busy_until_s = -math.inf
-        self._waiting: list[tuple[Work, tuple[Any, ...]]] = []
-        self._ready: deque[asyncio.Handle] = deque()
+        self._waiting: list[tuple[Work, Sequence[Any]]] = []
+        self._ready: deque[_Handle] = deque()
         self._readers: dict[int, tuple[Callable[..., object], tuple[Any, ...]]] = {}
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         """All that were made: the collector must not end one at a moment of its own choice."""
@@ -181,7 +219,7 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
         for work, arguments in waiting:
             self.kernel.push(self.kernel.now, self, work, arguments)
 
-    def takes(self, at_s: float, work: Work, arguments: tuple[Any, ...]) -> bool:
+    def takes(self, at_s: float, work: Work, arguments: Sequence[Any]) -> bool:
         """Whether it does this now; what it can't do now it does later, unless it is dead."""
         if not self.is_alive:
             return False
@@ -193,7 +231,7 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
             return False
         return True
 
-    def enter(self, work: Work, arguments: tuple[Any, ...]) -> None:
+    def enter(self, work: Work, arguments: Sequence[Any]) -> None:
         """Do this, and all that it makes ready."""
         kernel = self.kernel
         before = kernel.running
@@ -201,20 +239,25 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
         if before is not self:
             events._set_running_loop(self)
         self._is_in_turn = True
+        if type(work) is _Timer:
+            work, arguments = work._callback, work._args
         try:
-            try:
-                work(*arguments)
-            except Exception as problem:  # as an event loop does: the others go on
-                self.call_exception_handler({"exception": problem})
             ready = self._ready
             turns = 0
-            while ready and self.is_alive:
+            while True:
+                try:
+                    work(*arguments)
+                except Exception as problem:  # as an event loop does: the others go on
+                    self.call_exception_handler({"exception": problem})
+                while ready and ready[0]._cancelled:
+                    ready.popleft()
+                if not ready or not self.is_alive:
+                    break
                 handle = ready.popleft()
-                if not handle._cancelled:
-                    handle._run()
+                work, arguments = handle._callback, handle._args
                 turns += 1
                 if turns > MOST_TURNS_AT_ONCE:
-                    raise EndlessLoopError(f"{self.name} at {self.kernel.now:.6f} s: {handle}")
+                    raise EndlessLoopError(f"{self.name} at {kernel.now:.6f} s: {work}")
         finally:
             self._is_in_turn = False
             events._set_running_loop(before)
@@ -255,7 +298,8 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override] # noqa: D102
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        del context
+        handle = _Handle(callback, args)
         if self.is_alive:
             self._ready.append(handle)
             if not self._is_in_turn and len(self._ready) == 1:
@@ -280,17 +324,10 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        handle._scheduled = True  # type: ignore[attr-defined]
-        self.kernel.push(self.clock.kernel_time_s(when), self, self._fire, (handle,))
-        return handle
-
-    def _fire(self, handle: asyncio.TimerHandle) -> None:
-        if not handle._cancelled:
-            self._ready.append(handle)
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        pass
+        del context
+        timer = _Timer(when, callback, args)
+        self.kernel.push(self.clock.kernel_time_s(when), self, timer, ())
+        return timer
 
     def create_future(self) -> "asyncio.Future[Any]":  # noqa: D102
         return asyncio.Future(loop=self)

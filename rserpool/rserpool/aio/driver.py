@@ -351,8 +351,9 @@ class Driver(Generic[M, E]):
                     self._do(action)
         finally:
             self._is_running = False
-        deadlines = (self._machine.next_deadline_s, self._identities.next_deadline_s)
-        deadline_s = min((each for each in deadlines if each is not None), default=None)
+        deadline_s, proof_s = self._machine.next_deadline_s, self._identities.next_deadline_s
+        if deadline_s is None or (proof_s is not None and proof_s < deadline_s):
+            deadline_s = proof_s
         if self._timer is None and deadline_s is not None:
             self._timer = DeadlineTimer(self._advance)
         if self._timer is not None:
