@@ -1,6 +1,7 @@
 """News without open connections: numbers, ports and messages, from both sides, without sockets."""
 
 import base64
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,7 @@ def step(poller: Poller, server: Server, now: float) -> dict[str, Any] | None:
 
 
 def subscribed(server: Server) -> Poller:
-    poller = Poller("h", KEY)
+    poller = Poller("h", KEY, below=lambda _: 0)
     answer = step(poller, server, 0.0)
     assert answer is not None
     assert answer["pool"]["owner"] == OWNER
@@ -129,6 +130,29 @@ def test_each_tenth_poll_asks_the_open_port_and_a_server_that_is_down_is_told() 
     assert poller.next(40.0).port is None
     step(poller, server, 40.0)
     assert poller.problem is None
+
+
+def test_clients_that_read_the_same_news_ask_the_open_port_at_different_polls() -> None:
+    """A tenth of them at each of the next ten, in the mean: or they would all ask in the same second."""
+    server = Server()
+    turns: Counter[int] = Counter()
+    for _ in range(500):
+        poller = Poller("h", KEY)
+        step(poller, server, 0.0)
+        turn = next(poll for poll in range(1, 2 * ASK_EVERY) if asks(poller, server, float(poll)))
+        turns[turn] += 1
+        assert [asks(poller, server, float(turn + poll)) for poll in range(1, ASK_EVERY + 1)] == [
+            *[False] * (ASK_EVERY - 1),
+            True,
+        ]
+    assert set(turns) == set(range(1, ASK_EVERY + 1))
+    assert max(turns.values()) < 120
+
+
+def asks(poller: Poller, server: Server, now: float) -> bool:
+    is_open = poller.next(now).port is None
+    step(poller, server, now)
+    return is_open
 
 
 def test_client_that_was_silent_for_longer_subscribes_anew_and_hears_what_it_missed() -> None:

@@ -12,13 +12,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from rspdns.news.message import MalformedError, Subscription, read_reply
 
 ASK_EVERY = 10
-"""Each tenth poll goes to the open port: a server that is down has closed ports, too."""
+"""Each tenth poll goes to the open port: a server that is down has closed ports, too. After news it is one of
+the next ten, at random: clients that read them in the same second would ask together ever after."""
 AGAIN_S, MOST_AGAIN_S = 1.0, 30.0
 _LEAST_EVERY_S, _MOST_EVERY_S = 0.1, 600.0
 
@@ -53,6 +55,8 @@ class Poller:
     """When the server's host was last reached."""
     _due_s: float = 0.0
     _subscription: Subscription | None = field(default=None)
+    below: Callable[[int], int] = secrets.randbelow
+    """A random number from 0 on, below its argument."""
 
     def next(self, now: float) -> Poll:
         """Return the next connection."""
@@ -85,12 +89,14 @@ class Poller:
             return None
         try:
             document = read_reply(self.key, data, self._subscription.nonce if self._subscription else "")
+            is_in_turn = self._polls == ASK_EVERY - 1 and not self._failures
             answer = self._take(document)
         except MalformedError as problem:
             self.failed(now, str(problem))
             return None
+        self._polls = 0 if is_in_turn and answer is None else self.below(ASK_EVERY)
         self.problem, self._failures = None, 0
-        self._contact_s, self._due_s, self._polls = now, now + self.every_s, 0
+        self._contact_s, self._due_s = now, now + self.every_s
         return answer
 
     def _take(self, document: dict[str, Any]) -> dict[str, Any] | None:
