@@ -151,6 +151,13 @@ def test_every_error_of_a_file_is_told_with_line_and_key(tmp_path: Path) -> None
     assert "calls.toml" in CliRunner().invoke(main, ["voip", str(file)]).output
 
 
+def test_options_that_would_have_no_effect_are_refused() -> None:
+    for words in (["--calls", "5"], ["--seconds", "3"], ["--fault", "soft"]):
+        done = CliRunner().invoke(main, ["voip", *words])
+        assert done.exit_code == 2
+        assert "belong to --firewalls" in done.output
+
+
 def test_conntrackd_of_each_firewall_tells_the_other(tmp_path: Path) -> None:
     text = conntrackd_conf(tmp_path, "10.63.0.1", "10.63.0.2")
     assert "IPv4_address 10.63.0.1 IPv4_Destination_Address 10.63.0.2" in text

@@ -19,11 +19,11 @@ from typing import Final
 import psutil
 
 from rspdns_lab.chain.hosts import wait_until
-from rspdns_lab.chain.lab import Lab
+from rspdns_lab.chain.lab import CONVERGE_TIMEOUT_S, Lab
 from rspdns_lab.chain.plan import NAME_SERVERS, REGISTRARS, ZONE
 from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import call_in
-from rspdns_lab.net.processes import Program
+from rspdns_lab.net.processes import Program, processor_s
 from rspdns_lab.observe.percentiles import percentile
 
 TRANSPORTS: Final = {
@@ -38,17 +38,20 @@ QUIET_S, POLLING_S, NEWS_EVERY_S, NEWS_COUNT = 180.0, 300.0, 120.0, 5
 """The phases of the published measurement."""
 BOUND_MS: Final = 1100.0
 """The bound of the 99th percentile of a client's delay, polling each second."""
-_PROCESSES: Final = 2
+_HELD: Final = ("long", "events")
+_CROWDS: Final = 2
+_OTHER_FILES: Final = 500
 _POOL: Final = f"_sip._udp.as.{ZONE}"
 _CHANGED: Final = "as2"
 _PATIENCE_S: Final = 120.0
 _SAMPLE_S: Final = 0.5
+_LITTLE: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase as seen at the server: `cpu` of one processor (0..1), the process's memory, the host's sockets
-    and its traffic both ways."""
+    """A phase as seen at the server: `cpu` in processors, its memory, the host's sockets and its traffic both
+    ways."""
 
     seconds: float
     cpu: float
@@ -61,7 +64,8 @@ class Phase:
 class NewsTrial:
     """One transport with this number of clients.
 
-    `delays_ms`: from the change to each client that heard of it, the percentiles 50, 99 and 100. `lost` and
+    `delays_ms`: from the change to each client that heard of it, the percentiles 50, 99 and 100. `late_ms`:
+    99 % of the polls were begun by no more than that too late, since this machine was too busy. `lost` and
     `doubled` count clients and changes; `failures` are connections that failed.
     """
 
@@ -75,6 +79,7 @@ class NewsTrial:
     lost: int
     doubled: int
     failures: int
+    late_ms: float
     load_average: float
 
 
@@ -107,6 +112,24 @@ class NewsLab(Lab):
             f'[news.keys]\n"{ZONE}" = "{self._key}"\n'
         )
 
+    def start(self) -> None:
+        """Start the chain, without a client of DNS: this machine's processors belong to the news."""
+        self.start_registrars()
+        self.start_application_servers()
+        for server in self.name_servers.values():
+            server.start()
+        for server in self.name_servers.values():
+            server.wait(self.start_timeout_s)
+        self.wait_until_all_are_members()
+
+    def wait_until_all_are_members(self) -> None:
+        """Wait until the backends have all application servers. Raises LabError."""
+
+        def whole() -> bool:
+            return all(server.members() == self.addresses for server in self.name_servers.values())
+
+        wait_until(whole, "backends with all application servers", CONVERGE_TIMEOUT_S)
+
     def programs(self) -> Iterator[Program]:
         """Yield all programs, in the order in which they are best ended."""
         yield from self._crowd
@@ -114,27 +137,35 @@ class NewsLab(Lab):
             yield self._server
         yield from super().programs()
 
-    def serve(self, transport: str) -> Program:
-        """Start the server of a transport, and wait until it is ready."""
+    def serve(self, transport: str, clients: int) -> Program:
+        """Start the server of a transport, and wait until it is ready.
+
+        A process has at most as many connections as files: for more there are copies of it.
+        """
         host, log = self.network.hosts[NEWS[0]], self.folder / NEWS[0] / f"{transport}.log"
         log.write_text("")
+        copies = _processes(1, clients) if transport in _HELD else 1
         if transport == "light":
             command, mark = ["rspdns.cli", "news", "--log-json", "-c", str(self._config)], '"news_ready"'
         else:
             module = "rspdns_lab.news.transports"
-            command, mark = [module, self._control, _POOL, NEWS[1], str(OPEN_PORT)], "ready"
+            command, mark = [module, self._control, _POOL, NEWS[1], str(OPEN_PORT), str(copies)], "ready"
         self._server = Program("news", host, [sys.executable, "-m", *command], log)
-        _allow_files()
         self._server.start()
-        wait_until(lambda: mark in log.read_text(), f"the server of {transport}", _PATIENCE_S, self._server)
+
+        def is_ready() -> bool:
+            return log.read_text().count(mark) == copies
+
+        wait_until(is_ready, f"the server of {transport}", _PATIENCE_S, self._server)
         return self._server
 
     def gather(self, transport: str, clients: int) -> None:
-        """Start the clients, and wait until all have subscribed."""
+        """Start the clients; wait until all have subscribed, and a server of connections has taken all."""
         host, folder = self.network.hosts[CROWD[0]], self.folder / CROWD[0]
         words = [transport, NEWS[1], str(OPEN_PORT), _POOL, str(self._key)]
-        for number in range(_PROCESSES):
-            count = clients // _PROCESSES + (number < clients % _PROCESSES)
+        crowds = _processes(_CROWDS, clients)
+        for number in range(crowds):
+            count = clients // crowds + (number < clients % crowds)
             command = [sys.executable, "-m", "rspdns_lab.news.crowd", *words, str(count)]
             log = folder / f"{number}.log"
             log.write_text("")
@@ -142,44 +173,60 @@ class NewsLab(Lab):
             self._crowd[-1].start()
         for crowd in self._crowd:
             wait_until(partial(_says_ready, crowd), "clients", _PATIENCE_S, crowd)
+        if transport in _HELD and self._server is not None:
+            wait_until(partial(_is_calm, self._server), "connections to be taken", _PATIENCE_S, self._server)
 
-    def disperse(self) -> tuple[dict[int, list[float]], int]:
-        """End the clients and the server; return when they heard of each change, and the failures."""
+    def disperse(self) -> tuple[dict[int, list[float]], int, float]:
+        """End clients and server; return when they heard of each change, their failures, and their delay."""
         for crowd in self._crowd:
             crowd.terminate()
         at_s: dict[int, list[float]] = {}
-        failures = 0
+        failures, late_ms = 0, 0.0
         for crowd in self._crowd:
             wait_until(partial(_has_ended, crowd), "the clients' account", _PATIENCE_S)
             account = json.loads(crowd.log.read_text().splitlines()[-1])
             failures += account["failures"]
+            late_ms = max(late_ms, account["late_ms"])
             for number, times in account["at_s"].items():
                 at_s.setdefault(int(number), []).extend(times)
         self._crowd.clear()
         if self._server is not None:
             self._server.stop()
             self._server = None
-        return at_s, failures
+        return at_s, failures, late_ms
 
     def phase(self, server: Program, seconds: float) -> Phase:
         """Watch the server for a time."""
         host = self.network.hosts[NEWS[0]]
-        process = psutil.Process(server.pid)
-        began_s, used_s, sent = time.monotonic(), _processor_s(process), call_in(host.path, _traffic)
+        processes = _processes_of(server)
+        began_s, used_s, sent = time.monotonic(), _used_s(processes), call_in(host.path, _traffic)
         megabytes, sockets = 0.0, 0
         while (left_s := began_s + seconds - time.monotonic()) > 0:
             time.sleep(min(left_s, _SAMPLE_S))
             server.expect_running()
-            megabytes = max(megabytes, process.memory_info().rss / 1e6)
+            megabytes = max(megabytes, sum(process.memory_info().rss for process in processes) / 1e6)
             sockets = max(sockets, call_in(host.path, _sockets))
         lasted_s = time.monotonic() - began_s
         return Phase(
             round(lasted_s, 1),
-            round((_processor_s(process) - used_s) / lasted_s, 4),
+            round((_used_s(processes) - used_s) / lasted_s, 4),
             round(megabytes, 1),
             sockets,
             round((call_in(host.path, _traffic) - sent) / 1000 / lasted_s, 1),
         )
+
+
+def _processes_of(server: Program) -> list[psutil.Process]:
+    first = psutil.Process(server.pid)
+    return [first, *first.children()]
+
+
+def _is_calm(server: Program) -> bool:
+    """Whether the server has little to do, over half a second."""
+    processes, began_s = _processes_of(server), time.monotonic()
+    used_s = _used_s(processes)
+    time.sleep(_SAMPLE_S)
+    return _used_s(processes) - used_s < _LITTLE * (time.monotonic() - began_s)
 
 
 def _says_ready(crowd: Program) -> bool:
@@ -190,9 +237,8 @@ def _has_ended(crowd: Program) -> bool:
     return not crowd.is_running
 
 
-def _processor_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+def _used_s(processes: Sequence[psutil.Process]) -> float:
+    return sum(processor_s(process.pid) for process in processes)
 
 
 def _more_ports() -> None:
@@ -200,9 +246,10 @@ def _more_ports() -> None:
     Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("1024 65535")
 
 
-def _allow_files() -> None:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def _processes(least: int, connections: int) -> int:
+    """How many processes may have so many connections."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - _OTHER_FILES
+    return max(least, -(-connections // most))
 
 
 def _sockets() -> int:
@@ -230,10 +277,7 @@ def run_news(
     """
     say("starting the lab")
     with NewsLab() as lab:
-        lab.start_registrars()
-        lab.start_application_servers()
-        lab.start_name_servers()
-        lab.wait_until_all_are_answered()
+        lab.start()
         for transport, clients in plan:
             trial = _trial(lab, transport, clients, scale)
             p50, p99, longest = trial.delays_ms
@@ -246,7 +290,7 @@ def run_news(
 
 
 def _trial(lab: NewsLab, transport: str, clients: int, scale: float) -> NewsTrial:
-    server = lab.serve(transport)
+    server = lab.serve(transport, clients)
     quiet = lab.phase(server, QUIET_S * scale)
     lab.gather(transport, clients)
     polling = lab.phase(server, POLLING_S * scale)
@@ -256,10 +300,10 @@ def _trial(lab: NewsLab, transport: str, clients: int, scale: float) -> NewsTria
     for number in range(NEWS_COUNT):
         changed_s.append(changed.undrain() if number % 2 else changed.drain())
         phases.append(lab.phase(server, NEWS_EVERY_S * scale))
-    at_s, failures = lab.disperse()
+    at_s, failures, late_ms = lab.disperse()
     if NEWS_COUNT % 2:
         changed.undrain()
-        lab.wait_until_all_are_answered()
+        lab.wait_until_all_are_members()
     heard = [at_s[number] for number in sorted(at_s)]
     if len(heard) > len(changed_s):
         raise LabError(f"{len(heard)} changes were heard of, and {len(changed_s)} made")
@@ -279,6 +323,7 @@ def _trial(lab: NewsLab, transport: str, clients: int, scale: float) -> NewsTria
         lost + clients * (len(changed_s) - len(heard)),
         sum(max(0, count - clients) * changes for count, changes in told.items()),
         failures,
+        late_ms,
         round(os.getloadavg()[0], 1),
     )
 

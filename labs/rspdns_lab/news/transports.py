@@ -1,17 +1,22 @@
-"""The three usual ways to tell clients of a change, to compare with: `python -m ... SOCKET POOL HOST PORT`.
+"""The usual ways to tell clients of a change, to compare with: `python -m ... SOCKET POOL HOST PORT COPIES`.
 
 `/short?after=N` answers at once, `/long?after=N` when there is something after N or after 30 s, `/events` are
-server-sent events. The news are those that `rspdns news` tells, from the same control socket.
+server-sent events. The news are those that `rspdns news` tells, from the same control socket. COPIES of this
+process share the port, if one may not have as many files as there are connections.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import resource
+import signal
 import sys
 from typing import Any
 
 from aiohttp import web
+from daemon_kit.child import die_with_parent
 from daemon_kit.control import ask
 
 LONG_POLL_S = 30.0
@@ -94,10 +99,16 @@ async def main(control: str, pool: str, host: str, port: int) -> None:
     transports = Transports(control, pool)
     runner = web.AppRunner(transports.application(), access_log=None)
     await runner.setup()
-    await web.TCPSite(runner, host, port, backlog=4096).start()
+    await web.TCPSite(runner, host, port, backlog=4096, reuse_port=True).start()
     print("ready", flush=True)
     await transports.follow()
 
 
 if __name__ == "__main__":
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for _ in range(int(sys.argv[5]) - 1):
+        if os.fork() == 0:
+            die_with_parent(signal.SIGKILL)()
+            break
     asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])))
