@@ -169,7 +169,7 @@ def _source(config: Path, pool: str, server: str | None, key_file: str | None) -
     if not colon or not port.isdigit() or not 0 < int(port) < 65536:
         raise click.BadParameter(f"{server!r}: give host and port, ns1.example.net:8056", param_hint="--from")
     try:
-        return PolledNews(host.strip("[]"), int(port), pool, read_key(key_file))
+        return PolledNews(host.strip("[]"), int(port), pool, read_key(os.path.abspath(key_file)))
     except ValueError as problem:
         raise click.BadParameter(str(problem), param_hint="--key") from None
 

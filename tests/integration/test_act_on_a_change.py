@@ -56,14 +56,9 @@ class Watched:
         self.inside.discard(number)
 
     def watch(self, log: Path, command: str, *options: str, pool: str = HANDLE) -> subprocess.Popen[str]:
-        return self.chain.namespace.start(
-            *(
-                *self.command("watch"),
-                "--log-json",
-            ),
-            *(pool, "--exec", command, *options),
-            log=log,
-        )
+        """Start `rspdns watch`; with the option `--from` it has no configuration file."""
+        words = self.command("watch")[: -2 if "--from" in options else None]
+        return self.chain.namespace.start(*words, "--log-json", pool, "--exec", command, *options, log=log)
 
     def command(self, name: str) -> list[str]:
         return [sys.executable, "-m", "rspdns.cli", name, "-c", str(self.chain.backend.config)]
@@ -416,8 +411,9 @@ def test_wrong_key_and_unknown_pool_are_told_to_the_one_who_watches(whole: Watch
     key, other = whole.chain.folder / "news.key", tmp_path / "other.key"
     other.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
     other.chmod(0o600)
+    near = Path(os.path.relpath(other))
     for file, pool, words in (
-        (other, OWNER, "the signature is wrong: another key, another sender, or an older reply"),
+        (near, OWNER, "the signature is wrong: another key, another sender, or an older reply"),
         (key, "no-such-pool", "'no-such-pool' is no pool that news are told of"),
     ):
         log = tmp_path / f"log-{pool}"

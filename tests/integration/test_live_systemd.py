@@ -1,10 +1,12 @@
 """The chain as an operator runs it: a live systemd, its units in their sandboxes, ordinary users."""
 
 import functools
+import json
 import os
 import re
 import shutil
 import subprocess
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -429,6 +431,35 @@ def test_sctpd_in_its_sandbox_serves_its_group_alone(machine: LiveSystemd) -> No
     assert (found["NoNewPrivs"], found["Seccomp"], rights) == ("1", "2", [1 << CAP_NET_RAW] * 2)
     assert client(machine, "sctp") == "through both\nthrough both\n"
     assert "through both" not in client(machine, "12345")
+
+
+NEWS_PAGE = REPOSITORY / "docs/how-to/dns/act-on-a-change.md"
+NEWS_AT = "10.99.0.1:8056"
+
+
+def test_news_are_told_by_their_unit_as_the_page_says(machine: LiveSystemd) -> None:
+    page = NEWS_PAGE.read_text()
+    make_key = "\n".join(re.findall(r"\$ (.*/etc/rspdns/news-ims\.key)$", page, re.M)[:2])
+    machine.run("sh", "-euc", make_key)
+    (table,) = (text for text in re.findall(r"```toml\n(.*?)```", page, re.S) if "[news]" in text)
+    table = (
+        textwrap.dedent(table).replace("10.0.0.53:8056", NEWS_AT).replace("ims.example.net", "example.net")
+    )
+    machine.write("/etc/rspdns/rspdns.toml", f"{BACKEND}{table}")
+    machine.run("systemctl", "start", "rspdns-news")
+    found = process(machine, "rspdns-news")
+    assert (found["NoNewPrivs"], int(found["CapEff"], 16), found["Seccomp"]) == ("1", 0, FILTERED)
+    assert machine.show("rspdns-news", "User", "ActiveState") == ["rspdns", "active"]
+    assert restarted(machine, "rspdns-news", "--signal=SIGKILL") < 3
+    machine.run("cp", "/etc/rspdns/news-ims.key", "/root/news.key")
+    command = "cat > /root/told; kill $PPID"
+    machine.run("rspdns", "watch", "web-tcp", "--from", NEWS_AT, "--key", "/root/news.key", "--exec", command)
+    told = json.loads((machine.root / "root/told").read_text())
+    assert (told["why"], [member["port"] for member in told["pool"]["members"]]) == ("start", [8080])
+    assert "1 pools, 0 news, 0 ports open" in machine.run("systemctl", "status", "rspdns-news")
+    machine.run("systemctl", "stop", "rspdns-news")
+    machine.write("/etc/rspdns/rspdns.toml", BACKEND)
+    assert machine.show("rspdns-news", "Result") == ["success"]
 
 
 @pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2", "sctpd"])
