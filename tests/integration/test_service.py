@@ -131,46 +131,6 @@ def test_status_tells_who_is_in_and_why_somebody_is_not(chain: Running, members:
         assert word in shown
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_restart_of_the_backend_is_no_empty_answer(
-    chain: Running, members: Members, how: signal.Signals
-) -> None:
-    join(chain, members, 1, 2)
-    until(lambda: chain.backend.remembers({1, 2}))
-    serial = int(chain.pdns.short(ZONE, "SOA")[0].split()[2])
-    code = end(chain.backend.process, how)
-    assert code == (0 if how is signal.SIGTERM else -signal.SIGKILL)
-    chain.backend.start()
-    seen: list[set[int] | str] = []
-    end_s = time.monotonic() + 3
-    while time.monotonic() < end_s:
-        seen.append(chain.targets())
-    # Each of PowerDNS's connections that the restart broke answers SERVFAIL once.
-    until(lambda: seen.append(chain.targets()) or seen[-1] == {1, 2}, told=chain.backend.log)  # type: ignore[func-returns-value]
-    assert all(targets in ({1, 2}, "SERVFAIL") for targets in seen), seen
-    until(lambda: chain.pdns.short(ZONE, "SOA"))
-    assert int(chain.pdns.short(ZONE, "SOA")[0].split()[2]) >= serial
-
-
-def test_without_registrars_the_last_answers_go_on_also_after_a_restart(
-    chain: Running, members: Members
-) -> None:
-    join(chain, members, 1, 2)
-    until(lambda: chain.backend.remembers({1, 2}))
-    for program in chain.registrars.programs:
-        end(program, signal.SIGKILL)
-    until(lambda: chain.backend.pool()["stale_s"] is not None)
-    assert chain.targets() == {1, 2}
-    end(chain.backend.process, signal.SIGKILL)
-    chain.backend.start()
-    until(lambda: chain.targets() == {1, 2}, 5)
-    assert all(member["stale"] for member in chain.backend.pool()["members"])
-    chain.registrars.start()
-    until(chain.backend.is_known, 40, chain.backend.log)
-    until(lambda: not any(member["stale"] for member in chain.backend.pool()["members"]), 40)
-    until(lambda: chain.targets() == {1, 2}, told=chain.backend.log)
-
-
 def test_without_any_view_it_is_servfail(namespace: Namespace, tmp_path: Path) -> None:
     chain = Chain(namespace, tmp_path)
     for program in chain.registrars.programs:
@@ -195,14 +155,6 @@ def test_a_backend_that_hangs_takes_powerdns_with_it_only_while_it_hangs(
     until(lambda: chain.targets() == {1, 2}, 10)
     assert chain.pdns.process is not None
     assert chain.pdns.process.poll() is None
-
-
-def test_a_killed_registrar_takes_nobody_with_it(chain: Running, members: Members) -> None:
-    join(chain, members, 1, 2, 3)
-    end(chain.registrars.programs[0], signal.SIGKILL)
-    end_s = time.monotonic() + 5
-    while time.monotonic() < end_s:
-        assert chain.targets() == {1, 2, 3}
 
 
 def test_zones_are_read_again(chain: Running, members: Members) -> None:

@@ -42,12 +42,19 @@ class Restarted:
         stream = DnsStream(self.chain.namespace, f"u.as.{ZONE}", PER_S, log)
         until(lambda: not self.manager.is_keeping or self.manager.stored >= THREADS)
         until(lambda: self.chain.backend.remembers({1, 2}))
-        end(self.backend, how)
+        serial = self.serial()
+        assert end(self.backend, how) == (0 if how is SIGTERM else -SIGKILL)
         assert (self.chain.folder / "remote.sock").exists(), "the socket is not the backend's to remove"
         self.backend = self.chain.backend.start(self.manager)
         until(lambda: self.chain.targets() == {1, 2}, told=self.chain.backend.log)
+        assert self.serial() >= serial
         time.sleep(0.5)
         return stream.end()
+
+    def serial(self) -> int:
+        """The zone's serial in DNS."""
+        until(lambda: self.chain.pdns.short(ZONE, "SOA"), told=self.chain.backend.log)
+        return int(self.chain.pdns.short(ZONE, "SOA")[0].split()[2])
 
 
 @pytest.fixture(scope="module")
