@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.exact, pytest.mark.integration]
 
 SECONDS = float(os.environ.get("SCTP_FUZZ_SECONDS", "3"))
 FEWEST = 100
-GUIDED_SECONDS = 8
+GUIDED_SECONDS = 4
 FUZZ = Path(__file__).parent / "fuzz.py"
 
 

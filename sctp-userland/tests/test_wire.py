@@ -12,7 +12,7 @@ from tests.support.second_try import BrokenError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
-MESSAGES = 100_000
+MESSAGES = 30_000
 LOSS = """add table inet loss
 add chain inet loss input { type filter hook input priority 0; }
 add chain inet loss output { type filter hook output priority 0; }

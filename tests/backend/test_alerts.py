@@ -267,7 +267,7 @@ def test_each_alert_fires_when_it_should(tmp_path: Path) -> None:
     ]
     scenario = tmp_path / "scenario.yml"
     scenario.write_text(
-        json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "10s", "tests": tests})
+        json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests})
     )
     tested = promtool("test", "rules", str(scenario))
     assert tested.returncode == 0, tested.stdout + tested.stderr

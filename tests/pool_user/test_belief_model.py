@@ -171,7 +171,7 @@ EXAMPLES = os.environ.get("BELIEF_EXAMPLES")
 """A number makes that many random histories (10,000 take some minutes); else always the same few."""
 
 BeliefMachine.TestCase.settings = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 80),
     derandomize=EXAMPLES is None,
     stateful_step_count=60,
     deadline=None,
