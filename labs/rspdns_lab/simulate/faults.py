@@ -6,7 +6,7 @@ long; several at once is the rule. Each planned fault has chance of its own, so 
 others are left out (`shrink`).
 
 `touches` of a fault say what the invariants must not expect meanwhile: "server", "registrar", "network",
-"name server", "lies".
+"name server", "lies". Others ("load") hurt no promise.
 """
 
 import random
@@ -21,14 +21,15 @@ from rserpool import sentinel_handle
 from rspdns_lab.chain.plan import HANDLE
 from rspdns_lab.simulate.kernel import SimulatedProcess
 from rspdns_lab.simulate.network import SimulatedHost
-from rspdns_lab.simulate.world import World
+from rspdns_lab.simulate.parts import SimulatedRegistrar
+from rspdns_lab.simulate.world import IDLE_LOAD, World
 
 SETTLE_S: Final = 12.0
 """Before the first fault: registrars look for each other for 5 s, their sentinels wait for two renewals."""
 LAST_S: Final = 20.0
 """After the last fault."""
 LONGEST_S: Final = 20.0
-LAST_KNOWN_GOOD: Final = "last-known-good.json"
+STATE_FILES: Final = ("last-known-good.json", "serial", "serial.copy")
 
 End = Callable[[], None]
 Begin = Callable[[World, random.Random], tuple[str, End]]
@@ -131,8 +132,8 @@ def _drained(world: World, chance: random.Random) -> tuple[str, End]:
 
 def _load_changed(world: World, chance: random.Random) -> tuple[str, End]:
     server, load = chance.choice(world.servers), round(chance.random(), 3)
-    world.set_load(server.folder, load)
-    return f"{server.host.name} {load}", lambda: world.set_load(server.folder, 0.1)
+    server.set_load(load)
+    return f"{server.host.name} {load}", lambda: server.set_load(IDLE_LOAD)
 
 
 def _stranger(world: World, chance: random.Random) -> tuple[str, End]:
@@ -166,6 +167,44 @@ def _registrar_power(world: World, chance: random.Random) -> tuple[str, End]:
             registrar.boot()
 
     return registrar.host.name, end
+
+
+def _server_and_home(world: World, chance: random.Random) -> tuple[str, End]:
+    """A server's host and that of its home registrar lose their power together."""
+    server = chance.choice(world.servers)
+    registrar = world.home_of(server)
+    if registrar is None or not (server.host.is_up and registrar.host.is_up):
+        return f"{server.host.name} (not)", lambda: None
+    server.host.power_off()
+    registrar.host.power_off()
+
+    def end() -> None:
+        if not registrar.host.is_up:
+            registrar.host.power_on()
+            registrar.boot()
+        if not server.host.is_up:
+            server.host.power_on()
+            server.start_server()
+            server.sidecar.start()
+
+    return f"{server.host.name} and {registrar.host.name}", end
+
+
+def _registrars_lost(world: World, chance: random.Random) -> tuple[str, End]:
+    """All registrars end at one moment, and start again at others."""
+    for registrar in world.registrars:
+        registrar.host.power_off()
+
+    def boot(registrar: SimulatedRegistrar) -> None:
+        if not registrar.host.is_up:
+            registrar.host.power_on()
+            registrar.boot()
+
+    def end() -> None:
+        for registrar in world.registrars:
+            world.kernel.after(chance.choice((0.0, 0.5, 2.0)) * chance.random(), boot, registrar)
+
+    return "all", end
 
 
 def _clock_stepped(world: World, chance: random.Random) -> tuple[str, End]:
@@ -324,18 +363,29 @@ def _reloaded(world: World, chance: random.Random) -> tuple[str, End]:
 
 
 def _state_torn(world: World, chance: random.Random) -> tuple[str, End]:
-    """The disk loses a part of the last-known-good file. Without that of the serials, these would go back."""
+    """The disk loses a part of one file."""
     name_server = chance.choice(world.name_servers)
     process = name_server.process
     process.kill()
-    torn = name_server.folder / "state" / LAST_KNOWN_GOOD
+    torn = name_server.folder / "state" / chance.choice(STATE_FILES)
     data = torn.read_bytes() if torn.is_file() else b""
     if data:
         torn.write_bytes(data[: chance.randrange(len(data))])
     return (
-        name_server.host.name,
+        f"{name_server.host.name} {torn.name}",
         lambda: name_server.start_backend() if name_server.process is process else None,
     )
+
+
+def _disk_full(world: World, chance: random.Random) -> tuple[str, End]:
+    hosts = [each.host for each in world.name_servers] + [each.host for each in world.servers]
+    host = chance.choice(hosts)
+    host.is_disk_full = True
+
+    def end() -> None:
+        host.is_disk_full = False
+
+    return host.name, end
 
 
 KINDS: Final = tuple(
@@ -352,6 +402,8 @@ KINDS: Final = tuple(
         ("registrar-killed", "registrar", _registrar_killed),
         ("registrar-frozen", "registrar", _registrar_frozen),
         ("registrar-power", "registrar", _registrar_power),
+        ("server-and-home", "registrar", _server_and_home),
+        ("registrars-lost", "registrar", _registrars_lost),
         ("clock-stepped", "registrar", _clock_stepped),
         ("registrar-lies", "lies", _liar),
         ("registrars-parted", "registrar", _registrars_parted),
@@ -369,6 +421,7 @@ KINDS: Final = tuple(
         ("control-stuck", "name server", _control_stuck),
         ("reloaded", "load", _reloaded),
         ("state-torn", "name server", _state_torn),
+        ("disk-full", "load", _disk_full),
     )
 )
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
@@ -402,11 +455,11 @@ def _begin(world: World, fault: PlannedFault, seed: int) -> None:
     chance = random.Random(f"fault {seed} {fault.index}")  # noqa: S311 - a scenario, no secret
     words, end = fault.kind.begin(world, chance)
     world.tell("", f"fault {fault.index} begins: {fault.kind.name} {words}")
-    world.faults_changed(fault.kind.touches, 1)
+    world.faults_changed(fault.kind.name, fault.kind.touches, 1)
 
     def over() -> None:
         end()
         world.tell("", f"fault {fault.index} ends: {fault.kind.name} {words}")
-        world.faults_changed(fault.kind.touches, -1)
+        world.faults_changed(fault.kind.name, fault.kind.touches, -1)
 
     world.kernel.at(fault.ends_s, over)

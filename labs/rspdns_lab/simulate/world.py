@@ -29,6 +29,7 @@ ASKED_EVERY_S: Final = 0.05
 STRANGER: Final = "192.0.2.66"
 """An address outside the pool's networks (RFC 5737)."""
 REGISTERED_MS: Final = 2000
+IDLE_LOAD: Final = 0.1
 
 
 class ScenarioListener(Interface):
@@ -37,8 +38,8 @@ class ScenarioListener(Interface):
     def answered(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         """The client got an answer."""
 
-    def faults_changed(self, touches: str, by: int) -> None:
-        """A fault that touches this began (1) or ended (-1)."""
+    def faults_changed(self, kind: str, touches: str, by: int) -> None:
+        """A fault of this kind, which touches this, began (1) or ended (-1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,9 @@ class ServerHost:
         self.sidecar = sidecar
         self.folder = folder
         self.is_drained = False
+        self.load, self.load_since_s = IDLE_LOAD, 0.0
         self.server: SimulatedServer
+        self._write_load()
 
     @property
     def is_serving(self) -> bool:
@@ -75,6 +78,16 @@ class ServerHost:
     def start_server(self) -> None:
         """Start the server."""
         self.server = SimulatedServer(self.host, SIP_PORT)
+
+    def set_load(self, load: float) -> None:
+        """Have the sidecar read this load from now on."""
+        self.load, self.load_since_s = load, self.host.kernel.now
+        self._write_load()
+
+    def _write_load(self) -> None:
+        """Write the file, as of the beginning of all scenarios."""
+        (self.folder / "load").write_text(f"{self.load}\n")
+        os.utime(self.folder / "load", (EPOCH_S, EPOCH_S))
 
 
 class World:
@@ -105,7 +118,9 @@ class World:
         self.stranger = self.network.add_host("x1", STRANGER)
         self.by_address = {server.host.address: server for server in self.servers}
         self._stranger_registrars = [RegistrarAddress(address) for address in registrars]
+        self._packets: dict[str, Packet] = {}
         self._shown: dict[str, str] = {}
+        """The last answer of each name server, and its words."""
 
     def _server(self, number: int, registrars: list[str], folder: Path) -> ServerHost:
         name, address = f"s{number}", f"10.53.0.{number + 100}"
@@ -113,7 +128,6 @@ class World:
         place = folder / name
         place.mkdir()
         (place / "agent.toml").write_text(agent_toml(name, address, registrars, place))
-        self.set_load(place, 0.1)
         return ServerHost(host, SidecarHost(host, name, place / "agent.toml"), place)
 
     def _name_server(
@@ -127,12 +141,6 @@ class World:
         (place / "zones.d" / f"{ZONE}.zone").write_text(static_zone(name_servers))
         host = self.network.add_host(f"n{number}", address)
         return SimulatedNameServer(host, place, self.tell)
-
-    @staticmethod
-    def set_load(place: Path, load: float) -> None:
-        """Write the load that a sidecar reads, as of the beginning of all scenarios."""
-        (place / "load").write_text(f"{load}\n")
-        os.utime(place / "load", (EPOCH_S, EPOCH_S))
 
     def start(self) -> None:
         """Start everything, and have the client ask."""
@@ -151,10 +159,10 @@ class World:
         for host in self.network.hosts.values():
             host.power_off()
 
-    def faults_changed(self, touches: str, by: int) -> None:
-        """A fault that touches this began (1) or ended (-1)."""
+    def faults_changed(self, kind: str, touches: str, by: int) -> None:
+        """A fault of this kind, which touches this, began (1) or ended (-1)."""
         for listener in self.listeners:
-            listener.faults_changed(touches, by)
+            listener.faults_changed(kind, touches, by)
 
     def tell(self, who: str, what: str) -> None:
         """Note something in the trace."""
@@ -175,13 +183,22 @@ class World:
 
     def _take(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         self.answers += 1
-        shown = f"{packet.rcode} {' '.join(sorted(self.named(packet)))}"
         name = name_server.host.name
-        if self._shown.get(name) != shown:
-            self._shown[name] = shown
-            self.tell(name, f"answers {shown}")
+        if self._packets.get(name) is not packet:
+            self._packets[name] = packet
+            shown = f"{packet.rcode} {' '.join(sorted(self.named(packet)))}"
+            if self._shown.get(name) != shown:
+                self._shown[name] = shown
+                self.tell(name, f"answers {shown}")
         for listener in self.listeners:
             listener.answered(name_server, packet, asked_at_s)
+
+    def home_of(self, server: ServerHost) -> SimulatedRegistrar | None:
+        """The registrar that keeps a server alive."""
+        for registrar in self.registrars:
+            if registrar.process.is_alive and registrar.model.is_home_of(server.host.address):
+                return registrar
+        return None
 
     def named(self, packet: Packet) -> list[str]:
         """The names of the servers in an answer, or their addresses if they are of no server."""
