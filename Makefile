@@ -4,6 +4,7 @@
 #             via, RED and CHOKe of the emulated link, and the whole demo there, nine minutes that it leaves out
 # make test-labs   quick runs of the labs that `make test` leaves out, since others of its tests hold what they show: bench, cells, chaos, discover, ims with
 #             loss and compare, resolvers, secondaries, SCTP's benchmark; ten minutes
+# make test-site   builds the documentation, and looks at every page in Chromium: at 1400 px, at a phone's width, in the dark; some minutes
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
@@ -32,7 +33,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo soak test test-kernel test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo soak test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
@@ -61,13 +62,16 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' --ignore=tests/site $(PYTEST_OPTIONS)
 
 test-labs: setup
 	@setup/run_tests.sh -v tests/integration/test_*_lab_run.py sctp-userland/tests/test_*_lab_run.py $(PYTEST_OPTIONS)
 
 test-kernel: setup
 	@setup/run_tests.sh -v sctp-userland/tests/test_cases_on_a_kernel.py sctp-userland/tests/test_wire.py tests/integration/test_demo_on_a_kernel.py tests/integration/test_gate_on_a_kernel.py tests/labs/test_link_on_a_kernel.py tests/ppu_agent/test_via_on_a_kernel.py $(PYTEST_OPTIONS)
+
+test-site: setup docs
+	@setup/run_tests.sh -v tests/site $(PYTEST_OPTIONS)
 
 test-lksctp: setup
 	@setup/run_tests.sh -v sctp-userland/tests/test_lksctp.py $(PYTEST_OPTIONS)

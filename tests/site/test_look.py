@@ -1,0 +1,45 @@
+"""Every page of the documentation in Chromium: at 1400 px and at a phone's width, light and dark.
+
+`make test-site` builds the site and runs this. It is no part of `make test`: it takes some minutes.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.browser import Browser
+from tests.support.namespaces import REPOSITORY, own_namespace
+
+SITE = REPOSITORY / "build" / "site"
+PAGES = sorted(path.relative_to(SITE).as_posix() for path in SITE.rglob("*.html") if path.name != "404.html")
+LOOKS = ((1400, False), (1400, True), (360, False))
+OUTSIDE = """
+const most = document.documentElement.clientWidth + 1;
+return [...document.querySelectorAll('.md-content *')].filter(each => {
+    if (each.closest('.md-typeset__scrollwrap, pre, .highlight, .headerlink')) return false;
+    return each.getBoundingClientRect().right > most;
+}).map(each => each.tagName + ' ' + each.textContent.trim().slice(0, 60));
+"""
+PICTURES = (
+    "return [...document.images].filter(each => each.complete && !each.naturalWidth).map(each => each.src)"
+)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with own_namespace() as namespace:
+        yield Browser(namespace, tmp_path_factory.mktemp("browser"))
+
+
+@pytest.mark.parametrize(("width", "dark"), LOOKS)
+def test_nothing_stands_outside_of_any_page(browser: Browser, width: int, dark: bool) -> None:
+    assert len(PAGES) > 50, "make docs builds the site"
+    browser.look(width=width, height=900, dark=dark)
+    wrong = {}
+    for page in PAGES:
+        browser.open(f"file://{Path(SITE / page)}")
+        found = [*browser.run(OUTSIDE), *browser.run(PICTURES)]
+        if found:
+            wrong[page] = found[:3]
+    assert not wrong
