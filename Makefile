@@ -33,13 +33,14 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo soak test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo soak test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint collect docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
 SUITE ?= trixie
 # Test files run side by side: on two processors four of them wait more than they work.
 WORKERS ?= 4
+LEFT_OUT := --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' --ignore=tests/site
 SOAK_SCENARIOS ?= 10000
 PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent ppu_agent registrar_config pdns_config rspdns_lab
 
@@ -62,7 +63,7 @@ test: setup
 ifeq ($(findstring not integration,$(PYTEST_OPTIONS)),)
 	@[ "$$(id -u)" -eq 0 ] || { echo "$$NEEDS_ROOT" >&2; exit 1; }
 endif
-	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' --ignore=tests/site $(PYTEST_OPTIONS)
+	@setup/run_tests.sh -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(LEFT_OUT) $(PYTEST_OPTIONS)
 
 test-labs: setup
 	@setup/run_tests.sh -v tests/integration/test_*_lab_run.py sctp-userland/tests/test_*_lab_run.py $(PYTEST_OPTIONS)
@@ -107,6 +108,10 @@ lint: environment
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	@$(BIN)/mypy tests conftest.py
 	@$(BIN)/mypy sctp-userland ppu-agent/guard
+
+# Compiles the tests as pytest does. In a clean clone each of `make test`'s processes would.
+collect: environment
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --collect-only --quiet $(LEFT_OUT) >.setup/collect.log || { tail -20 .setup/collect.log; exit 1; }
 
 docs: environment
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
