@@ -1,18 +1,21 @@
-"""The caches that must forget what changed: PowerDNS's, and those of the resolvers behind it."""
+"""The caches that must forget what changed: PowerDNS's, those of the resolvers behind it, and the records of
+clients that are told of changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
 from rspdns.answers.change import Change
+from rspdns.answers.snapshot import Snapshot
 from rspdns.event_log import EventLog
+from rspdns.next_records import NextRecords
 from rspdns.pdns.purge import OnPurged, Purger
 from rspdns.resolvers import Resolvers
 
 
 class Caches:
     """All of them. `controls` are PowerDNS's control sockets, `zones` gives the names of the served zones,
-    `on_purged` is told of each purge last."""
+    `on_purged` is told of each purge last, `snapshot` gives the answers of now."""
 
     def __init__(
         self,
@@ -20,9 +23,11 @@ class Caches:
         events: EventLog,
         zones: Callable[[], Collection[str]],
         on_purged: OnPurged,
+        snapshot: Callable[[], Snapshot],
     ) -> None:
         self.purger = Purger(controls, on_purged=self._purged)
         self.resolvers = Resolvers(zones)
+        self.records = NextRecords(snapshot)
         self._events = events
         self._zones = zones
         self._on_purged = on_purged
@@ -34,6 +39,7 @@ class Caches:
     def published(self, names: Collection[str], change: Change) -> None:
         """The answers to these names changed; PowerDNS is being told."""
         self._events.published(names)
+        self.records.published(names, change)
         if self.resolvers.is_any:
             reweighed = change.reweighed()
             changed = set(names) - reweighed

@@ -139,6 +139,7 @@ def warnings(
     errors = [*_registrars(_CheckedFile(path), config), *_hooks(_CheckedFile(path), config)]
     errors += _resolvers(_CheckedFile(path), config)
     errors += _publications(_CheckedFile(path), config)
+    errors += _push(_CheckedFile(path), config)
     if config.fastpath.socket is not None:
         file = _CheckedFile(path)
         errors += [
@@ -245,6 +246,14 @@ def _publications(file: _CheckedFile, config: BackendConfig) -> Iterator[Configu
         if pools:
             text = f'{pools[0]} has when_empty = "servfail": when it is empty, its records are removed there'
             yield file.warn(("publish", position, "zone"), text)
+
+
+def _push(file: _CheckedFile, config: BackendConfig) -> Iterator[ConfigurationError]:
+    for zone in config.zones if config.news is not None and config.news.push is not None else ():
+        name = f"_dns-push-tls._tcp.{zone.name}"
+        if not any(record.type == "SRV" for record in zone.static.records.get(name, ())):
+            text = f"{zone.static.file} has no SRV record {name}: clients do not find this server"
+            yield file.warn(("news", "push", "listen"), text)
 
 
 def _delegation(file: _CheckedFile, zone: Zone, zones: Sequence[Zone]) -> Iterator[ConfigurationError]:

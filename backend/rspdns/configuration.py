@@ -291,6 +291,7 @@ def load_configuration(
     page_errors += where_named(document, refused, named)
     if config is not None and not without_page:
         page_errors += _secret_errors(document, config)
+        page_errors += _certificate_errors(document, path.parent, config)
         if zones is not None:
             served = {zone.name for zone in zones}
             page_errors += (document.error(*error) for error in unknown_zones(config.secondaries, served))
@@ -340,6 +341,19 @@ def _secret_errors(document: TomlDocument, config: BackendConfig) -> Iterator[Co
             read_key(path)
         except ValueError as problem:
             yield document.error(("news", "keys", zone), str(problem))
+
+
+def _certificate_errors(
+    document: TomlDocument, folder: Path, config: BackendConfig
+) -> list[ConfigurationError]:
+    """The errors in the files of the certificate of [news.push]."""
+    push = config.news.push if config.news is not None else None
+    if push is None:
+        return []
+    named: dict[str, tuple[str | int, ...]] = {
+        str(folder / file): ("news", "push", key) for key, file in push.files.items()
+    }
+    return where_named(document, push.access(folder)[1], named)
 
 
 def _without_page(document: TomlDocument) -> BackendConfig:

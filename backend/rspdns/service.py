@@ -55,6 +55,7 @@ from rspdns.lookups import PoolLookups
 from rspdns.missing import ServerNames, is_called
 from rspdns.next_change import KEYS as CHANGE_KEYS
 from rspdns.next_change import NextChange
+from rspdns.next_records import KEYS as RECORD_KEYS
 from rspdns.overrides.keeper import CLEAR_KEYS, WISH_KEYS, Overrides
 from rspdns.pdns.listening import DnsServer, dns_server
 from rspdns.peers import SharedOverrides
@@ -124,6 +125,7 @@ class Backend:
             self.events,
             lambda: [zone.name for zone in self.config.zones],
             lambda path, names, taken_s: self.paths.secondaries.purged(path, names, taken_s),
+            self.answering,
         )
         self.lookups = PoolLookups(config, self.pool_user, lambda handles: self.publisher.looked_up(handles))
         self.paths = AnswerPaths(
@@ -268,6 +270,7 @@ class Backend:
                 "changes": ControlCommand(
                     NextChange(self.events, self._pools, self.pool_statuses).tell, CHANGE_KEYS
                 ),
+                "records": ControlCommand(self.caches.records.tell, RECORD_KEYS),
                 "override": ControlCommand(self._tell_override, WISH_KEYS),
                 "clear": ControlCommand(self._tell_clear, CLEAR_KEYS),
             },

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rspdns.check import warnings
+from rspdns.configuration import load_configuration
 from rspdns.news.configuration import NewsConfig, key_of, read_keys
 from rspdns.news.message import MalformedError, packed, read_reply, read_subscription, reply
 from rspdns.news.poller import ASK_EVERY, Poller
@@ -15,11 +17,18 @@ from rspdns.news.server import LEAST_PAUSE_S
 from rspdns.news.topic import MOST_KEPT, Topic, concerned, restored
 from rspdns.pending_changes import PendingChanges
 
-from tests.backend.configuration_files import errors, write
+from tests.backend.configuration_files import errors, head, write
+from tests.backend.making import UDP
+from tests.support.certificates import authority, certificate_of
 
 KEY = b"k" * 32
 OWNER = "_sip._udp.as.example.net"
 LIFE_S = 10.0
+PUSH = """[news.push]
+listen = "10.0.0.53:853"
+tls_certificate = "no.crt"
+tls_key = "no.key"
+"""
 TERMS = {"poll_every_ms": 1000, "time_to_live_s": LIFE_S}
 
 
@@ -350,12 +359,41 @@ def test_key_of_the_longest_zone_signs() -> None:
         ("[news.keys]", 'ports = "22000-21000"\n[news.keys]', "news.ports"),
         ("[news.keys]", "time_to_live_s = 2\npoll_every_ms = 2000\n[news.keys]", "news.time_to_live_s"),
         ("/k", "/there/is/none", 'news.keys."example.net"'),
+        ('listen = "10.0.0.53:8056"\n', "", "news.listen"),
+        ("[news.keys]", '[news.push]\nlisten = "10.0.0.53:853"\n[news.keys]', "news.push.tls_key"),
+        ("[news.keys]", PUSH.replace(":853", "") + "[news.keys]", "news.push.listen"),
+        ("[news.keys]", PUSH + "sessions = 0\n[news.keys]", "news.push.sessions"),
+        ("[news.keys]", PUSH + "[news.keys]", "news.push.tls_certificate"),
     ],
 )
 def test_error_in_the_table_is_told_with_its_key(tmp_path: Path, old: str, new: str, key: str) -> None:
     main = 'registrars = ["10.0.0.1"]\n[news]\nlisten = "10.0.0.53:8056"\n[news.keys]\n"example.net" = "/k"\n'
     told_keys = [told_key for _, _, told_key, _ in errors(write(tmp_path, main.replace(old, new)))]
     assert key in told_keys
+
+
+def test_push_alone_needs_no_ports_and_no_keys(tmp_path: Path) -> None:
+    files = certificate_of(tmp_path, authority(tmp_path, "ca"), 30)
+    text = PUSH.replace("no.crt", files["crt"].name).replace("no.key", files["key"].name)
+    news = load_configuration(write(tmp_path, f'registrars = ["10.0.0.1"]\n{text}', one=head() + UDP)).news
+    assert news is not None
+    assert (news.listen, news.keys) == (None, {})
+    assert news.push is not None
+    assert news.push.access(tmp_path)[1] == []
+
+
+def test_check_warns_of_a_zone_whose_clients_do_not_find_the_server(tmp_path: Path) -> None:
+    files = certificate_of(tmp_path, authority(tmp_path, "ca"), 30)
+    text = PUSH.replace("no.crt", files["crt"].name).replace("no.key", files["key"].name)
+    path = write(tmp_path, f'registrars = ["10.0.0.1"]\n{text}', one=head() + UDP)
+
+    def keys() -> list[str]:
+        return [warning.key for warning in warnings(path, load_configuration(path), None)]
+
+    assert "news.push.listen" in keys()
+    with (tmp_path / "zones.d" / "one.zone").open("a") as file:
+        file.write("_dns-push-tls._tcp SRV 0 0 853 ns1\n")
+    assert "news.push.listen" not in keys()
 
 
 def test_keys_are_those_of_hooks(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
+from tests.support.certificates import authority, certificate_of
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, end, own_namespace
@@ -27,13 +28,22 @@ NEWS = f"{ADDRESS}:8056"
 EXPECT = ", ".join(f'"{ADDRESS}:{port}" = "sip-{number}"' for number, port in PORTS.items())
 
 
-def write_key(chain: Chain) -> None:
-    """Offer the zone's news at `NEWS`."""
+def write_news(chain: Chain) -> None:
+    """Offer the zone's news at `NEWS`, and by DNS Push Notifications as the page says."""
     key = chain.folder / "news.key"
     key.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
     key.chmod(0o600)
     with chain.backend.config.open("a") as file:
         file.write(f'\n[news]\nlisten = "{NEWS}"\n[news.keys]\n"{ZONE}" = "{key}"\n')
+        (push,) = re.findall(r"\[news\.push\]\n.*?\n *```", PAGE, re.DOTALL)
+        files = certificate_of(chain.folder, authority(chain.folder, "ca"), 30)
+        lines = textwrap.dedent(" " * 4 + push.rstrip("` \n")).replace("10.0.0.53", ADDRESS)
+        for name, path in files.items():
+            lines = lines.replace(f"/etc/rspdns/ns1.{name}", str(path))
+        file.write(lines + "\n")
+    (record,) = re.findall(r"^ *(_dns-push-tls.*)", PAGE, re.MULTILINE)
+    with (chain.folder / "zones.d" / f"{ZONE}.zone").open("a") as file:
+        file.write(f"{record}\n")
 
 
 class Watched:
@@ -74,7 +84,7 @@ class Watched:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with own_namespace() as namespace:
         chain = Chain(namespace, tmp_path_factory.mktemp("watch"), f"expect = {{{EXPECT}}}\n")
-        write_key(chain)
+        write_news(chain)
         chain.start()
         yield Watched(chain)
 
@@ -404,6 +414,61 @@ def test_news_reach_a_client_that_holds_no_connection_also_after_a_restart(
     service.terminate()
     assert service.wait(20) == 0
     assert "watch_interrupted" not in log.read_text()
+
+
+def test_dns_push_tells_a_client_the_records_that_dns_answers_and_each_change(
+    whole: Watched, tmp_path: Path
+) -> None:
+    told, host = tmp_path / "push", f"as.{ZONE}"
+    service = whole.news(tmp_path / "news")
+    until(lambda: '"push_ready"' in (tmp_path / "news").read_text(), told=tmp_path / "news")
+    (port,) = [line.split()[2] for line in whole.chain.pdns.short(f"_dns-push-tls._tcp.{ZONE}", "SRV")]
+    client = whole.chain.namespace.start(
+        *(
+            sys.executable,
+            "-m",
+            "tests.backend.push_client",
+            ADDRESS,
+            port,
+            str(whole.chain.folder / "ca.pem"),
+        ),
+        *(f"{OWNER}:SRV", f"{host}:A", f"{host}:NAPTR"),
+        log=told,
+    )
+
+    def pushed() -> dict[str, set[str]]:
+        """The records that the client has, by type."""
+        known: dict[tuple[str, str], set[str]] = {}
+        for name, kind, ttl, text in (change for each in documents(told) for change in each["changes"]):
+            of_kind = known.setdefault((name, kind), set())
+            if ttl == 0xFFFFFFFE:
+                of_kind.clear()
+            else:
+                (of_kind.discard if ttl == 0xFFFFFFFF else of_kind.add)(text.rstrip("."))
+        return {kind: texts for (_, kind), texts in known.items()}
+
+    def answered() -> dict[str, set[str]]:
+        asked = ((OWNER, "SRV"), (host, "A"), (host, "NAPTR"))
+        said = {
+            kind: {line.rstrip(".") for line in whole.chain.pdns.short(name, kind)} for name, kind in asked
+        }
+        return {kind: lines for kind, lines in said.items() if lines}
+
+    def ports() -> set[int]:
+        return {int(text.split()[2]) for text in pushed().get("SRV", ())}
+
+    for left in ((), (2,)):
+        for number in left:
+            whole.leave(number)
+        until(lambda: ports() == {PORTS[number] for number in whole.inside}, told=told)
+        until(lambda: pushed() == answered(), told=told)
+    whole.join(2)
+    until(lambda: ports() == set(PORTS.values()), told=told)
+    service.terminate()
+    assert service.wait(20) == 0
+    assert client.wait(20) == 0
+    assert documents(told)[-1]["tlvs"] == [2], "Retry Delay"
+    assert "Traceback" not in (tmp_path / "news").read_text()
 
 
 def test_wrong_key_and_unknown_pool_are_told_to_the_one_who_watches(whole: Watched, tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
-from daemon_kit.addresses import ListenAddress
-from daemon_kit.config_file import StrictModel
+from daemon_kit.addresses import ListenAddress, ListenText
+from daemon_kit.config_file import ConfigurationError, StrictModel
 from daemon_kit.files import PathText
 from pydantic import AfterValidator, Field
 
 from rspdns import names
+from rspdns.admin.access import Access, read_access
 from rspdns.hooks.configuration import read_key
 
 LEAST_PORTS = 64
@@ -42,26 +44,61 @@ def _ports(text: str) -> str:
     return text
 
 
-class NewsConfig(StrictModel):
-    """The service `rspdns news`: news of the pools for clients that hold no connection."""
+class PushConfig(StrictModel):
+    """The same news by DNS Push Notifications (RFC 8765), over TLS."""
 
-    listen: Annotated[str, AfterValidator(_listen)]
+    listen: ListenText
+    """The address at which clients connect: `10.0.0.53:853`. The SRV record `_dns-push-tls._tcp.ZONE` of each
+    zone has its port, and a name of the certificate."""
+    tls_certificate: PathText
+    """PEM file of the certificate and its chain; relative to this file, as the key's. It is read again when
+    it changed."""
+    tls_key: PathText
+    """PEM file of the certificate's key."""
+    sessions: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """The most clients at once; others are told to come again after a minute."""
+    sessions_per_address: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """The most clients of one address; further connections are closed."""
+    subscriptions: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """The most subscriptions of a client."""
+
+    @property
+    def address(self) -> ListenAddress:
+        """`listen`, parsed."""
+        return ListenAddress.parse(self.listen)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files of the certificate and its key, by the keys that name them."""
+        return {"tls_certificate": self.tls_certificate, "tls_key": self.tls_key}
+
+    def access(self, folder: Path) -> tuple[Access, list[ConfigurationError]]:
+        """Return the certificate and its key, named relative to `folder`, and every error in there."""
+        return read_access(folder, None, None, self.tls_certificate, self.tls_key)
+
+
+class NewsConfig(StrictModel):
+    """The service `rspdns news`: news of the pools for clients that hold no connection, for clients of DNS
+    Push Notifications (`push`), or for both."""
+
+    listen: Annotated[str, AfterValidator(_listen)] | None = None
     """The open port, at which clients subscribe: `10.0.0.53:8056`."""
     ports: Annotated[str, AfterValidator(_ports)] = "20000-20999"
     """The ports that are closed until there is news; outside of the sysctl ip_local_port_range."""
     keys: Annotated[
-        dict[Annotated[str, AfterValidator(names.normal)], PathText], Field(min_length=1, max_length=1000)
+        dict[Annotated[str, AfterValidator(names.normal)], PathText], Field(default={}, max_length=1000)
     ]
     """For each zone whose pools are told of, the whole path of the file with the key that signs its news."""
     poll_every_ms: Annotated[int, Field(ge=200, le=60_000)] = 1000
     """Time between two polls of a client."""
     time_to_live_s: Annotated[float, Field(ge=2, le=600)] = 10.0
     """How long the port of a piece of news stays open, and how long a client may be silent."""
+    push: PushConfig | None = None
 
     @property
     def address(self) -> ListenAddress:
-        """`listen`, parsed."""
-        return ListenAddress.parse(self.listen)
+        """`listen`, parsed; it must be given."""
+        return ListenAddress.parse(self.listen or "")
 
 
 def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -69,6 +106,10 @@ def problems(document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], 
     news = document.get("news")
     if not isinstance(news, dict):
         return
+    if "push" not in news or "listen" in news or "keys" in news:
+        for key, why in (("listen", "where clients subscribe"), ("keys", "which keys sign")):
+            if not news.get(key):
+                yield ("news", key), f"is missing: it says {why}"
     every_ms, life_s = news.get("poll_every_ms", 1000), news.get("time_to_live_s", 10.0)
     if all(isinstance(number, int | float) for number in (every_ms, life_s)) and every_ms * 2 > life_s * 1000:
         yield ("news", "time_to_live_s"), "must be at least twice poll_every_ms, or a client may miss a port"

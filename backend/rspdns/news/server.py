@@ -38,7 +38,6 @@ DATA_WITHIN_S = 2
 """How long the kernel waits for a client's subscription before it drops the connection (TCP_DEFER_ACCEPT)."""
 SEND_BUFFER_BYTES = 512 * 1024
 ASK_AGAIN_S = 0.5
-STATUS_EVERY_S = 10.0
 _MOST_STATE_BYTES = 64 * 1024 * 1024
 _log = get_logger("news")
 
@@ -86,12 +85,12 @@ class NewsServer:
             for taken in [*self._sockets.values(), *([self._listener] if self._listener else [])]:
                 loop.remove_reader(taken)
                 taken.close()
+            self._sockets.clear()  # timers find nothing to close
             for topic in self._topics.values():
                 self._save(topic)
 
     async def _follow(self) -> None:
         cursor: dict[str, Any] = {}
-        next_status_s = 0.0
         while True:
             try:
                 answer = await self._ask(pool=ALL_POOLS, wait_s=WAIT_S, **cursor)
@@ -110,11 +109,10 @@ class NewsServer:
                 self._listen()
                 notify.sd_notify("READY=1")
                 _log.info("news_ready", pools=len(self._topics), listen=self._config.listen)
-            if time.monotonic() >= next_status_s:
-                next_status_s = time.monotonic() + STATUS_EVERY_S
-                notify.sd_notify(f"STATUS={self._status()}")
 
-    def _status(self) -> str:
+    @property
+    def status(self) -> str:
+        """The pools, ports and clients, for systemd."""
         still_open = sum(len(topic.open) for topic in self._topics.values())
         counts = self._counts
         return (
