@@ -8,6 +8,7 @@
 #include "calls.h"
 #include "interfaces.h"
 #include "lifecycle.h"
+#include "listeners.h"
 #include "options.h"
 #include "shim.h"
 
@@ -52,7 +53,7 @@ int call_shim_connect(struct call *call, struct sctp_socket *s)
 	if (verdict == SHIM_REFUSED || verdict == SHIM_SILENT)
 		return EPROTONOSUPPORT;
 	if (interfaces_have(&peer))
-		shim_look_for_listeners(); /* one that was closed just now refuses at once, as TCP does */
+		listeners_look(); /* one that was closed just now refuses at once, as TCP does */
 	shim_set_timeouts(s, argument[0]);
 	error = call_connect(call, s);
 	if (error != EINPROGRESS)
@@ -103,7 +104,7 @@ static void tcp_ready(struct watch *watch, uint32_t events)
 	if (!(events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)))
 		return;
 	if (shim->listener != NULL)
-		shim_look_for_listeners();
+		listeners_look();
 	shim_leave_unaccepted(shim);
 	shim_let_go(shim, true);
 }
@@ -199,6 +200,7 @@ int call_shim_listen(struct call *call)
 	if (s == NULL)
 		return errno;
 	s->shim->kept = fd;
+	listeners_watch();
 	s->shim->listens = true;
 	s->shim->accept_all = accept_all;
 	s->shim->name = name;

@@ -11,11 +11,11 @@
 #include "control.h"
 #include "lifecycle.h"
 #include "limits.h"
+#include "listeners.h"
 #include "loop.h"
 #include "service.h"
 #include "privilege.h"
 #include "settings.h"
-#include "shim.h"
 #include "show.h"
 #include "sockets.h"
 #include "stack.h"
@@ -97,7 +97,7 @@ static void serve(const struct settings *settings)
 		now_ms = loop_now_ms();
 		if (now_ms - looked_ms >= NET_MS) {
 			sockets_look_unasked();
-			shim_look_for_listeners();
+			listeners_look();
 			looked_ms = now_ms;
 		}
 		if (tell_ms >= 0 && now_ms - told_ms >= (uint64_t)tell_ms) {

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include "closer.h"
 
 #define VERDICTS 1024
-#define LISTENS 10 /* a listener's state in /proc/net/tcp */
 
 struct shim *shims_unaccepted;
 
@@ -281,56 +279,6 @@ bool shim_is_over(struct sctp_socket *s)
 bool shim_has_plug(const struct sctp_socket *s)
 {
 	return s->shim != NULL;
-}
-
-/* Mark the listeners that /proc lists: first of all. */
-static void mark_listed(const char *path, bool v6)
-{
-	FILE *file = fopen(path, "re");
-	char line[512], digits[33];
-	unsigned int port, state, word;
-	struct sctp_socket *s;
-	int i;
-
-	while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-		struct sockaddr_in6 name = { .sin6_family = v6 ? AF_INET6 : AF_INET };
-		struct sockaddr_in *v4 = (struct sockaddr_in *)&name;
-
-		if (sscanf(line, " %*u: %32[0-9A-F]:%X %*[0-9A-F]:%*X %X", digits, &port, &state) != 3)
-			continue; /* the headline */
-		if (state != LISTENS)
-			break;
-		for (i = v6 ? 3 : 0; i >= 0; i--) { /* words in this machine's order */
-			sscanf(digits + 8 * i, "%8X", &word);
-			digits[8 * i] = '\0';
-			memcpy(v6 ? (char *)&name.sin6_addr + 4 * i : (char *)&v4->sin_addr, &word, sizeof(word));
-		}
-		name.sin6_port = htons((uint16_t)port);
-		for (s = sockets_first(); s != NULL; s = s->next)
-			if (s->shim != NULL && s->shim->listens && shim_same_end(&s->shim->name, &name))
-				s->shim->refused = false;
-	}
-	if (file != NULL)
-		fclose(file);
-}
-
-void shim_look_for_listeners(void)
-{
-	struct sctp_socket *s;
-	bool some = false;
-
-	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->shim != NULL && s->shim->listens)
-			s->shim->refused = some = true;
-	if (!some)
-		return;
-	mark_listed("/proc/net/tcp", false);
-	mark_listed("/proc/net/tcp6", true);
-	for (s = sockets_first(); s != NULL; s = s->next)
-		if (s->shim != NULL && s->shim->listens && s->shim->refused) {
-			usrsctp_listen(s->so, 0);
-			shim_let_go(s->shim, false);
-		}
 }
 
 void shim_accept_all(struct sctp_socket *s)

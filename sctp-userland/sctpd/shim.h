@@ -63,9 +63,6 @@ void shim_learn(struct sctp_socket *s, const char *notification, size_t length);
 /* Connect to the program for each association that came. */
 void shim_accept_all(struct sctp_socket *s);
 
-/* See which TCP listeners are gone: every two seconds. */
-void shim_look_for_listeners(void);
-
 /* Bytes that the program has sent, at most SHIM_PART; 0: none are there; -1: nor will be. */
 ssize_t shim_take(struct sctp_socket *s, char *bytes);
 

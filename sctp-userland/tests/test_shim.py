@@ -204,6 +204,35 @@ def test_peer_without_the_shim_gets_tcp(
     assert f"verdict: SCTP {'got no answer' if silent else 'was refused'}: TCP for a minute" in told
 
 
+SIGNALLED = """
+import signal, socket
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+server = socket.create_server(("0.0.0.0", 8000))
+print("listens", flush=True)
+signal.sigwait([signal.SIGUSR1])
+server.close()
+print("closed", flush=True)
+"""
+"""A server that closes its listener, and goes on; a client has one, too, before it connects."""
+
+
+@pytest.mark.usefixtures("sanitized_daemon")
+def test_closed_listener_refuses_other_hosts(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
+    """A connection that is made and then reset would break a program that knows an answer to a refusal."""
+    path = rules(tmp_path, ALL_BY_SCTP)
+    after = ("signal.pause()", f"try:\n  {ASK}\nexcept OSError as error:\n  print(error)")
+    programs = [
+        host.start(*shimmed(path, sys.executable, "-c", SIGNALLED + code))
+        for host, code in zip(reversed(hosts), after, strict=True)
+    ]
+    outputs = [program.stdout for program in programs if program.stdout is not None]
+    assert [output.readline() for output in outputs] == ["listens\n"] * 2
+    for program, output in zip(programs, outputs, strict=True):
+        program.send_signal(signal.SIGUSR1)
+        assert output.readline() == "closed\n"
+    assert outputs[1].readline() == "[Errno 111] Connection refused\n"
+
+
 @pytest.mark.usefixtures("sanitized_daemon")
 def test_background_try_delays_no_connection(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
     path = rules(tmp_path, 'try = "background"\n' + ALL_BY_SCTP)
