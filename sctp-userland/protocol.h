@@ -69,8 +69,8 @@ enum operation {
 	OP_GIVE_BACK, /* data: struct inbound and bytes that a reader took and had no room for: they come again, before all else */
 	OP_FETCH,     /* a message that lies with sctpd (INBOUND_ASK, STATE_RETURNED); arguments: it stays there, an INBOUND_ASK was taken that is no
 		       * INBOUND_REST -> data: as in OP_GIVE_BACK */
-	OP_SHIM_CONNECT, /* arguments: rto_min_ms, wait_ms, whether to try without the client; packed addresses; as OP_CONNECT, or EPROTONOSUPPORT,
-			  * EAGAIN: TCP it is */
+	OP_SHIM_CONNECT, /* arguments: rto_min_ms, wait_ms, whether to try without the client; packed addresses; as OP_CONNECT. TCP it is: EPROTONOSUPPORT,
+			  * EAGAIN; later the end of file */
 	OP_SHIM_LISTEN, /* the descriptor is a TCP listener; arguments: backlog, rto_min_ms; packed addresses besides its own */
 	OP_SHIM_ACCEPT, /* the descriptor is an accepted TCP connection -> descriptor, peer address; ENOENT: it is sctpd's of no association */
 	OP_SHIM_VERDICT, /* one address -> result: enum shim_verdict; data: its age in ms, uint32_t */
@@ -79,6 +79,7 @@ enum operation {
 
 #define SHIM_TYPE (SOCK_STREAM | 0x100)
 #define SHIM_WAIT_MAX_MS 10000
+#define SHIM_GRACE_MS 3000 /* beyond wait_ms for a peer that has answered, whose next packet was lost */
 #define SHIM_RTO_MAX_MS 60000
 #define SHIM_VERDICT_MS 60000 /* that destinations are remembered */
 enum shim_verdict { SHIM_UNKNOWN, SHIM_SCTP, SHIM_REFUSED, SHIM_SILENT };

@@ -198,7 +198,7 @@ static int connect_sctp(int fd, const struct rule *rule, const struct sockaddr *
 	if (real()->getsockname(fd, (struct sockaddr *)&name, &name_length) < 0 || channel_call(-1, &made) < 0)
 		return -1;
 	if (bind_as(made.descriptor, &name) && channel_call(made.descriptor, &begun) < 0 && errno == EINPROGRESS &&
-	    wait_connected(made.descriptor, rule->wait_ms) && channel_call(made.descriptor, &outcome) == 0 && error == 0)
+	    wait_connected(made.descriptor, rule->wait_ms + SHIM_GRACE_MS) && channel_call(made.descriptor, &outcome) == 0 && error == 0)
 		return made.descriptor;
 	close(made.descriptor);
 	return -1;

@@ -40,6 +40,7 @@ int call_shim_connect(struct call *call, struct sctp_socket *s)
 	const int32_t *argument = call->request->argument;
 	const bool may_wait = argument[2] == 0;
 	struct sockaddr_in6 peer = { 0 };
+	struct sctp_rtoinfo timeouts;
 	enum shim_verdict verdict;
 	uint64_t age_ms;
 	int error;
@@ -55,15 +56,17 @@ int call_shim_connect(struct call *call, struct sctp_socket *s)
 	if (interfaces_have(&peer))
 		listeners_look(); /* one that was closed just now refuses at once, as TCP does */
 	shim_set_timeouts(s, argument[0]);
+	timeouts = shim_hurry(s, (uint32_t)argument[1]);
 	error = call_connect(call, s);
 	if (error != EINPROGRESS)
 		return error;
+	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_RTOINFO, &timeouts, sizeof(timeouts));
 	s->peer = peer;
 	s->due_ms = loop_now_ms() + (uint64_t)argument[1];
+	sockets_wait_for_time();
 	if (may_wait || verdict == SHIM_SCTP)
 		return error;
 	s->shim->kept = fcntl(call->passed, F_DUPFD_CLOEXEC, 0);
-	sockets_wait_for_time();
 	return EAGAIN;
 }
 

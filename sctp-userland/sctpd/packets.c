@@ -17,6 +17,7 @@
 #include "limits.h"
 #include "loop.h"
 #include "outbound.h"
+#include "refusals.h"
 #include "routes.h"
 #include "usrsctp_internal.h"
 
@@ -115,9 +116,9 @@ int packets_open(void)
 	for (i = 0; i < RAWS && error == 0; i++) {
 		error = open_raw(&raws[i]);
 		if (error == -EAFNOSUPPORT && raws[i].family == AF_INET6)
-			return 0; /* IPv6 is off on this host */
+			error = 0; /* IPv6 is off on this host */
 	}
-	return error;
+	return error == 0 ? refusals_watch() : error;
 }
 
 /* Which chunks it brings: a bit for each of the types up to 31. */

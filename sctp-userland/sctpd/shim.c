@@ -8,8 +8,10 @@
 
 #include "bound.h"
 #include "closer.h"
+#include "translate.h"
 
 #define VERDICTS 1024
+#define LEAST_RTO_MS 10
 
 struct shim *shims_unaccepted;
 
@@ -79,7 +81,6 @@ void shim_prepare(struct sctp_socket *s)
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_NODELAY, &on, sizeof(on));
 }
 
-/* A first timeout four times as long; a peer with the same rule acknowledges in half of it. */
 void shim_set_timeouts(struct sctp_socket *s, int32_t rto_min_ms)
 {
 	struct sctp_rtoinfo timeouts = { .srto_initial = (uint32_t)rto_min_ms * 4, .srto_min = (uint32_t)rto_min_ms };
@@ -94,7 +95,21 @@ void shim_set_timeouts(struct sctp_socket *s, int32_t rto_min_ms)
 	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_DELAYED_SACK, &sack, sizeof(sack));
 }
 
-/* Stop keeping the client's end: then the socket ends, by ABORT if wanted. */
+struct sctp_rtoinfo shim_hurry(struct sctp_socket *s, uint32_t wait_ms)
+{
+	const uint32_t retry_ms = wait_ms / 4 < LEAST_RTO_MS ? LEAST_RTO_MS : wait_ms / 4;
+	const struct sctp_rtoinfo soon = { .srto_initial = retry_ms, .srto_min = LEAST_RTO_MS };
+	const struct sctp_initmsg often = { .sinit_max_init_timeo = (uint16_t)retry_ms };
+	struct sctp_rtoinfo usual = { 0 };
+	socklen_t length = sizeof(usual);
+
+	usrsctp_getsockopt(s->so, IPPROTO_SCTP, SCTP_RTOINFO, &usual, &length);
+	if (retry_ms < usual.srto_initial)
+		usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_RTOINFO, &soon, sizeof(soon));
+	usrsctp_setsockopt(s->so, IPPROTO_SCTP, SCTP_INITMSG, &often, sizeof(often));
+	return usual;
+}
+
 void shim_let_go(struct shim *shim, bool abort)
 {
 	const struct linger linger = { 1, 0 };
@@ -151,12 +166,30 @@ void shim_connect_ended(struct sctp_socket *s, int error)
 	shim_let_go(s->shim, error != 0); /* in order: some servers end when a connection is reset */
 }
 
+static void end_connect(struct sctp_socket *s, enum shim_verdict verdict)
+{
+	keep_verdict(&s->peer, verdict);
+	s->due_ms = 0;
+	shim_refuse(s);
+}
+
 void shim_look(struct sctp_socket *s)
 {
-	if (s->shim == NULL || s->shim->kept < 0 || s->due_ms == 0 || loop_now_ms() < s->due_ms)
+	struct lx_status status;
+
+	if (s->shim == NULL || s->due_ms == 0 || loop_now_ms() < s->due_ms ||
+	    (translate_status(s, 0, &status) == 0 && status.sstat_state >= LX_COOKIE_ECHOED)) /* the peer has answered: only a packet was lost */
 		return;
-	keep_verdict(&s->peer, SHIM_SILENT);
-	shim_let_go(s->shim, true);
+	end_connect(s, SHIM_SILENT);
+}
+
+void shim_refused_at(const struct sockaddr_in6 *peer, uint16_t port)
+{
+	struct sctp_socket *s;
+
+	for (s = sockets_first(); s != NULL; s = s->next)
+		if (s->shim != NULL && s->state == SOCKET_CONNECTING && s->due_ms != 0 && s->port == port && shim_same_end(&s->peer, peer))
+			end_connect(s, SHIM_REFUSED);
 }
 
 /* Take bytes out that were passed on, and what hostile clients sent along: descriptors, which no TCP program has. */

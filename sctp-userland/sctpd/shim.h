@@ -46,6 +46,9 @@ void shim_end(struct sctp_socket *s);
 /* A first timeout four times as long; a peer with the same rule acknowledges in half of it. 0: as sctpd's options say. */
 void shim_set_timeouts(struct sctp_socket *s, int32_t rto_min_ms);
 
+/* Have the INIT repeated so often that a packet that is lost does not count as silence. Return the timeouts to be set when it was sent. */
+struct sctp_rtoinfo shim_hurry(struct sctp_socket *s, uint32_t wait_ms);
+
 /* Stop keeping the client's end: then the socket ends, by ABORT if wanted. It waits for accept() no more. */
 void shim_let_go(struct shim *shim, bool abort);
 void shim_leave_unaccepted(struct shim *shim);
@@ -82,7 +85,8 @@ bool shim_is_over(struct sctp_socket *s);
 
 bool shim_has_plug(const struct sctp_socket *s);
 
-/* End what tries a destination without a client, and takes too long. */
+/* End what tries a destination that does not answer in time; that refuses all SCTP, from this local port (host order). */
 void shim_look(struct sctp_socket *s);
+void shim_refused_at(const struct sockaddr_in6 *peer, uint16_t port);
 
 #endif

@@ -181,27 +181,57 @@ EXPLAIN = (str(SHIM), "explain")
 ASK = "import socket; s = socket.create_connection(('10.1.0.2', 8000)); s.sendall(b'hello'); print(s.recv(10), s.family)"
 
 
+def packet_filter(host: Namespace, rule: str) -> None:
+    """Have a host drop packets that come by its links."""
+    hook = "add chain inet shim input { type filter hook input priority 0; }"
+    text = f'add table inet shim\n{hook}\nadd rule inet shim input iifname "link*" {rule}\n'
+    subprocess.run([*host.command("nft"), "-f", "-"], input=text, text=True, check=True)
+
+
 @pytest.mark.usefixtures("sanitized_daemon")
-@pytest.mark.parametrize("silent", [False, True])
+@pytest.mark.parametrize(
+    ("peer", "told"),
+    [
+        ("sctpd refuses", "was refused"),
+        ("kernel without SCTP", "was refused"),
+        ("firewall refuses", "was refused"),
+        ("firewall drops", "got no answer"),
+    ],
+)
 def test_peer_without_the_shim_gets_tcp(
-    hosts: tuple[Namespace, Namespace], tmp_path: Path, silent: bool
+    hosts: tuple[Namespace, Namespace], tmp_path: Path, peer: str, told: str
 ) -> None:
-    """A host whose sctpd refuses, or that drops what it doesn't know: the first connection tells, the next ones don't ask."""
-    path = rules(tmp_path, ALL_BY_SCTP)
+    """The first connection finds out, and waits for no more than the answer; the next ones don't ask."""
+    path = rules(tmp_path, f"wait_ms = {300 if 'no answer' in told else 10000}\n" + ALL_BY_SCTP)
     serve(hosts[1], sys.executable, "-c", SERVER, "10.1.0.2")
-    if not silent:
+    if peer == "sctpd refuses":
         hosts[1].start(sctpd())
         until(lambda: hosts[1].run(sctpd(), "--status").returncode == 0, told="sctpd does not serve")
+    elif peer.startswith("firewall"):
+        packet_filter(hosts[1], f"meta l4proto sctp {'reject' if 'refused' in told else 'drop'}")
     hosts[0].start(sctpd(), "--everyone")
+    began = f"import time\nbegan = time.monotonic()\n{ASK}\n"
     command = shimmed(
         path,
         sys.executable,
         "-c",
-        f"{ASK}\nimport time\nbegan = time.monotonic()\n{ASK}\nprint(time.monotonic() - began < 0.15)",
+        f"{began}print(time.monotonic() - began < 5)\n{began}print(time.monotonic() - began < 0.15)",
     )
-    assert run(hosts[0], *command).split() == ["b'hello'", "2", "b'hello'", "2", "True"]
+    assert run(hosts[0], *command).split() == ["b'hello'", "2", "True"] * 2
+    explained = run(hosts[0], *EXPLAIN, "--rules", str(path), "remote", "10.1.0.2:8000")
+    assert f"verdict: SCTP {told}: TCP for a minute" in explained
+
+
+@pytest.mark.usefixtures("sanitized_daemon")
+def test_lost_packets_are_no_silence(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
+    """Every other packet is lost, and a cookie that is lost is sent again after `wait_ms` only."""
+    path = rules(tmp_path, ALL_BY_SCTP.replace("50", "500"))
+    packet_filter(hosts[1], "meta l4proto sctp numgen inc mod 2 < 1 drop")
+    serve(hosts[1], *shimmed(path, sys.executable, "-c", SERVER, "10.1.0.2"))
+    hosts[0].start(sctpd(), "--everyone")
+    assert run(hosts[0], *shimmed(path, sys.executable, "-c", ASK)).split() == ["b'hello'", "2"]
     told = run(hosts[0], *EXPLAIN, "--rules", str(path), "remote", "10.1.0.2:8000")
-    assert f"verdict: SCTP {'got no answer' if silent else 'was refused'}: TCP for a minute" in told
+    assert "verdict: SCTP was answered" in told
 
 
 SIGNALLED = """
