@@ -19,13 +19,16 @@
 #define DESCRIPTORS 65536
 #define KEPT 1024
 #define SEGMENT 1448 /* bytes: what TCP_MAXSEG answers */
+#define AO_ADD_KEY 38 /* TCP_AO_ADD_KEY, Linux 6.7 */
 
 static struct rules *rules; /* NULL: none */
 
-/* Kept for connect(): the registration in an epoll set would be lost with the TCP socket, and the program waits for ever. */
+/* Kept by descriptor for connect(): the registration in an epoll set, which would be lost with the TCP socket, so that the program waits for ever;
+ * the inode of a socket that was asked for what only TCP has. */
 static struct registration {
 	int set;
 	struct epoll_event event;
+	ino_t stays_tcp;
 } *registrations;
 
 __attribute__((constructor)) static void start(void)
@@ -51,7 +54,7 @@ EXPORT int epoll_ctl(int set, int operation, int fd, struct epoll_event *event)
 	const int result = real()->epoll_ctl(set, operation, fd, event);
 
 	if (result == 0 && registrations != NULL && fd >= 0 && fd < DESCRIPTORS && (operation == EPOLL_CTL_ADD || operation == EPOLL_CTL_MOD))
-		registrations[fd] = (struct registration){ set, *event };
+		registrations[fd].set = set, registrations[fd].event = *event;
 	return result;
 }
 
@@ -66,6 +69,27 @@ static int number_of(int fd, int level, int option)
 static bool is_tcp(int fd)
 {
 	return rules != NULL && number_of(fd, SOL_SOCKET, SO_PROTOCOL) == IPPROTO_TCP;
+}
+
+static ino_t inode_of(int fd)
+{
+	struct stat status;
+
+	return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+/* Whether SCTP in TCP's place would silently lack what this option asks for: a signature, say. */
+static bool is_of_tcp_only(int level, int option)
+{
+	return level == IPPROTO_TCP && (option == TCP_MD5SIG || option == TCP_MD5SIG_EXT || option == AO_ADD_KEY || option == TCP_REPAIR ||
+					option == TCP_ULP || option == TCP_FASTOPEN_CONNECT);
+}
+
+/* Also one that is tied to a device, or to routes by a mark: sctpd's packets have neither. */
+static bool stays_tcp(int fd)
+{
+	return number_of(fd, SOL_SOCKET, SO_BINDTOIFINDEX) != 0 || number_of(fd, SOL_SOCKET, SO_MARK) != 0 ||
+	       (registrations != NULL && fd < DESCRIPTORS && registrations[fd].stays_tcp != 0 && registrations[fd].stays_tcp == inode_of(fd));
 }
 
 static bool is_any(const struct sockaddr_in6 *name)
@@ -219,7 +243,7 @@ int shim_connect(int fd, const struct sockaddr *address, socklen_t length)
 		return real()->connect(fd, address, length);
 	memcpy(&peer, address, length < sizeof(peer) ? length : sizeof(peer));
 	rule = rules_match(rules, END_REMOTE, (struct sockaddr *)&peer);
-	if (rule == NULL || rule->use != USE_SCTP || length < size_of(&peer) || is_any(&peer) ||
+	if (rule == NULL || rule->use != USE_SCTP || length < size_of(&peer) || is_any(&peer) || stays_tcp(fd) ||
 	    real()->getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_length) < 0 || info.tcpi_state != TCP_CLOSE)
 		return real()->connect(fd, address, length);
 	pair = connect_sctp(fd, rule, (struct sockaddr *)&peer, size_of(&peer));
@@ -241,7 +265,7 @@ int shim_listen(int fd, int backlog)
 	if (result < 0 || !is_tcp(fd) || real()->getsockname(fd, (struct sockaddr *)&name, &length) < 0)
 		return result;
 	rule = rules_match(rules, END_LOCAL, (struct sockaddr *)&name);
-	if (rule != NULL && rule->use == USE_SCTP) {
+	if (rule != NULL && rule->use == USE_SCTP && !stays_tcp(fd)) {
 		told.request.argument[0] = backlog;
 		told.request.argument[1] = rule->rto_min_ms;
 		if (!is_any(&name)) /* else it has all of them */
@@ -290,26 +314,30 @@ static struct kept {
 /* Its place in the table; *inode: that of the descriptor. */
 static struct kept *kept_for(int fd, int level, int option, ino_t *inode)
 {
-	struct stat status;
-
-	*inode = fstat(fd, &status) == 0 ? status.st_ino : 0;
+	*inode = inode_of(fd);
 	return &all_kept[(*inode * 31 + (unsigned int)level * 7 + (unsigned int)option) % KEPT];
 }
 
 int shim_set_option(int fd, int level, int option, const void *value, socklen_t length)
 {
-	struct kept kept = { .level = level, .option = option }, *place = kept_for(fd, level, option, &kept.inode);
+	struct kept kept = { .level = level, .option = option }, *place;
+	int result;
 
-	if (!known_is_shim(fd_known(fd)))
-		return real()->setsockopt(fd, level, option, value, length);
+	if (!known_is_shim(fd_known(fd))) {
+		result = real()->setsockopt(fd, level, option, value, length);
+		if (result == 0 && registrations != NULL && fd < DESCRIPTORS && is_of_tcp_only(level, option))
+			registrations[fd].stays_tcp = inode_of(fd);
+		return result;
+	}
 	if (length > OPTION_MAX || !memory_readable(value, length))
 		return fail(EFAULT);
 	if (level == SOL_SOCKET && option == SO_LINGER)
 		sctp_set_option(fd, level, option, value, length);
 	if (level == SOL_SOCKET)
 		return real()->setsockopt(fd, level, option, value, length) < 0 && errno != EOPNOTSUPP && errno != ENOPROTOOPT ? -1 : 0;
-	if (level != IPPROTO_TCP && level != IPPROTO_IP && level != IPPROTO_IPV6)
+	if ((level != IPPROTO_TCP && level != IPPROTO_IP && level != IPPROTO_IPV6) || is_of_tcp_only(level, option))
 		return fail(ENOPROTOOPT);
+	place = kept_for(fd, level, option, &kept.inode);
 	if (length >= sizeof(kept.value)) {
 		memcpy(&kept.value, value, sizeof(kept.value));
 		*place = kept;

@@ -17,8 +17,8 @@ static const char usage[] = "usage: sctp-shim check FILE\n"
 			    "explain  tell which rule decides about a listener (local), or a connection to that address (remote), and what sctpd\n"
 			    "         knows of the address. Without --rules the file is that in $SCTP_SHIM, as in a program that sctp-run started\n";
 
-static const char tcp_only[] = "stays TCP: fast open, MD5 signatures, kernel TLS, repair mode. Without effect: TCP and IP options; zeros: TCP_INFO. Urgent data\n"
-			       "arrives among the other bytes\n";
+static const char tcp_only[] = "stays TCP: fast open, MD5 signatures, repair mode, sockets tied to a device or with a mark. Refused: kernel TLS.\n"
+			       "Without effect: TCP and IP options; zeros: TCP_INFO. Urgent data arrives among the other bytes\n";
 
 /* ADDRESS:PORT, [ADDRESS]:PORT. */
 static bool parse(const char *text, struct sockaddr_in6 *address)

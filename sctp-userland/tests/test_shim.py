@@ -349,6 +349,58 @@ def test_listener_of_another_network_gets_no_associations(namespace: Namespace, 
     here.wait(10)
 
 
+TIED = """
+import socket, struct
+MD5 = struct.pack("128sBBHi80s", struct.pack("=H2s4s", socket.AF_INET, b"", socket.inet_aton("10.9.9.9")), 0, 0, 3, 0, b"key")
+OPTIONS = {
+    "-": None,
+    "device": (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo"),
+    "mark": (socket.SOL_SOCKET, socket.SO_MARK, 7),
+    "signature": (socket.IPPROTO_TCP, 14, MD5),
+    "fast open": (socket.IPPROTO_TCP, 30, 1),
+}
+with socket.create_server(("127.0.0.1", 0)) as server:
+    for name, option in OPTIONS.items():
+        with socket.socket() as client:
+            if option:
+                client.setsockopt(*option)
+            client.connect(server.getsockname())
+            client.send(b"x")
+            with server.accept()[0]:
+                print(name, client.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 4) == b"sctp")
+            if not option:
+                for later in (14, 31):
+                    try:
+                        client.setsockopt(socket.IPPROTO_TCP, later, MD5)
+                    except OSError as error:
+                        print(later, error.errno)
+servers = [socket.socket() for _ in OPTIONS]
+for server, option in zip(servers, OPTIONS.values()):
+    server.bind(("127.0.0.1", 0))
+    if option:
+        server.setsockopt(*option)
+    server.listen()
+import subprocess, sys
+print(subprocess.run([sys.argv[1], "--status"], capture_output=True, text=True).stdout.count("shim listening"))
+"""
+
+
+def test_socket_that_asks_for_more_of_tcp_stays_tcp(namespace: Namespace, tmp_path: Path) -> None:
+    """SCTP in its place would go another way, or without a signature, and the program would not know."""
+    path = rules(tmp_path, ALL_BY_SCTP)
+    told = run(namespace, *shimmed(path, sys.executable, "-c", TIED, sctpd())).splitlines()
+    assert told == [
+        "- True",
+        "14 92",
+        "31 92",
+        "device False",
+        "mark False",
+        "signature False",
+        "fast open False",
+        "1",
+    ]
+
+
 def test_bytes_go_past_the_library(namespace: Namespace, tmp_path: Path) -> None:
     """No call on a connection but its set-up is the library's: a program without it goes on with the descriptor."""
     code = """
