@@ -1,6 +1,9 @@
 """Pushes of registrars (ENRP): with answers, against answers, and without them."""
 
+from typing import Any
+
 import pytest
+from pool_user.belief.decisions import PoolDecisions
 from pool_user.belief.rules import MAX_MEMBERS
 
 from rserpool import LeastUsed, PoolElement, Table, Update
@@ -30,6 +33,22 @@ def test_a_new_load_concerns_nobody_else() -> None:
     play = settled()
     assert not push(play, 0, pe(1, R1, policy=LeastUsed(0.5)))
     assert play.view().members[0].policy == LeastUsed(0.5)
+
+
+def test_loads_that_move_have_nobody_else_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = settled()
+    push(play, 0, pe(1, R1, policy=LeastUsed(0.5)))
+    play.evaluate()
+    judged, judge = [], PoolDecisions.judge
+
+    def noted(decisions: PoolDecisions, *words: Any) -> set[int]:
+        judged.append(judge(decisions, *words))
+        return judged[-1]
+
+    monkeypatch.setattr(PoolDecisions, "judge", noted)
+    push(play, 1, pe(2, R2, policy=LeastUsed(0.5)))
+    play.evaluate()
+    assert judged == [{2}], "the other registrars list the first one with its older load"
 
 
 def test_a_pushed_renewal_changes_nothing_and_counts_as_seen_then() -> None:

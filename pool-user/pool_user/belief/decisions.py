@@ -194,6 +194,8 @@ def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars
         return judgement.verdict is not ClaimVerdict.DENIED, is_own, is_listed, last_s, index
 
     best = max(judged, key=rank)
+    _, is_own, *_ = rank(best)
+    home = best[1].element.home_registrar
     overruled = {judgement.overruled for _, _, judgement in judged}
     code = next((code for code in _OVERRULED if code in overruled), Code.UNLISTED)
     return Decision(
@@ -205,8 +207,10 @@ def _decision(judged: _Judged, listings: Listings, registrars: SettledRegistrars
         is_confirmed=best[2].verdict is not ClaimVerdict.DENIED
         and registrars.homes.get(best[1].element.home_registrar) == best[0]
         and not best[1].remembered,
+        # Its home's word stands before any other with the same home, however new: theirs have an older load.
         is_open=any(
-            judgement.verdict is not ClaimVerdict.VOUCHED or claim.element != best[1].element
+            judgement.verdict is not ClaimVerdict.VOUCHED
+            or (claim.element != best[1].element and not (is_own and claim.element.home_registrar == home))
             for _, claim, judgement in judged
         ),
     )
