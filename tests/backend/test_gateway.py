@@ -1,5 +1,6 @@
 """The gateway of a cell: what it offers above, when that is news, and its configuration."""
 
+import asyncio
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from daemon_kit.config_file import ConfigurationErrors
-from pool_user import Member, weights
+from pool_user import BeliefChange, Member, weights
 from rserpool.policies import LeastUsed, LeastUsedDegradation, Policy, WeightedRandom
+from rspdns.gateway import service
 from rspdns.gateway.configuration import load_gateway
 from rspdns.gateway.offer import Offer, offer_of
 
@@ -90,6 +92,21 @@ def test_weights_above_follow_what_each_cell_has_free() -> None:
     )
     weighed = weights.weigh({"a": member(1, policy=large), "b": member(2, policy=small)}, {}, NOW)
     assert weighed["a"].weight / weighed["b"].weight == pytest.approx(150 / 75)
+
+
+def test_loads_of_thousands_of_servers_are_added_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    monkeypatch.setattr(service, "offer_of", lambda views, _before: looks.append(views) or "nothing yet")
+
+    async def play() -> None:
+        gateway = service.CellGateway(load_gateway(EXAMPLE))
+        for _ in range(1000):
+            gateway._changed(BeliefChange({}, {}))
+        assert len(looks) == 1, "the first change waits for nothing"
+        await asyncio.sleep(3 * service.LOOK_EVERY_S)
+
+    asyncio.run(play())
+    assert len(looks) == 2
 
 
 def test_example_is_right() -> None:

@@ -19,6 +19,7 @@ from daemon_kit.run import Parts
 from pool_user import Belief, BeliefChange, BeliefEvent, Intervals, PoolUser
 
 from rserpool import (
+    DeadlineTimer,
     ElementEvent,
     ElementEventKind,
     PoolElement,
@@ -33,6 +34,8 @@ from rspdns.gateway.status_model import GatewayPoolStatus, GatewayStatus
 
 REPORT_EVERY_S: Final = 1.0
 """A load or capacity that moves is told above at most this often: all registrars there read each report."""
+LOOK_EVERY_S: Final = 0.1
+"""The least time between two looks at the whole pool: of 3,000 servers 1,500 a second report a load."""
 LIVES: Final = 3
 """A registration lives for this number of re-registration intervals."""
 _RESOLVE_TIMEOUT_MS: Final = 300
@@ -187,7 +190,8 @@ class CellGateway:
         )
         self._elements = [UpperElement(config, pool) for pool in config.pools]
         self._handles = frozenset(config.pool_rules)
-        self._due: asyncio.TimerHandle | None = None
+        self._looks = DeadlineTimer(self._look)
+        self._looked_at_s = -math.inf
         self._is_stopping = False
         self._started_at_s = time.monotonic()
         self._log = get_logger("gateway")
@@ -227,15 +231,18 @@ class CellGateway:
 
     async def _leave(self) -> None:
         self._is_stopping = True
-        if self._due is not None:
-            self._due.cancel()
+        self._looks.set(None)
         await asyncio.gather(*(element.close() for element in self._elements))
 
     # From the belief to the elements
 
     def _changed(self, change: BeliefChange) -> None:
         del change
-        self._look()
+        due_s = self._looked_at_s + LOOK_EVERY_S
+        if time.monotonic() < due_s:
+            self._looks.set(due_s)
+        else:
+            self._look()
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         log = get_logger("belief")
@@ -247,16 +254,12 @@ class CellGateway:
         """Have each element above follow its pool."""
         if self._is_stopping:
             return
-        now, views = time.monotonic(), self._belief.views
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
-        due_s = math.inf
+        now, views, due_s = time.monotonic(), self._belief.views, math.inf
+        self._looked_at_s = now
         for element in self._elements:
             found = offer_of([views[handle] for handle in element.pool.shards], element.offer)
             due_s = min(due_s, element.take(found, now) or math.inf)
-        if due_s < math.inf:
-            self._due = asyncio.get_running_loop().call_later(max(0.0, due_s - now), self._look)
+        self._looks.set(due_s if due_s < math.inf else None)
 
     # For the operator
 
