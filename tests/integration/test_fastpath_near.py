@@ -171,7 +171,7 @@ def test_change_of_a_pool_is_seen_by_askers_of_each_class(stage: FastStage) -> N
         stage.backend.publish(VIEWS)
 
 
-def test_backend_that_is_killed_leaves_nothing_of_its_networks_to_the_next_one(stage: FastStage) -> None:
+def test_networks_of_a_former_connection_are_forgotten(stage: FastStage) -> None:
     until(lambda: is_near_known(stage))
     blocks = stage.status()["near_blocks"]
     asyncio.run_coroutine_threadsafe(reconnect(stage), stage.backend._loop).result(10)

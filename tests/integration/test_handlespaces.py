@@ -60,8 +60,8 @@ def test_lost_handlespace_costs_its_own_members_only(namespace: Namespace, tmp_p
     both = {f"0000000{number}-{name}" for number in (1, 2) for name in ("eu", "us")}
     until(lambda: cells.shown() == both, 40, cells.backend.log)
     until(cells.backend.is_known, 40, cells.backend.log)
-    first = {line.split()[3].partition(".")[0] for line in cells.pdns.short(OWNER, "SRV") if line[0] == "0"}
-    assert first == {"00000001-us", "00000002-us"}, "the site of their handlespace is the first one"
+    best = {line.split()[3].partition(".")[0] for line in cells.pdns.short(OWNER, "SRV") if line[0] == "0"}
+    assert best == {"00000001-us", "00000002-us"}, "the site of their handlespace is the first one"
 
     cells.registrars.kill()
     until(lambda: [part["stale_s"] is None for part in cells.backend.pool()["handlespaces"]] == [False, True])
