@@ -104,6 +104,7 @@ def test_gateways_give_no_addresses_and_are_not_probed() -> None:
     ("pool", "fixed", "words"),
     [
         (POOL + 'verify = "sip-options"\n', DELEGATED, "has no use for verify with cells"),
+        (POOL + 'key = "/nowhere.key"\n', DELEGATED, "has no use for key with cells"),
         (POOL.replace('10.2.0.1"]', '10.1.0.2"]'), DELEGATED, "not in accept"),
         (POOL.replace('10.2.0.1"]', '10.2.0.1", "10.3.0.0/24"]'), DELEGATED, "gateways in 10.3.0.0/24"),
         (POOL.replace('"10.2.0.1" =', '"10.1.0.2" ='), DELEGATED, "overlaps 10.1.0.0/30"),

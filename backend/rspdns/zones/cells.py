@@ -14,7 +14,7 @@ from pool_user import Network, read_trusted_network
 from rspdns import names
 from rspdns.zones.sites import overlap
 
-_USELESS = ("verify", "affinity", "svcb", "remote_agents", "report_unreachable")
+_USELESS = ("verify", "affinity", "svcb", "remote_agents", "report_unreachable", "key")
 """Keys of a pool that are about servers; a gateway is none."""
 
 
