@@ -362,7 +362,12 @@ def _pool_problems(document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
         if not isinstance(pool, dict):
             continue
         name = pool.get("handlespace")
-        if name is None and len(known) > 1:
+        if "handlespaces" in pool:
+            yield (
+                location,
+                "a pool is in one handlespace here: write a [[pool]] for each of them",
+            )
+        elif name is None and len(known) > 1:
             yield location, f"needs handlespace: there are several, {', '.join(map(str, known))}"
         elif name is not None and name not in known:
             yield (*location, "handlespace"), f"{name}: no [[handlespace]] has this name"

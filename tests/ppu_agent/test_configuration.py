@@ -138,3 +138,15 @@ def test_registrars_are_asked_alone_and_never_less_often_unless_told_otherwise(t
     config = load_configuration(written(tmp_path, WELL))
     assert config.follow == "poll"
     assert INTERVALS.hot_for_s == math.inf
+
+
+def test_pool_of_several_handlespaces_is_written_once_for_each(tmp_path: Path) -> None:
+    tables = "".join(
+        f'[[handlespace]]\nname = "{name}"\nregistrars = ["10.{n}.0.1"]\n'
+        for n, name in enumerate(("eu", "us"))
+    )
+    pool = WELL.partition("\n")[2]
+    with pytest.raises(ConfigurationErrors, match=r"toml:7: pool\[0\]: a pool is in one handlespace here"):
+        load_configuration(written(tmp_path, f'{tables}{pool}handlespaces = ["eu", "us"]\n'))
+    each = "".join(f'{pool}handlespace = "{name}"\n' for name in ("eu", "us"))
+    assert load_configuration(written(tmp_path, tables + each)).handles == ("eu/p", "us/p")
