@@ -2,8 +2,8 @@
 
 Side by side: PowerDNS with a zone file, rspdns, and rspdns without the table of names, so that PowerDNS asks
 the backend about every such name; and rspdns with answers from the kernel. One is asked while the others
-stand still. Another flood is of names with affinity from prefixes that nobody asked from before: no cache
-keeps their answers.
+stand still. Other floods are of names with affinity, and with `near` from the kernel, from prefixes that
+nobody asked from before: no cache keeps their answers.
 """
 
 import contextlib
@@ -37,10 +37,13 @@ SERVERS: Final[Mapping[str, str]] = {
     "live": "rspdns",
     "asked": "rspdns without the table of names",
     "askers": "rspdns, flooded with names that have affinity, from random prefixes",
+    "near": "rspdns, answers from the kernel, flooded with names that have near, from random prefixes",
     "fast": "rspdns, answers from the kernel, no limit",
     "limited": "rspdns, answers from the kernel, deep names limited",
 }
-FAST: Final = ("fast", "limited")
+FAST: Final = ("near", "fast", "limited")
+BY_ASKER: Final = {"askers": zone.AFFINITY, "near": zone.NEAR}
+"""Flooded with names that exist: the keys of their pools."""
 LIMIT: Final = "[fastpath.limit]\nall_per_s = 1_000_000\ndeep_per_s = 20\nslip = 1\n"
 """Each name above the rate is answered, or dnsperf would wait for answers and ask less."""
 LABELS: Final = (1, 20, 100)
@@ -113,7 +116,7 @@ def _rounds(run: Run, host: Host, rounds: Sequence[int]) -> Iterator[Flood]:
                 asking = folder / f"flood-{deep}"
                 _write_names(asking, deep, _NAMES // min(deep, 4), chance)
                 for server, (port, _) in programs.items():
-                    if server in ("limited", "askers"):
+                    if server == "limited" or server in BY_ASKER:
                         continue  # not every name is denied, or these are none that do not exist
                     _let_run_alone(programs, server, folder)
                     denied = Denied(number, server, deep, _denied_per_s(host, asking, port, seconds))
@@ -178,11 +181,15 @@ def flood_figures(found: Sequence[object]) -> dict[str, float]:
 
 
 def _start(host: Host, folder: Path, port: int, server: str) -> Sequence[Program]:
-    if server == "askers":
-        return start_live(host, folder, port, 0, by_asker=zone.AFFINITY)
     if server != "static":
         limit = LIMIT if server == "limited" else zone.UNREACHED_LIMIT
-        return start_live(host, folder, port, 0, denials=server != "asked", fast=server in FAST, limit=limit)
+        return start_live(
+            *(host, folder, port, 0),
+            denials=server != "asked",
+            fast=server in FAST,
+            limit=limit,
+            by_asker=BY_ASKER.get(server, ""),
+        )
     folder.mkdir()
     zone.write_pdns(folder, host.address, port, zone.write_bind(folder, zone.static_zone()))
     return [start_pdns(host, folder, port)]
@@ -226,7 +233,7 @@ def _beside(
 ) -> Beside:
     with (
         _askers(host, port, per_s, seconds)
-        if server == "askers"
+        if server in BY_ASKER
         else _names(host, folder, port, per_s, seconds),
         call_in(host.path, lambda: socket.socket(type=socket.SOCK_DGRAM)) as client,
     ):
@@ -251,7 +258,7 @@ def _names(host: Host, folder: Path, port: int, per_s: int, seconds: int) -> Ite
 
 @contextlib.contextmanager
 def _askers(host: Host, port: int, per_s: int, seconds: int) -> Iterator[None]:
-    """Ask for names with affinity, each time from another prefix; nobody reads the answers."""
+    """Ask for names with `near` or affinity, each time from another prefix; nobody reads the answers."""
     chance = random.Random(1)  # noqa: S311 - prefixes that nobody has
     queries = []
     for number in range(per_s * (seconds + 3)):
@@ -313,11 +320,12 @@ def _ask(client: socket.socket, seconds: int) -> tuple[list[float], int]:
 _TEXT: Final = "Random names that do not exist, asked as fast as they are denied; ratios to the zone file."
 _TEXT_BESIDE: Final = (
     "Names of pool elements that are in no cache, 50 a second, beside a flood of names of 100 labels, or of "
-    "names with affinity."
+    "names with affinity or near."
 )
 _AIMS: Final = {
     "live": f"p99 {BESIDE_AIM_MS} ms, none lost",
     "askers": f"p99 {BESIDE_AIM_MS} ms, none lost",
+    "near": f"p99 {BESIDE_AIM_MS} ms, none lost",
     "limited": f"p99 {FAST_BESIDE_AIM_MS} ms",
 }
 

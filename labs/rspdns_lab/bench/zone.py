@@ -69,7 +69,7 @@ def write_live(
         f'[pdns]\nconnector = "unix:{folder}/remote.sock"\ncontrol = ["{folder}/pdns.controlsocket"]\n'
         f'[state]\npath = "{folder}"\n'
         + (_SITES if by_asker == NEAR else "")
-        + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\n{limit}' if fast else "")
+        + (f'[fastpath]\nsocket = "{folder}/fastpath.sock"\nclient_subnet = true\n{limit}' if fast else "")
     )
     (folder / "zones.d" / f"{ZONE}.zone").write_text(_apex())
     pools = "".join(
