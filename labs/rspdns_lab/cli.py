@@ -29,6 +29,7 @@ from rspdns_lab.resolvers.cli import resolvers
 from rspdns_lab.secondaries.cli import secondaries
 from rspdns_lab.shim.cli import shim
 from rspdns_lab.simulate.cli import simulate
+from rspdns_lab.simulate.mutant_trials import mutants
 from rspdns_lab.voip.cli import voip
 from rspdns_lab.watch.relay import HANDED_ON, listener_on_loopback
 from rspdns_lab.watch.run import run_watch
@@ -99,6 +100,7 @@ main.add_command(secondaries)
 main.add_command(news)
 main.add_command(favor)
 main.add_command(simulate)
+main.add_command(mutants)
 main.add_command(shim)
 main.add_command(voip)
 main.add_command(cells)

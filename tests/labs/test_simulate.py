@@ -1,6 +1,8 @@
 """The simulator: the same seed does the same, its models lose what they should, and no promise is broken."""
 
+import ast
 import asyncio
+import errno
 import importlib.util
 import json
 import secrets
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 from rspdns_lab.simulate.associations import SctpNetwork
 from rspdns_lab.simulate.cli import worker_environment
+from rspdns_lab.simulate.disk import OsModule
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
 from rspdns_lab.simulate.mutants import MUTANTS, Mutant
+from rspdns_lab.simulate.mutations import GROUPS, mutated, mutations
 from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 from rspdns_lab.simulate.regressions import REGRESSIONS
 from rspdns_lab.simulate.sctp_socket import SimulatedSctpSocket
@@ -197,6 +201,67 @@ def test_mutant_changes_a_text_that_stands_in_its_module_once(mutant: Mutant) ->
     assert spec is not None
     assert spec.origin is not None
     assert Path(spec.origin).read_text().count(mutant.old) == 1
+
+
+SOURCE = """
+LONG_S = 2.0
+
+def is_due(at_s, now):
+    if at_s is None:
+        return False
+    log.info("looked at")
+    forget(at_s)
+    return at_s <= now and not False
+
+def words(at_s) -> str:
+    return "due" if at_s > 0 else "not due"
+"""
+
+
+def test_made_mutants_change_conditions_constants_and_statements_but_no_words() -> None:
+    made = mutations("module", SOURCE)
+    assert [each.words for each in made] == [
+        "LONG_S: 2.0 -> 20.0",
+        "LONG_S: 2.0 -> 0.2",
+        "at_s is None -> at_s is not None",
+        "False -> True",
+        "without forget(at_s)",
+        "at_s <= now -> at_s > now",
+        "False -> True",
+        "at_s <= now and (not False) -> at_s <= now or not False",
+    ]
+    assert [each.function for each in made] == ["", "", *["is_due"] * 6]
+    changed = {ast.unparse(mutated(SOURCE, each.number)) for each in made}
+    assert len(changed) == len(made)
+    assert ast.unparse(ast.parse(SOURCE)) not in changed
+
+
+@pytest.mark.parametrize("module", [module for modules in GROUPS.values() for module in modules])
+def test_made_mutants_of_every_module_compile(module: str) -> None:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text()
+    made = mutations(module, source)
+    assert made
+    compile(mutated(source, made[len(made) // 2].number), module, "exec")
+
+
+def test_full_disk_of_a_host_takes_no_file(network: SimulatedNetwork) -> None:
+    disk, seen = OsModule(), list[int | None]()
+    OsModule.network = network
+    host = network.hosts["h1"]
+
+    def write() -> None:
+        try:
+            disk.fsync(1)
+        except OSError as problem:
+            seen.append(problem.errno)
+
+    process = host.start("writer")
+    for host.is_disk_full in (True, False):
+        process.do(write)
+    assert seen == [errno.ENOSPC]
 
 
 def test_scenarios_break_no_promise() -> None:

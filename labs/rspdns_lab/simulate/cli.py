@@ -91,9 +91,7 @@ def simulate(
                 trace.write_text(text)
     click.echo(_summary(outcomes, first), err=True)
     if markdown_file is not None:
-        load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-        where = f"Measured on {date.today().isoformat()}: {machine()}; load {load} at the end."
-        markdown_file.write_text(markdown(outcomes, minutes, where))
+        markdown_file.write_text(markdown(outcomes, minutes, machine_and_load()))
     sys.exit(EXIT_BROKEN if any(outcome["broken"] for outcome in outcomes) else 0)
 
 
@@ -115,6 +113,12 @@ def _work(first: int, last: int, minutes: float, options: Sequence[str]) -> list
     if done.returncode:
         raise LabError(f"{' '.join(command)}: {done.stderr.strip()}")
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def machine_and_load() -> str:
+    """A sentence about when and where the figures came about."""
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    return f"Measured on {date.today().isoformat()}: {machine()}; load {load} at the end."
 
 
 def worker_environment() -> dict[str, str]:

@@ -39,14 +39,14 @@ def markdown(outcomes: Sequence[Mapping[str, Any]], minutes: float, where: str) 
         _HEAD,
         f"{where}\n",
         f"    {command}\n",
-        _table(("", ""), figures),
+        table(("", ""), figures),
         "## Worst times\n\nA dead server was named for so long, by how it died; a live one was missing.\n",
-        _table(
+        table(
             ("how", "at most", "seed"),
             [(kind, f"{time_s * 1000:.0f} ms", str(seed)) for kind, (time_s, seed) in sorted(worst.items())],
         ),
         "## Broken promises\n",
-        _table(
+        table(
             ("promise", "scenarios", "first seed"),
             [
                 (name.replace("_", " "), str(count), str(first[name]))
@@ -56,11 +56,12 @@ def markdown(outcomes: Sequence[Mapping[str, Any]], minutes: float, where: str) 
         if broken
         else "None.\n",
         "## Faults\n",
-        _table(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(kinds.items())]),
+        table(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(kinds.items())]),
     ]
     return "\n".join(parts)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,6 +1,7 @@
 """One scenario: a seed, a length, faults. It runs the same at every time and on every machine."""
 
 import gc
+import hashlib
 import shutil
 import sys
 import tempfile
@@ -32,6 +33,8 @@ class Outcome:
     cpu_s: float
     worst_s: dict[str, float]
     broken: list[Broken]
+    digest: str
+    """The hash of the trace."""
     lines: list[str] = field(repr=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -77,6 +80,7 @@ def run(
             round(cpu_s, 3),
             {kind: round(worst_s, 3) for kind, worst_s in sorted(watch.worst_s.items())},
             watch.broken,
+            hashlib.sha256("\n".join(world.lines).encode()).hexdigest()[:16],
             world.lines,
         )
     finally:

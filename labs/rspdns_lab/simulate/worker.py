@@ -3,16 +3,19 @@
     python -m rspdns_lab.simulate FIRST LAST MINUTES [--faults NAME,...] [--leave-out INDEX,...] [--shrink]
 
 With `--trace FILE` the trace of the last one goes there. With `--for-s SECONDS` none begins after this time
-of the processor.
+of the processor. With `--lines FILE` the lines that they reach of the modules in `mutations` go there.
 """
 
 import json
 import sys
+from itertools import chain
 from pathlib import Path
 
 import click
 
 from rspdns_lab.simulate import determinism, scenario
+from rspdns_lab.simulate.mutations import GROUPS
+from rspdns_lab.simulate.reached import ReachedLines
 from rspdns_lab.simulate.world import WorldSize
 
 
@@ -27,6 +30,7 @@ from rspdns_lab.simulate.world import WorldSize
 @click.option("--until-broken", is_flag=True)
 @click.option("--for-s", type=float, default=float("inf"))
 @click.option("--size", default="3,10,2")
+@click.option("--lines", type=click.Path(path_type=Path))
 def main(
     first: int,
     last: int,
@@ -38,8 +42,12 @@ def main(
     until_broken: bool,
     for_s: float,
     size: str,
+    lines: Path | None,
 ) -> None:
     """Run the scenarios FIRST to LAST."""
+    reached = None if lines is None else ReachedLines(chain.from_iterable(GROUPS.values()))
+    if reached is not None:
+        reached.begin()
     names = [name for name in faults.split(",") if name]
     left_out = [int(index) for index in leave_out.split(",") if index]
     began_s = determinism.real_s()
@@ -56,4 +64,6 @@ def main(
             trace.write_text("".join(f"{line}\n" for line in outcome.lines))
         if until_broken and outcome.broken:
             break
+    if reached is not None and lines is not None:
+        reached.end(lines)
     sys.exit(0)
