@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.backend import OWNER
+from tests.support.backend import OWNER, run_here
 from tests.support.certificates import authority, certificate_of
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, end, own_namespace
@@ -73,8 +73,14 @@ class TwoNameServers:
         return self.chain.backend.command("override", *words)
 
     def second_override(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = (sys.executable, "-m", "rspdns.cli", "override", *words, "-c", str(self.config))
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        return run_here("override", *words, "-c", str(self.config))
+
+    def until_served(self) -> None:
+        """Wait until the second name server knows all servers and listens to its peer."""
+        log = self.chain.folder / "second.log"
+        until(lambda: in_dns(self) == LIVE, 60, log)
+        listening = ("ss", "-Htln", "sport", "=", ":8055")
+        until(lambda: self.chain.namespace.run(*listening).stdout, told=log)
 
     def until_peer(self, problem: bool, differences: int, *, second: bool = False) -> dict[str, Any]:
         """Wait until the status has such a peer; return it."""
@@ -100,7 +106,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNameServers]:
         made = TwoNameServers(chain)
         chain.start()
         until(lambda: chain.targets_at(OWNER) == LIVE, told=chain.sidecar.log)
-        until(lambda: len(in_dns(made)) == len(LIVE), 60, chain.folder / "second.log")
+        made.until_served()
         yield made
 
 
@@ -156,7 +162,7 @@ def test_a_peer_that_is_down_is_named_and_the_same_command_mends_it(pair: TwoNam
     assert f"peer ns2 has other overrides: only here: down {pair.chain.address}:{LAST}" in nagios
     assert "peer ns2 has other overrides" in pair.chain.backend.command("status").stdout
 
-    until(lambda: in_dns(pair) == LIVE, 60, pair.chain.folder / "second.log")
+    pair.until_served()
     again = pair.override(*down(pair))
     assert again.returncode == 0, again.stderr
     (there,) = pair.overrides(second=True)
@@ -177,7 +183,7 @@ def test_a_peer_that_is_down_is_named_and_the_same_command_mends_it(pair: TwoNam
 
 def test_an_override_of_one_name_server_alone_is_a_difference(pair: TwoNameServers) -> None:
     server = f"{pair.chain.address}:{LAST}"
-    until(lambda: in_dns(pair) == LIVE, 60, pair.chain.folder / "second.log")
+    pair.until_served()
     done = pair.second_override(server, "share=5%", "--reason", "canary")
     assert done.returncode == 0, done.stderr
     peer = pair.until_peer(False, 1)

@@ -1,14 +1,15 @@
 """The backend in a namespace: its configuration with one zone, its commands, what it says of its pools."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
 from daemon_kit.control import ControlError, request
+from rspdns.cli import main
 from rspdns_lab.net.service_manager import ServiceManager
 
 from tests.support.namespaces import Namespace
@@ -39,6 +40,12 @@ def other_pool(protocol: str, label: str) -> str:
     return (
         POOL.replace("_udp", f"_{protocol}").replace('"u"', f'"{label}"').replace(HANDLE, f"sip-{protocol}")
     )
+
+
+def run_here(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run an rspdns command in this process."""
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    return subprocess.CompletedProcess(words, done.exit_code, done.stdout, done.stderr)
 
 
 class Backend:
@@ -132,13 +139,11 @@ path = "{folder}/state"
         )
 
     def command(self, *arguments: str, sctp: bool = False) -> subprocess.CompletedProcess[str]:
-        """Run an rspdns command with this configuration; with `sctp`, where SCTP works, in the namespace."""
-        command = [sys.executable, "-m", "rspdns.cli", *arguments, "-c", str(self.config)]
-        return subprocess.run(
-            self.namespace.command(*command, sctp=True) if sctp else command,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-            env={**os.environ, "COLUMNS": "200"},
-        )
+        """Run an rspdns command with this configuration, in this process: loading takes longer than it does.
+
+        With `sctp` it is a program in the namespace, where SCTP works.
+        """
+        words = [*arguments, "-c", str(self.config)]
+        if sctp:
+            return self.namespace.run(sys.executable, "-m", "rspdns.cli", *words, sctp=True)
+        return run_here(*words)

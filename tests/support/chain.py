@@ -98,10 +98,11 @@ class Chain:
         return PoolWatch(self.namespace, HANDLE, self.registrars.addresses, self.folder / "watch.log")
 
     def start(self) -> subprocess.Popen[str]:
-        """Start backend and PowerDNS, and wait until every pool is known; return the backend."""
+        """Start backend and PowerDNS, and wait until every pool is known and the page is there."""
         process = self.backend.start()
         self.pdns.start(ZONE)
-        until(self.backend.is_known, 40, self.backend.log)
+        until(self.backend.is_known, 40, self.backend.log, every_s=0.1)
+        until(lambda: '"serving"' in self.backend.log.read_text(), told=self.backend.log)
         return process
 
     def targets(self, owner: str = OWNER) -> set[int] | str:
