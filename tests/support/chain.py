@@ -19,6 +19,8 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Literal
 
+import dns.rcode
+
 from tests.ppe_agent.servers import DATA, TCP_SERVER
 from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL, ZONE, Backend
 from tests.support.namespaces import Namespace
@@ -107,13 +109,12 @@ class Chain:
 
     def targets(self, owner: str = OWNER) -> set[int] | str:
         """Return the PE identifiers DNS gives, or the status of an answer without any."""
-        said = self.pdns.dig(owner, "SRV")
-        found = {
-            int(words[-1].partition(".")[0], 16)
-            for words in map(str.split, said.splitlines())
-            if words[3:4] == ["SRV"] and words[-1][8:9] == "."
-        }
-        return found or said.partition("status: ")[2].partition(",")[0]
+        reply = self.pdns.ask(owner, "SRV")
+        if reply is None:
+            return ""
+        targets = [record.target.labels[0] for rrset in reply.answer for record in rrset]
+        found = {int(label, 16) for label in targets if len(label) == 8}
+        return found or dns.rcode.to_text(reply.rcode())
 
     def targets_at(self, owner: str) -> set[int]:
         """Return the ports in the SRV records of `owner`."""
