@@ -8,10 +8,15 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from registrar_config import SCTPD_OPTIONS
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCTP_RUN = REPOSITORY / "sctp-userland" / "sctp-run"
+
+
+def _for_sctpd() -> Mapping[str, str]:
+    # Here: it takes long, and most programs of tests/support import this module for a name or two.
+    from registrar_config import SCTPD_OPTIONS
+
+    return {"SCTPD_OPTIONS": SCTPD_OPTIONS}
 
 
 class Namespace:
@@ -77,7 +82,7 @@ class Namespace:
                 stderr=subprocess.STDOUT if log else subprocess.PIPE,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS, **(environment or {})},
+                env={**os.environ, **_for_sctpd(), **(environment or {})},
                 pass_fds=descriptors,
             )
         self._processes.append(process)
@@ -93,7 +98,7 @@ class Namespace:
             capture_output=True,
             text=True,
             timeout=timeout_s,
-            env={**os.environ, "SCTPD_OPTIONS": SCTPD_OPTIONS},
+            env={**os.environ, **_for_sctpd()},
             check=False,
         )
 
