@@ -365,7 +365,7 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
         if watch.quiet_s(*DISTURBING) > JOINED_S + CONVERGED_S:
             most_s = CONVERGED_S + MARGIN_S
         elif only_fault in UNSEEN:
-            most_s = 0.0
+            most_s = -1.0  # not even at one look
         elif watch.active["lies"] and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
             most_s = LIED_S + MARGIN_S
         elif not watch.active["lies"] and quiet_s > LONGEST_ECHO_S and watch.quiet_s("lies") > LONGEST_ECHO_S:
