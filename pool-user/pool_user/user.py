@@ -180,7 +180,6 @@ class PoolUser:
             session.round_trip_ms = client.round_trip_ms
             self.belief.answered(index, answer)
         session.done(handle, time.monotonic())
-        self._flush()
         self.look()
 
     def _on_follower_event(self, index: int, event: FollowerEvent) -> None:
