@@ -96,7 +96,12 @@ def test_weights_above_follow_what_each_cell_has_free() -> None:
 
 def test_loads_of_thousands_of_servers_are_added_up_together(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[object] = []
-    monkeypatch.setattr(service, "offer_of", lambda views, _before: looks.append(views) or "nothing yet")
+
+    def look(views: object, _before: object) -> str:
+        looks.append(views)
+        return "nothing yet"
+
+    monkeypatch.setattr(service, "offer_of", look)
 
     async def play() -> None:
         gateway = service.CellGateway(load_gateway(EXAMPLE))
