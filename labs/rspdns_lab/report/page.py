@@ -218,4 +218,5 @@ def write_markdown(file: Path, page: Page, command: Sequence[str], *, with_plots
     pictures = [f"{file.stem}-{number}.svg" for number in range(1, len(plots) + 1)]
     for picture, plot in zip(pictures, plots, strict=True):
         write_whole(file.with_name(picture), svg(plot))
-    write_whole(file, markdown_page(page, command, date.today(), machine(), pictures))
+    where = f"{machine()}; load average {os.getloadavg()[0]:.1f} at the end"
+    write_whole(file, markdown_page(page, command, date.today(), where, pictures))
