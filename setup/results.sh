@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells)
+all=(faults faults-sites faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -12,6 +12,11 @@ mkdir -p "$here/build/results" "$here/docs/results"
 command_of() {
     case $1 in
         faults) echo chaos --members 3 --follow enrp --trials 3 ;;
+        faults-sites)
+            echo chaos --follow enrp --members 8 --trials 3 \
+                --fault site-lost --fault site-flaps --fault site-overloaded --fault site-unreachable-from-name-servers \
+                --fault handlespace-lost --fault handlespace-lost-server-killed --fault cell-lost
+            ;;
         faults-hostile)
             echo chaos --members 3 --trials 2 --fault registrar-lies-takeover --fault registrar-lies-steal --fault registrar-lies-ghosts \
                 --fault host-takes-identifiers --fault host-reports-others --fault identifier-zero
