@@ -4,7 +4,7 @@
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
-all=(faults faults-sites faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells)
+all=(faults faults-sites faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells scale)
 names=("${all[@]}")
 [ $# -eq 0 ] || names=("$@")
 mkdir -p "$here/build/results" "$here/docs/results"
@@ -42,6 +42,7 @@ command_of() {
         gate) echo bench --only gate --rounds 5 --seconds 3 ;;
         resolvers) echo resolvers ;;
         cells) echo cells ;;
+        scale) echo scale ;; # some 5 minutes
         guard) echo ;; # the bench of ppu-agent/guard
         proxies) echo proxies --trials 3 ;; # some 10 minutes
         discover) echo discover ;; # some 8 minutes

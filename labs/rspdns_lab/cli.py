@@ -26,6 +26,7 @@ from rspdns_lab.news.cli import news
 from rspdns_lab.proxies.cli import proxies
 from rspdns_lab.report.files import STDOUT, ReportPath, hand_over
 from rspdns_lab.resolvers.cli import resolvers
+from rspdns_lab.scale.cli import scale
 from rspdns_lab.secondaries.cli import secondaries
 from rspdns_lab.shim.cli import shim
 from rspdns_lab.simulate.cli import simulate
@@ -105,6 +106,7 @@ main.add_command(shim)
 main.add_command(voip)
 main.add_command(cells)
 main.add_command(uplink)
+main.add_command(scale)
 
 
 @main.command()

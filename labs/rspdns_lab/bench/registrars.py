@@ -97,7 +97,7 @@ def run_registrars(run: Run, found: Sequence[Borne]) -> Iterator[Sequence[Borne]
             what = f"{elements:,} elements"
             with site(run.prefix, run.folder / f"registrars-{elements}-{interval_ms}") as made:
                 run.say(f"{what} asked every {interval_ms} ms, {PER_ASSOCIATION} to an association")
-                borne = _RegistrarsSite(made, elements, interval_ms).measure(seconds, trials)
+                borne = RegistrarsSite(made, elements, interval_ms).measure(seconds, trials)
             run.say(
                 f"{what}: asked every {borne.interval_ms:.0f} ms, {borne.keep_alive_us:.0f} us for each, "
                 f"{borne.lost} associations lost, {borne.missing} live elements missing"
@@ -110,7 +110,9 @@ def run_registrars(run: Run, found: Sequence[Borne]) -> Iterator[Sequence[Borne]
             yield [borne]
 
 
-class _Watched(NamedTuple):
+class Watched(NamedTuple):
+    """The work of a time; processor time of each registrar and its sctpd, and of the simulation."""
+
     took_s: float
     keep_alives: int
     registrations: int
@@ -128,11 +130,13 @@ def _cpu_s(host: Host) -> Mapping[str, float]:
     return spent
 
 
-class _RegistrarsSite:
+class RegistrarsSite:
+    """Three registrars, each at one of `hosts`, and elements that answer keep-alives."""
+
     def __init__(self, made: BenchSite, elements: int, interval_ms: int) -> None:
         self._site, self._elements, self._interval_ms = made, elements, interval_ms
-        self._hosts = made.hosts(REGISTRARS)
-        for number, host in enumerate(self._hosts, 1):
+        self.hosts = made.hosts(REGISTRARS)
+        for number, host in enumerate(self.hosts, 1):
             made.registrar(number, host, REGISTRARS, {KEEP_ALIVE: interval_ms})
         self._own = made.network.add_host("pes", ELEMENTS)
         time.sleep(_READY_S)
@@ -146,11 +150,11 @@ class _RegistrarsSite:
     def measure(self, seconds: float, trials: int) -> Borne:
         """Measure keep-alives alone, then with registrations, then how long silent elements stay."""
         time.sleep(_SETTLED_S)
-        asking = self._watch(seconds)
+        asking = self.watch(seconds)
         asked = max(1, asking.keep_alives)
         self._site.tell("again")
         time.sleep(_SETTLED_S)
-        both = self._watch(seconds)
+        both = self.watch(seconds)
         registering_s = sum(both.registrars_s) - sum(asking.registrars_s) / asked * both.keep_alives
         state = self._site.tell("state")
         missing = max(self._site.tell("missing")["missing"])
@@ -175,12 +179,12 @@ class _RegistrarsSite:
             detected_max_ms=round(max(silenced_ms, default=0.0), 1),
         )
 
-    def _watch(self, seconds: float) -> _Watched:
+    def watch(self, seconds: float) -> Watched:
         """Return the work of this number of seconds."""
         before, began_s = self._counts(), time.monotonic()
         time.sleep(seconds)
         after = self._counts()
-        return _Watched(
+        return Watched(
             time.monotonic() - began_s,
             after.keep_alives - before.keep_alives,
             after.registrations - before.registrations,
@@ -189,10 +193,10 @@ class _RegistrarsSite:
             after.simulation_s - before.simulation_s,
         )
 
-    def _counts(self) -> _Watched:
+    def _counts(self) -> Watched:
         state = self._site.tell("state")
-        spent = [_cpu_s(host) for host in self._hosts]
-        return _Watched(
+        spent = [_cpu_s(host) for host in self.hosts]
+        return Watched(
             0.0,
             state["keep_alives"],
             state["registrations"],

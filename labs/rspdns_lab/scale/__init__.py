@@ -1,0 +1,1 @@
+"""A handlespace above many cells, simulated: `rspdns-lab scale`."""
