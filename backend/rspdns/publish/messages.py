@@ -208,7 +208,8 @@ def rrset(asked: SignedMessage, key: RrsetKey, wire: bytes) -> Rrset:
     """Return the RRset that the answer holds. Raises PublishError."""
     message = answer(asked, wire)
     if message.rcode() not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
-        raise PublishError(f"it does not answer questions: {_word(message.rcode())}")
+        words = "it does not serve the zone, or not to this host"
+        raise PublishError(f"{words}: it answers {_word(message.rcode())}")
     if not message.flags & dns.flags.AA:
         raise PublishError("it does not serve the zone: its answers are not authoritative")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -31,7 +32,6 @@ from rspdns.resolvers.configuration import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from ssl import SSLContext
 
 MOST_BYTES = 64 * 1024
 """The longest reply that is read."""
@@ -66,12 +66,20 @@ async def _unbound(config: ResolverConfig, names: Sequence[str]) -> None:
     flushes = [asyncio.create_task(flush(name)) for name in names]
     try:
         await asyncio.gather(*flushes)
+    except ssl.SSLCertVerificationError as problem:
+        words = f"it has another certificate than {config.server_certificate} ({problem.verify_message})"
+        raise FlushError(words) from None
+    except ssl.SSLError as problem:
+        reason = problem.reason or str(problem)
+        refuses = f"it refuses the certificate {config.certificate}"
+        words = refuses if "ALERT" in reason else "it speaks no TLS of an Unbound's control"
+        raise FlushError(f"{words} ({reason})") from None
     finally:
         for task in flushes:
             task.cancel()
 
 
-def _kept_context(config: ResolverConfig) -> SSLContext:
+def _kept_context(config: ResolverConfig) -> ssl.SSLContext:
     """The context of before while its files are the same: to make it costs as much as a handshake."""
     files = (str(config.server_certificate), str(config.certificate), str(config.key))
     try:
@@ -82,7 +90,7 @@ def _kept_context(config: ResolverConfig) -> SSLContext:
 
 
 @lru_cache(MOST_RESOLVERS)
-def _context(config: ResolverConfig, _stamps: tuple[int, ...]) -> SSLContext:
+def _context(config: ResolverConfig, _stamps: tuple[int, ...]) -> ssl.SSLContext:
     return tls_context(config)
 
 
@@ -183,7 +191,7 @@ TELL: Final[Mapping[str, Callable[[ResolverConfig, Sequence[str]], Awaitable[Non
 
 @asynccontextmanager
 async def _connection(
-    config: ResolverConfig, context: SSLContext | None = None
+    config: ResolverConfig, context: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     at = config.endpoint
     if at is None:
