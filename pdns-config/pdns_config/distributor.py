@@ -24,7 +24,7 @@ class DistributorSettings:
     """The addresses: `primary` is PowerDNS's, `listen` the distributor's. Raises ValueError.
 
     `key` is the name of the TSIG key in `key_file`, which `tsig-keygen` writes: with both, secondaries
-    transfer, and are told, by that key alone.
+    transfer, and are told, by that key alone. `signs`: it signs the zones, with keys that it makes.
     """
 
     listen: str
@@ -35,6 +35,7 @@ class DistributorSettings:
     directory: str = "/var/cache/bind"
     key: str | None = None
     key_file: str | None = None
+    signs: bool = False
 
     def __post_init__(self) -> None:
         for address in (self.listen, self.primary, *self.secondaries):
@@ -112,11 +113,13 @@ def render_named_conf(settings: DistributorSettings) -> str:
         parts += [f"    // {line}\n" for line in wrap(reason, _WIDTH)]
         parts.append(f"    {name} {value};\n")
     parts.append("};\n")
+    signing = " inline-signing yes; dnssec-policy default;" if settings.signs else ""
+    if signing:
+        parts.append("// BIND makes a key for each zone in its directory: back it up.\n")
     for zone in settings.zones:
         name = zone.removesuffix(".")
-        parts.append(
-            f'zone "{name}" {{ type secondary; primaries {{ {settings.primary}; }}; file "{name}"; }};\n'
-        )
+        fed = f"type secondary; primaries {{ {settings.primary}; }};"
+        parts.append(f'zone "{name}" {{ {fed} file "{name}";{signing} }};\n')
     return "".join(parts)
 
 
@@ -131,6 +134,7 @@ def render_named_conf(settings: DistributorSettings) -> str:
 )
 @click.option("--key", help="Name of the TSIG key that secondaries transfer with.")
 @click.option("--key-file", help="Whole path of the file with that key, as tsig-keygen writes it.")
+@click.option("--sign", "signs", is_flag=True, help="Sign the zones (DNSSEC), with keys that BIND makes.")
 def distributor_conf(
     listen: str,
     port: int,
@@ -140,13 +144,16 @@ def distributor_conf(
     directory: str,
     key: str | None,
     key_file: str | None,
+    signs: bool,
 ) -> None:
     """Print a commented named.conf for BIND between PowerDNS and many secondaries.
 
     It transfers the zones from PowerDNS, whole, and sends the differences on (IXFR).
     """
     try:
-        settings = DistributorSettings(listen, primary, zones, secondaries, port, directory, key, key_file)
+        settings = DistributorSettings(
+            *(listen, primary, zones, secondaries, port, directory, key, key_file), signs=signs
+        )
     except ValueError as error:
         raise click.ClickException(str(error)) from None
     click.echo(render_named_conf(settings), nl=False)

@@ -50,9 +50,9 @@ KEY = 'key "notify" {\n\talgorithm hmac-sha256;\n\tsecret "bm90IHNvIHNlY3JldCBpb
 class Played:
     """An upkeep, and the time; `run()` sends what is due and answers nothing."""
 
-    def __init__(self, serial: int = 7) -> None:
+    def __init__(self, serial: int = 7, *, signs: bool = False) -> None:
         self.now = NOW
-        self.upkeep = ZoneUpkeep(serial, self.now)
+        self.upkeep = ZoneUpkeep(serial, self.now, signs=signs)
         self.sent: list[tuple[float, NotifyState]] = []
 
     def run(self, seconds: float) -> list[NotifyState]:
@@ -202,6 +202,31 @@ def test_serial_that_moved_without_other_content_is_not_ahead() -> None:
     played.upkeep.soa_answered(NOERROR, 12, 13, played.now)
     assert played.trouble is None
     assert played.upkeep.is_right
+
+
+def test_secondary_that_signs_counts_serials_of_its_own() -> None:
+    played = Played(signs=True)
+
+    def answer(there: int) -> None:
+        played.run(0)
+        played.upkeep.notify_answered(NOERROR, played.now)
+        played.run(ASK_AFTER_S)
+        played.upkeep.soa_answered(NOERROR, there, played.upkeep.serial, played.now)
+
+    def state() -> tuple[Trouble | None, bool]:
+        return played.trouble, played.upkeep.is_right
+
+    answer(12)
+    assert state() == (None, True)
+    played.upkeep.changed(8, played.now)
+    answer(12)
+    played.now += BEHIND_S
+    assert state() == (Trouble.BEHIND, False), "its serial did not move"
+    answer(13)
+    assert state() == (None, True)
+    played.upkeep.changed(2000, played.now)
+    answer(14)
+    assert played.upkeep.behind() == 1986, "a serial of its own is never below ours"
 
 
 def test_refused_notify_is_a_problem_until_one_is_taken() -> None:

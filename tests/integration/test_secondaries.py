@@ -4,7 +4,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -237,10 +237,12 @@ REFUSING = f"  - domain: {ZONE}\n    master: rspdns\n"
 AHEAD = f"  - domain: {ZONE}\n    file: ahead\n    acl: notify\n"
 ACL = "acl:\n  - id: notify\n    address: 192.0.2.1\n    action: notify\n"
 TABLE = f'[[secondary]]\nname = "other"\naddress = "{OTHER}"\nsource = "{NS}"\n'
+KEYED = f'{TABLE}tsig = "{{key}}"\n'
 CASES = {
-    "refused NOTIFY": (WRONG.replace("{zones}", REFUSING), "refuses NOTIFY (NOTAUTH)"),
-    "zone not there": (WRONG.replace("zone:\n{zones}", ""), "refuses NOTIFY"),
-    "serial ahead": (ACL + WRONG.replace("{zones}", AHEAD), "has a later serial"),
+    "refused NOTIFY": (WRONG.replace("{zones}", REFUSING), TABLE, "refuses NOTIFY (NOTAUTH): allow it"),
+    "zone not there": (WRONG.replace("zone:\n{zones}", ""), TABLE, "refuses NOTIFY"),
+    "serial ahead": (ACL + WRONG.replace("{zones}", AHEAD), TABLE, "has a later serial"),
+    "key not there": (ACL + WRONG.replace("{zones}", REFUSING), KEYED, "(BADKEY): it does not know the key"),
 }
 
 
@@ -248,13 +250,13 @@ CASES = {
 def test_trouble_of_a_secondary_is_one_clear_line(
     transferred: Transferred, tmp_path: Path, case: str
 ) -> None:
-    text, words = CASES[case]
+    text, table, words = CASES[case]
     (tmp_path / "conf").write_text(text.format(folder=tmp_path))
     later = int(time.time()) + 10_000_000
     (tmp_path / "ahead").write_text(f"$TTL 5\n@ SOA ns h {later} 3600 600 86400 5\n@ NS ns\nns A 192.0.2.1\n")
     other = transferred.namespace.start("knotd", "-c", str(tmp_path / "conf"), log=tmp_path / "log")
     try:
-        transferred.configure(transferred.tables() + TABLE)
+        transferred.configure(transferred.tables() + table.format(key=transferred.key()))
         until(lambda: words in transferred.problem("other"), SOON_S, lambda: transferred.problem("other"))
         transferred.members.remove(7)
         transferred.until_right(EVERYBODY - {7})
@@ -271,11 +273,29 @@ def test_trouble_of_a_secondary_is_one_clear_line(
         transferred.chain.backend.log.write_text("")
 
 
-def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Path) -> None:
+def anchored(folder: Path, keys: Iterable[str]) -> Path:
+    """A file of trust anchors of the zone for delv."""
+    file = folder / "anchor"
+    lines = (f'"{ZONE}" {key};' for key in keys)
+    file.write_text(f"trust-anchors {{ {' '.join(lines)} }};\n")
+    return file
+
+
+def doubts(namespace: Namespace, address: str, anchor: Path) -> str:
+    """The words of delv about answers and denials of a name server that do not validate."""
+    said = ""
+    for question in ((OWNER, "SRV"), (f"nobody.{ZONE}", "A"), (f"as.{ZONE}", "TXT")):
+        done = namespace.run("delv", f"@{address}", "-a", str(anchor), f"+root={ZONE}", *question)
+        said += "" if "fully validated" in done.stdout else f"{question}: {done.stdout}{done.stderr}"
+    return said
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["plain", "signed"])
+def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Path, signs: bool) -> None:
     transferred.until_right(EVERYBODY)
     command = re.search(r"rspdns (distributor-conf --listen.*?) > ", PAGE, re.DOTALL)
     assert command is not None
-    words = command[1].replace("\\\n", " ").replace("192.0.2.12", OTHER).split()
+    words = command[1].replace("\\\n", " ").replace("192.0.2.12", OTHER).split() + ["--sign"] * signs
     done = subprocess.run(
         [sys.executable, "-m", "rspdns.cli", *words], capture_output=True, text=True, check=True
     )
@@ -293,7 +313,7 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
     secondary = transferred.namespace.start("knotd", "-c", str(behind / "conf"), log=behind / "log")
     try:
         table = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
-        transferred.configure(table)
+        transferred.configure(f"{table}signs = true\n" if signs else table)
         until(lambda: transferred.targets(OTHER) == EVERYBODY, SOON_S, tmp_path / "bind.log")
         for number in (8, 9):
             transferred.members.remove(number)
@@ -303,6 +323,18 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
             until(lambda: transferred.targets(OTHER) == EVERYBODY, SOON_S, behind / "log")
         log = (behind / "log").read_text()
         assert len(re.findall(r"IXFR, incoming.*finished", log)) >= 4, log
+        until(lambda: transferred.secondary("distributor")["right"] == 1, SOON_S)
+        assert transferred.problem("distributor") == ""
+        if signs:
+            found = re.search(r"\$ (dig .* DNSKEY) \| (dnssec-dsfromkey .*)", PAGE)
+            assert found is not None
+            keys = transferred.namespace.run(*found[1].split()).stdout
+            digest = subprocess.run(
+                found[2].split(), input=keys, capture_output=True, text=True, check=True
+            ).stdout.split()
+            anchor = anchored(tmp_path, [f'static-ds {" ".join(digest[3:6])} "{digest[6]}"'])
+            for address in (DISTRIBUTOR, OTHER):
+                assert doubts(transferred.namespace, address, anchor) == ""
     finally:
         end(secondary)
         end(bind)
@@ -317,17 +349,13 @@ def test_signed_zone_validates_at_every_secondary_after_each_change(tmp_path: Pa
         made.chain.start()
         pdns = made.chain.pdns
         pdns.sign(ZONE)
-        anchor = tmp_path / "anchor"
         fields = [line.split(maxsplit=3) for line in pdns.short(ZONE, "DNSKEY")]
-        keys = (f'"{ZONE}" static-key {" ".join(head)} "{key.replace(" ", "")}";' for *head, key in fields)
-        anchor.write_text(f"trust-anchors {{ {' '.join(keys)} }};\n")
+        keys = (f'static-key {" ".join(head)} "{key.replace(" ", "")}"' for *head, key in fields)
+        anchor = anchored(tmp_path, keys)
         made.configure(made.tables())
         for everybody in (EVERYBODY, EVERYBODY - {3}):
             if 3 not in everybody:
                 made.members.remove(3)
             made.until_right(everybody)
             for address in SECONDARIES.values():
-                for question in ((OWNER, "SRV"), (f"nobody.{ZONE}", "A"), (f"as.{ZONE}", "TXT")):
-                    words = ["delv", f"@{address}", "-a", str(anchor), f"+root={ZONE}", *question]
-                    said = namespace.run(*words)
-                    assert "fully validated" in said.stdout, (words, said.stdout + said.stderr)
+                assert doubts(namespace, address, anchor) == ""

@@ -28,6 +28,7 @@ def settings(**other: Any) -> DistributorSettings:
         {"zones": ["a.example", "b.example."], "secondaries": []},
         {"listen": "2001:db8::10", "primary": "2001:db8::1", "secondaries": ["2001:db8::11"]},
         {"key": "transfer"},
+        {"signs": True},
     ],
 )
 def test_bind_takes_the_configuration(tmp_path: Path, other: dict[str, Any]) -> None:

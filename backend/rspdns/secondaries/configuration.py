@@ -58,6 +58,8 @@ class SecondaryConfig(StrictModel):
     """The zones that it transfers; all if not given."""
     source: Annotated[str, AfterValidator(_source)] | None = None
     """The address of this host that NOTIFY comes from; that of the route if not given."""
+    signs: bool = False
+    """It signs what it transfers, and so counts serials of its own, above those from here."""
     tsig: PathText | None = None
     """Whole path of the file with the key that signs NOTIFY, as `tsig-keygen` writes it."""
 

@@ -314,7 +314,9 @@ class Secondaries:
         if not secondary.config.zones or zone in secondary.config.zones:
             most = len(self._serials) * len(self._secondaries)
             ask_every_s = max(ASK_EVERY_S, most / QUESTIONS_PER_S)
-            secondary.zones[zone] = ZoneUpkeep(self._serials[zone], now, ask_every_s)
+            secondary.zones[zone] = ZoneUpkeep(
+                self._serials[zone], now, ask_every_s, signs=secondary.config.signs
+            )
             self._schedule(name, zone)
 
     def _drop(self, zone: str) -> None:

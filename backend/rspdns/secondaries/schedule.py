@@ -42,7 +42,7 @@ BEHIND_S = 5.0
 """A secondary that lacks for this time what it was told is called behind."""
 NOERROR = "NOERROR"
 _REFUSALS = {
-    "BADKEY": "it does not know the key",
+    "BADKEY": "it does not know the key, or does not take it for NOTIFY",
     "BADSIG": "its key of this name has another secret or algorithm",
     "BADTIME": "its clock and that of this host differ",
 }
@@ -119,7 +119,10 @@ class SecondaryProblem:
             case Trouble.ABSENT:
                 return f"does not serve the zone ({self.detail}): configure it there, or let it transfer"
             case Trouble.AHEAD:
-                return f"has a later serial ({self.detail}), and takes nothing: transfer the zone anew there"
+                return (
+                    f"has a later serial ({self.detail}), and takes nothing: transfer the zone anew there; "
+                    "if it signs, say signs = true"
+                )
             case Trouble.BEHIND:
                 return f"was told and does not transfer ({self.detail}): is it in PowerDNS's allow-axfr-ips?"
 
@@ -131,15 +134,26 @@ def distance(of_serial: int, to_serial: int) -> int:
 
 
 class ZoneUpkeep:
-    """The upkeep of one zone at one secondary. `serial` is that from which on its content is right."""
+    """The upkeep of one zone at one secondary. `serial` is that from which on its content is right.
 
-    def __init__(self, serial: int, now: float, ask_every_s: float = ASK_EVERY_S) -> None:
+    A secondary that `signs` counts serials of its own, at least one for each transfer: it has a change once
+    its serial is another than before.
+    """
+
+    def __init__(
+        self, serial: int, now: float, ask_every_s: float = ASK_EVERY_S, *, signs: bool = False
+    ) -> None:
         self.state = NotifyState.NOTIFY
         self.due_s = now
         """When the next step is due."""
         self.serial = serial
         self.there: int | None = None
         """The serial that it had when it was asked last."""
+        self._has: int | None = None
+        """The same, as one of ours."""
+        self._signs = signs
+        self._there_before: int | None = None
+        """The serial of one that signs, before the changes that it is to be told."""
         self.right_s: float | None = None
         """When it was last seen to be right."""
         self.notifies = 0
@@ -166,6 +180,7 @@ class ZoneUpkeep:
         """The zone has other content since `serial`."""
         if self._has_serial():
             self._goal = (serial, now)
+            self._there_before = self.there
         self.serial = serial
         pace_s = PACE_FAILING_S if self._tries >= FAILING_TRIES else PACE_S
         self._step(NotifyInput.CHANGED, max(now, self._notified_s + pace_s))
@@ -223,17 +238,19 @@ class ZoneUpkeep:
         self._answered()
         self.there = there
         if there is None:
+            self._has = None
             self._absence = rcode if rcode != NOERROR else "no SOA"
             self._failed(NotifyInput.ABSENT, now)
             return
         self._absence = ""
-        if distance(current, there) > 0:
+        self._has = has = self._as_ours(there)
+        if distance(current, has) > 0:
             self._failed(NotifyInput.AHEAD, now)
             return
-        if distance(self._goal[0], there) >= 0:
+        if distance(self._goal[0], has) >= 0:
             self._tries = 0
             self._goal = (self.serial, now)
-        if distance(self.serial, there) >= 0:
+        if distance(self.serial, has) >= 0:
             self.right_s = now
             self._place = NotifyInput.RIGHT
             self._step(NotifyInput.RIGHT, now + self._ask_every_s)
@@ -242,7 +259,7 @@ class ZoneUpkeep:
 
     def behind(self) -> int | None:
         """How many serials it was behind when it was asked last; None: it is not known."""
-        return None if self.there is None else max(0, distance(self.there, self.serial))
+        return None if self._has is None else max(0, distance(self._has, self.serial))
 
     @property
     def is_right(self) -> bool:
@@ -267,7 +284,13 @@ class ZoneUpkeep:
         return None
 
     def _has_serial(self) -> bool:
-        return self.there is not None and distance(self.serial, self.there) >= 0
+        return self._has is not None and distance(self.serial, self._has) >= 0
+
+    def _as_ours(self, there: int) -> int:
+        """The serial of ours that a secondary with this one has, as far as that can be known."""
+        if not self._signs or distance(self.serial, there) < 0:
+            return there
+        return self.serial - 1 if there == self._there_before else self.serial
 
     def _answered(self) -> None:
         self._unanswered_since_s = None
