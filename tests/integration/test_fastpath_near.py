@@ -4,6 +4,7 @@ in every class."""
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from rserpool import Protocol
 from tests.backend.making import FIXED, ZONE, member, view, views, zone
 from tests.backend.test_nearness import SITES
 from tests.support.fast_path import FAST, FAST_6, SLOW, SLOW_6, FastStage, fast_stage
+from tests.support.served import served
 from tests.support.waiting import until
 
 NEAR_US = 'near = { "10.99.0.16/28" = ["us"], "10.99.0.20/32" = ["eu"], "fd00:99::10/124" = ["us", "eu"] }'
@@ -181,3 +183,18 @@ def test_networks_of_a_former_connection_are_forgotten(stage: FastStage) -> None
 
 async def reconnect(stage: FastStage) -> None:
     stage.link._drop("a test")
+
+
+def test_signed_zone_answers_each_asker_with_signatures_that_are_right(tmp_path: Path) -> None:
+    """PowerDNS's answers: the kernel has none of a signed zone."""
+    zones = [zone_of('near = { "127.0.0.0/8" = ["us"] }')]
+    with served(zones, VIEWS, tmp_path, signed=True, near=True) as made:
+        made.pdns.util("secure-zone", ZONE)
+        name = QUESTIONS[0][0]
+        until(lambda: "RRSIG" in made.pdns.dig(name, "SRV", "+dnssec"))
+        near, far = made.delv(name, "SRV"), made.pdns.dig(name, "SRV", "+dnssec", "+subnet=192.0.2.7/32")
+    assert "fully validated" in near
+    assert "SRV\t0 1000 5060 000000c9" in near, "us is the first one for this host"
+    assert "SRV\t0 1000 5060 00000065" in far, "eu for others"
+    assert "CLIENT-SUBNET: 192.0.2.7/32/1" in far
+    assert "RRSIG\tSRV" in far

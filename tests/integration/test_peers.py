@@ -21,6 +21,7 @@ PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "maintain-a-server.md").read_te
 LIVE = set(SIP_PORTS)
 LAST = SIP_PORTS[-1]
 TOKEN = "override-0123456789abcdef"  # noqa: S105 - of this test alone
+SITE = '\n[[site]]\nname = "eu"\nnetworks = ["10.99.0.0/24"]\n\n'
 COMPARED_S = 30.0
 """A comparison comes every 10 s."""
 
@@ -44,7 +45,7 @@ class TwoNameServers:
         tokens.write_text(f"{TOKEN}  # the other name server\n")
         tokens.chmod(0o600)
         backend = chain.backend
-        plain = backend.config.read_text()
+        plain = backend.config.read_text() + SITE
         self.issuer = authority(folder, "ca")
         made = certificate_of(folder, self.issuer, 30)
         keys = f'write_tokens = "tokens"\ntls_certificate = "{made["crt"]}"\ntls_key = "{made["key"]}"\n'
@@ -191,6 +192,19 @@ def test_an_override_of_one_name_server_alone_is_a_difference(pair: TwoNameServe
     spread = pair.second_override(server, "share=5%", "--reason", "canary", "--everywhere")
     assert spread.returncode == 0, spread.stderr
     pair.until_peer(False, 0)
+    assert pair.override("clear", "--all", "--everywhere").returncode == 0
+    assert (pair.overrides(second=False), pair.overrides(second=True)) == ([], [])
+
+
+def test_site_is_drained_at_both_and_its_servers_are_the_last_resort(pair: TwoNameServers) -> None:
+    done = pair.override("site", "eu", "drain", "--reason", "power works", "--for", "1h", "--everywhere")
+    assert done.returncode == 0, done.stderr
+    assert "ns2: done" in done.stdout
+    (here,), (there,) = pair.overrides(second=False), pair.overrides(second=True)
+    assert here["id"] == there["id"] is not None
+    assert (here["servers"], there["servers"]) == ("site:eu", "site:eu")
+    until(lambda: pair.until_peer(False, 0)["compared_s"] is not None)
+    assert pair.chain.targets_at(OWNER) == LIVE, "no other site has a server"
     assert pair.override("clear", "--all", "--everywhere").returncode == 0
     assert (pair.overrides(second=False), pair.overrides(second=True)) == ([], [])
 
