@@ -1,6 +1,7 @@
 """`rspdns watch --exec` and hooks on the real chain: the page's scripts, a real HAProxy, a real Kamailio."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -73,11 +74,18 @@ class Watched:
     def command(self, name: str) -> list[str]:
         return [sys.executable, "-m", "rspdns.cli", name, "-c", str(self.chain.backend.config)]
 
-    def news(self, log: Path) -> subprocess.Popen[str]:
-        """Start the service of news, and wait until it is ready."""
+    @contextlib.contextmanager
+    def news(self, log: Path) -> Iterator[subprocess.Popen[str]]:
+        """Start the service of news, and wait until it is ready; end it afterwards."""
         service = self.chain.namespace.start(*self.command("news"), "--log-json", log=log)
-        until(lambda: log.exists() and '"news_ready"' in log.read_text(), told=log)
-        return service
+        try:
+            until(lambda: '"news_ready"' in log.read_text() or service.poll() is not None, told=log)
+            assert service.poll() is None, log.read_text()
+            yield service
+            assert service.poll() is not None or end(service) == 0
+        finally:
+            if service.poll() is None:
+                end(service, signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -385,105 +393,97 @@ def test_news_reach_a_client_that_holds_no_connection_also_after_a_restart(
     """The port that a client polls is closed, opens with the change, and closes again."""
     told, log = tmp_path / "told", tmp_path / "log"
     key = whole.chain.folder / "news.key"
-    service = whole.news(tmp_path / "news-1")
-    before = open_ports(whole)
-    watch = whole.watch(
-        log, f"cat >> {told}; echo {{name}} >> {told}.names", "--from", NEWS, "--key", str(key)
-    )
-    until(lambda: len(documents(told)) == 1, told=log)
-    assert names(documents(told)[0]) == {"sip-1", "sip-2", "sip-3"}
-    assert open_ports(whole) == before
-    whole.leave(2)
-    until(lambda: len(documents(told)) == 2, told=log)
-    assert len(open_ports(whole) - before) == 1
-    second = documents(told)[1]
-    assert (second["missed"], names(second)) == (False, {"sip-1", "sip-3"})
-    assert [(change["kind"], change["name"]) for change in second["changes"]] == [("left", "sip-2")]
-    service.kill()  # and a change while it is away
-    assert service.wait(20)
+    with whole.news(tmp_path / "news-1") as service:
+        before = open_ports(whole)
+        command = f"echo {{name}} >> {told}.names; cat >> {told}"
+        watch = whole.watch(log, command, "--from", NEWS, "--key", str(key))
+        until(lambda: len(documents(told)) == 1, told=log)
+        assert names(documents(told)[0]) == {"sip-1", "sip-2", "sip-3"}
+        assert open_ports(whole) == before
+        whole.leave(2)
+        until(lambda: len(documents(told)) == 2, told=log)
+        assert len(open_ports(whole) - before) == 1
+        second = documents(told)[1]
+        assert (second["missed"], names(second)) == (False, {"sip-1", "sip-3"})
+        assert [(change["kind"], change["name"]) for change in second["changes"]] == [("left", "sip-2")]
+        end(service, signal.SIGKILL)  # and a change while it is away
     whole.leave(3)
     until(lambda: whole.chain.targets() == {1}, told=whole.chain.backend.log)
-    service = whole.news(tmp_path / "news-2")
-    until(lambda: len(documents(told)) == 3, told=log)
-    third = documents(told)[2]
-    assert (third["missed"], names(third)) == (False, {"sip-1"})
-    assert [(change["kind"], change["name"]) for change in third["changes"]] == [("left", "sip-3")]
-    assert (tmp_path / "told.names").read_text().split() == [OWNER] * 3
-    until(lambda: open_ports(whole) == before, told=tmp_path / "news-2")
-    ended(watch)
-    service.terminate()
-    assert service.wait(20) == 0
-    assert "watch_interrupted" not in log.read_text()
+    with whole.news(tmp_path / "news-2"):
+        until(lambda: len(documents(told)) == 3, told=log)
+        third = documents(told)[2]
+        assert (third["missed"], names(third)) == (False, {"sip-1"})
+        assert [(change["kind"], change["name"]) for change in third["changes"]] == [("left", "sip-3")]
+        assert (tmp_path / "told.names").read_text().split() == [OWNER] * 3
+        until(lambda: open_ports(whole) == before, told=tmp_path / "news-2")
+        ended(watch)
 
 
 def test_dns_push_tells_a_client_the_records_that_dns_answers_and_each_change(
     whole: Watched, tmp_path: Path
 ) -> None:
     told, host = tmp_path / "push", f"as.{ZONE}"
-    service = whole.news(tmp_path / "news")
-    until(lambda: '"push_ready"' in (tmp_path / "news").read_text(), told=tmp_path / "news")
-    (port,) = [line.split()[2] for line in whole.chain.pdns.short(f"_dns-push-tls._tcp.{ZONE}", "SRV")]
-    client = whole.chain.namespace.start(
-        *(
-            sys.executable,
-            "-m",
-            "tests.backend.push_client",
-            ADDRESS,
-            port,
-            str(whole.chain.folder / "ca.pem"),
-        ),
-        *(f"{OWNER}:SRV", f"{host}:A", f"{host}:NAPTR"),
-        log=told,
-    )
+    with whole.news(tmp_path / "news"):
+        until(lambda: '"push_ready"' in (tmp_path / "news").read_text(), told=tmp_path / "news")
+        (port,) = [line.split()[2] for line in whole.chain.pdns.short(f"_dns-push-tls._tcp.{ZONE}", "SRV")]
+        client = whole.chain.namespace.start(
+            *(
+                sys.executable,
+                "-m",
+                "tests.backend.push_client",
+                ADDRESS,
+                port,
+                str(whole.chain.folder / "ca.pem"),
+            ),
+            *(f"{OWNER}:SRV", f"{host}:A", f"{host}:NAPTR"),
+            log=told,
+        )
 
-    def pushed() -> dict[str, set[str]]:
-        """The records that the client has, by type."""
-        known: dict[tuple[str, str], set[str]] = {}
-        for name, kind, ttl, text in (change for each in documents(told) for change in each["changes"]):
-            of_kind = known.setdefault((name, kind), set())
-            if ttl == 0xFFFFFFFE:
-                of_kind.clear()
-            else:
-                (of_kind.discard if ttl == 0xFFFFFFFF else of_kind.add)(text.rstrip("."))
-        return {kind: texts for (_, kind), texts in known.items()}
+        def pushed() -> dict[str, set[str]]:
+            """The records that the client has, by type."""
+            known: dict[tuple[str, str], set[str]] = {}
+            for name, kind, ttl, text in (change for each in documents(told) for change in each["changes"]):
+                of_kind = known.setdefault((name, kind), set())
+                if ttl == 0xFFFFFFFE:
+                    of_kind.clear()
+                else:
+                    (of_kind.discard if ttl == 0xFFFFFFFF else of_kind.add)(text.rstrip("."))
+            return {kind: texts for (_, kind), texts in known.items()}
 
-    def answered() -> dict[str, set[str]]:
-        asked = ((OWNER, "SRV"), (host, "A"), (host, "NAPTR"))
-        said = {
-            kind: {line.rstrip(".") for line in whole.chain.pdns.short(name, kind)} for name, kind in asked
-        }
-        return {kind: lines for kind, lines in said.items() if lines}
+        def answered() -> dict[str, set[str]]:
+            asked = ((OWNER, "SRV"), (host, "A"), (host, "NAPTR"))
+            said = {
+                kind: {line.rstrip(".") for line in whole.chain.pdns.short(name, kind)}
+                for name, kind in asked
+            }
+            return {kind: lines for kind, lines in said.items() if lines}
 
-    def ports() -> set[int]:
-        return {int(text.split()[2]) for text in pushed().get("SRV", ())}
+        def ports() -> set[int]:
+            return {int(text.split()[2]) for text in pushed().get("SRV", ())}
 
-    for left in ((), (2,)):
-        for number in left:
-            whole.leave(number)
-        until(lambda: ports() == {PORTS[number] for number in whole.inside}, told=told)
-        until(lambda: pushed() == answered(), told=told)
-    whole.join(2)
-    until(lambda: ports() == set(PORTS.values()), told=told)
-    service.terminate()
-    assert service.wait(20) == 0
+        for left in ((), (2,)):
+            for number in left:
+                whole.leave(number)
+            until(lambda: ports() == {PORTS[number] for number in whole.inside}, told=told)
+            until(lambda: pushed() == answered(), told=told)
+        whole.join(2)
+        until(lambda: ports() == set(PORTS.values()), told=told)
     assert client.wait(20) == 0
     assert documents(told)[-1]["tlvs"] == [2], "Retry Delay"
     assert "Traceback" not in (tmp_path / "news").read_text()
 
 
 def test_wrong_key_and_unknown_pool_are_told_to_the_one_who_watches(whole: Watched, tmp_path: Path) -> None:
-    service = whole.news(tmp_path / "news")
     key, other = whole.chain.folder / "news.key", tmp_path / "other.key"
     other.write_text(f"whsec_{base64.b64encode(os.urandom(32)).decode()}\n")
     other.chmod(0o600)
     near = Path(os.path.relpath(other))
-    for file, pool, words in (
-        (near, OWNER, "the signature is wrong: another key, another sender, or an older reply"),
-        (key, "no-such-pool", "'no-such-pool' is no pool that news are told of"),
-    ):
-        log = tmp_path / f"log-{pool}"
-        watch = whole.watch(log, "true", "--from", NEWS, "--key", str(file), pool=pool)
-        assert watch.wait(60) == 1
-        assert words in log.read_text()
-    service.terminate()
-    assert service.wait(20) == 0
+    with whole.news(tmp_path / "news"):
+        for file, pool, words in (
+            (near, OWNER, "the signature is wrong: another key, another sender, or an older reply"),
+            (key, "no-such-pool", "'no-such-pool' is no pool that news are told of"),
+        ):
+            log = tmp_path / f"log-{pool}"
+            watch = whole.watch(log, "true", "--from", NEWS, "--key", str(file), pool=pool)
+            assert watch.wait(60) == 1
+            assert words in log.read_text()
