@@ -168,7 +168,7 @@ def changes_of(body: bytes) -> list[dict[str, Any]]:
 
 def run_in_turn(client: PollingClient, address: tuple[str, int], count: int, heard: Heard) -> list[float]:
     """Let `count` clients like this one poll when they are due; return how late each poll was, in s."""
-    batches, number, first_s = min(BATCHES, count), itertools.count(), time.monotonic()
+    batches, number = min(BATCHES, count), itertools.count()
     due: list[tuple[float, int, PollingClient, int]] = []
     late_s: list[float] = []
 
@@ -185,7 +185,8 @@ def run_in_turn(client: PollingClient, address: tuple[str, int], count: int, hea
 
     for place in range(batches):
         poll(copy.copy(client), count // batches + (place < count % batches))
-    due = [(first_s + EVERY_S * random.random(), *batch[1:]) for batch in due]  # noqa: S311 - no secret
+    now = time.monotonic()
+    due = [(now + EVERY_S * random.random(), *batch[1:]) for batch in due]  # noqa: S311 - no secret
     heapq.heapify(due)
     print("ready", flush=True)
     while not heard.ended:

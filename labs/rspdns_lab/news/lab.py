@@ -43,7 +43,7 @@ _CROWDS: Final = 2
 _OTHER_FILES: Final = 500
 _POOL: Final = f"_sip._udp.as.{ZONE}"
 _CHANGED: Final = "as2"
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 300.0
 _SAMPLE_S: Final = 0.5
 _LITTLE: Final = 0.05
 

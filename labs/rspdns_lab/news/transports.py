@@ -32,6 +32,8 @@ class Transports:
         self._keys: dict[str, Any] = {"pool": pool}
         self._pool: dict[str, Any] = {}
         self._changes: list[dict[str, Any]] = []
+        self._bodies: dict[int, bytes] = {}
+        """The changes after a number, as JSON: made once for all who ask, as `rspdns news` does."""
         self._more = asyncio.Event()
 
     def application(self) -> web.Application:
@@ -48,16 +50,18 @@ class Transports:
             answer = await ask(self._control, "changes", timeout_s=WAIT_S + 5, wait_s=WAIT_S, **self._keys)
             self._keys |= {"life": answer["life"], "after": answer["number"]}
             self._pool = answer["pool"]
+            self._bodies.clear()
             if answer["changes"]:
                 self._changes += answer["changes"]
                 self._more.set()
                 self._more = asyncio.Event()
 
     def _after(self, number: int) -> bytes:
-        changes = [change for change in self._changes if change["number"] > number]
-        return json.dumps(
-            {"changes": changes, "pool": self._pool if changes or not number else None}
-        ).encode()
+        if number not in self._bodies:
+            changes = [change for change in self._changes if change["number"] > number]
+            told = {"changes": changes, "pool": self._pool if changes or not number else None}
+            self._bodies[number] = json.dumps(told).encode()
+        return self._bodies[number]
 
     def _is_behind(self, number: int) -> bool:
         return bool(self._changes) and self._changes[-1]["number"] > number
