@@ -23,7 +23,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
-from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 DEATH_BOUND_MS: Final = 30.0
 """The aim for a server's death in its cell's DNS, 99th percentile."""
@@ -64,9 +64,7 @@ QUICK: Final = CellsExtent(2, 10, 1, 2, 1, 2.0, faults=("silent",))
     show_default=True,
     help="Registrars of each cell; the upper handlespace has three.",
 )
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=100, show_default=True, help="Servers that are killed."
-)
+@trials_option(100, "Servers that are killed.")
 @click.option(
     "--losses",
     type=click.IntRange(1, 30),

@@ -20,11 +20,11 @@ from rspdns_lab.chaos.summary import CaseTrial, read_trial
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page
-from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 
 @click.command()
-@click.option("--trials", type=click.IntRange(1, 10_000), default=10, show_default=True)
+@trials_option(10, "Trials of each fault.")
 @click.option(
     "--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3, followed by ENRP."
 )

@@ -9,7 +9,7 @@ from rspdns_lab.compare.report import figures, measurement, page_of
 from rspdns_lab.compare.run import FAULTS, StreamTrial, run_compare
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.report.trials import LabReport, run_lab, trials_left, trials_option
 
 _QUICK_SECONDS = 8
 
@@ -24,9 +24,7 @@ _QUICK_SECONDS = 8
     metavar="NAME",
     help=f"Only this approach; may be repeated: {', '.join(TITLES)}.",
 )
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
-)
+@trials_option(1, "Trials of each fault.")
 @click.option(
     "--seconds", type=click.IntRange(5, 600), default=130, show_default=True, help="Watched after each fault."
 )

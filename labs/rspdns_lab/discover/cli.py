@@ -13,7 +13,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
-from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 _QUICK_S: Final = 10
 SLACK_MS: Final = 100.0
@@ -32,7 +32,7 @@ _INTRO: Final = (
 
 
 @click.command()
-@click.option("--trials", type=click.IntRange(1, 1000), default=3, show_default=True, help="Trials.")
+@trials_option(3, "Trials.")
 @click.option(
     "--seconds",
     type=click.IntRange(4, 3600),

@@ -15,7 +15,7 @@ from rspdns_lab.ims.lab import APPROACHES, ImsLab
 from rspdns_lab.ims.report import page_of, problems, summaries
 from rspdns_lab.ims.run import run_ims
 from rspdns_lab.report.files import ReportFiles, report_options
-from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.report.trials import LabReport, run_lab, trials_left, trials_option
 
 _NAMES = [fault.name for fault in FAULTS]
 _QUICK_SECONDS = 6
@@ -63,9 +63,7 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     show_default=True,
     help="Of the calls: --shim needs tcp, and --ppu has both.",
 )
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
-)
+@trials_option(1, "Trials of each fault.")
 @click.option(
     "--rate", type=click.IntRange(1, 100), default=10, show_default=True, help="Calls a second, each."
 )

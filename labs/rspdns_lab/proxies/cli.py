@@ -13,7 +13,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.proxies.lab import FAULTS, PROXIES, ProxyFault, ProxyLab, ProxyTrial, run_fault
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
-from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left
+from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left, trials_option
 
 LATE_MS: Final = 2000.0
 _INTRO: Final = (
@@ -33,9 +33,7 @@ _INTRO: Final = (
     help="Only this fault; may be repeated.",
 )
 @click.option("--proxy", "proxies", multiple=True, type=click.Choice(PROXIES), help="Only this proxy.")
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=1, show_default=True, help="Trials of each fault."
-)
+@trials_option(1, "Trials of each fault.")
 @click.option(
     "--seconds", type=click.IntRange(2, 600), default=10, show_default=True, help="After the fault."
 )

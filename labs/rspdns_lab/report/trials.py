@@ -104,6 +104,12 @@ def _each(several: Iterable[T]) -> Generator[T, None, None]:
     yield from several
 
 
+def trials_option(default: int, words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return the option `--trials`; `words`: what is tried so often."""
+    often = click.IntRange(1, 10_000)
+    return click.option("--trials", type=often, default=default, show_default=True, help=words)
+
+
 def trials_left(
     faults: Sequence[S], trials: int, done: Collection[tuple[str, int]], name: Callable[[S], str] = str
 ) -> list[tuple[S, int]]:

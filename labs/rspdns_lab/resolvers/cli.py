@@ -8,7 +8,7 @@ import click
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section
-from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 from rspdns_lab.resolvers.programs import RESOLVERS
 from rspdns_lab.resolvers.run import (
     NAME_SERVER,
@@ -30,9 +30,7 @@ _INTRO = (
 
 
 @click.command()
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=20, show_default=True, help="Changes watched."
-)
+@trials_option(20, "Changes watched.")
 @click.option("--quick", is_flag=True, help=f"{_QUICK_TRIALS} changes.")
 @report_options
 def resolvers(trials: int, quick: bool, report: ReportFiles) -> None:

@@ -13,7 +13,7 @@ from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
 from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curve, Curves
-from rspdns_lab.report.trials import LabReport, run_lab
+from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 from rspdns_lab.secondaries.lab import (
     RATES,
     BackendRestart,
@@ -36,9 +36,7 @@ Trial = ServerDeath | BackendRestart | ChangeStream
 
 
 @click.command()
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=100, show_default=True, help="Servers that are killed."
-)
+@trials_option(100, "Servers that are killed.")
 @click.option(
     "--seconds",
     type=click.IntRange(5, 7200),

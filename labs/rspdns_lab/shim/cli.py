@@ -10,7 +10,7 @@ from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Rows, Section
 from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, Curve, Curves
-from rspdns_lab.report.trials import LabReport, run_lab, trials_left
+from rspdns_lab.report.trials import LabReport, run_lab, trials_left, trials_option
 from rspdns_lab.shim.lab import (
     FAST_RTO_MIN_MS,
     QUEUE,
@@ -35,9 +35,7 @@ _COLOURS: Final = dict(zip(WAYS, (BLUE, GREY, ORANGE, GREEN), strict=True))
 @click.command()
 @click.option("--only", "measures", multiple=True, type=click.Choice(MEASURES), help="Only this; repeatable.")
 @click.option("--way", "ways", multiple=True, type=click.Choice(WAYS), help="Only this; repeatable.")
-@click.option(
-    "--trials", type=click.IntRange(1, 1000), default=30, show_default=True, help="Runs of each figure."
-)
+@trials_option(30, "Runs of each figure.")
 @click.option(
     "--quick", is_flag=True, help=f"{_QUICK_TRIALS} runs, transfers up to {_QUICK_SIZES[-1] // 1000} KB."
 )
