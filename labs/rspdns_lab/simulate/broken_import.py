@@ -20,13 +20,13 @@ from rspdns_lab.simulate.mutations import mutated
 VARIABLE: Final = "RSPDNS_SIMULATE_MUTANT"
 """The environment variable that names the mutant: one of `mutants`, or MODULE#NUMBER of `mutations`."""
 
-Change = Callable[[str], str | ast.Module]
+SourceChange = Callable[[str], str | ast.Module]
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
     """Loads a module from changed source."""
 
-    change: Change
+    change: SourceChange
 
     def get_code(self, fullname: str) -> CodeType:
         """Compile the changed source, whatever is cached."""
@@ -36,7 +36,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, module: str, change: Change) -> None:
+    def __init__(self, module: str, change: SourceChange) -> None:
         self._module = module
         self._change = change
 

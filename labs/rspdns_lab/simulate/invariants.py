@@ -76,7 +76,7 @@ class Sight:
 
     members: frozenset[str] = frozenset()
     """The servers that its backend believes in."""
-    answer: "Answer | None" = None
+    answer: "ClientAnswer | None" = None
     """The last one."""
     view: object = None
     """The view of which these are the members."""
@@ -104,7 +104,7 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientAnswer:
     """An answer to the client: its packet, the servers in it, and when the client asked."""
 
     packet: Packet
@@ -194,7 +194,7 @@ class Watch:
         former = sight.answer
         is_new = former is None or former.packet is not packet
         named = self.world.named(packet) if former is None or is_new else former.named
-        answer = sight.answer = Answer(packet, named, asked_at_s)
+        answer = sight.answer = ClientAnswer(packet, named, asked_at_s)
         for promise in ANSWERED + OF_PACKETS if is_new else ANSWERED:
             self._check(promise, promise(self, name_server, answer))
 
@@ -235,7 +235,9 @@ def _how(server: ServerHost) -> str:
 # Promises about every answer
 
 
-def dead_server_is_not_named(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def dead_server_is_not_named(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Times are from the fault to the last wrong answer of the name server (docs/explanation/faults.md)."""
     if watch.active["network"] or watch.active["name server"] or watch.active["lies"]:
         return
@@ -257,7 +259,9 @@ def dead_server_is_not_named(watch: Watch, name_server: SimulatedNameServer, ans
             yield f"{name_server.host.name} names {name}, dead ({truth.how}) for {dead_s:.3f} s"
 
 
-def answer_is_never_empty(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def answer_is_never_empty(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Never in any of these: an empty answer where there should be servers (docs/explanation/faults.md)."""
     sight = watch.sights[name_server.host.name]
     if answer.packet.answer:
@@ -269,7 +273,9 @@ def answer_is_never_empty(watch: Watch, name_server: SimulatedNameServer, answer
             yield f"{name_server.host.name} answers with nobody, and {' '.join(lived)} live"
 
 
-def zone_is_never_refused(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def zone_is_never_refused(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Never in any of these: a whole zone refused (docs/explanation/faults.md)."""
     sight = watch.sights[name_server.host.name]
     up_s = min(watch.now - sight.down_s, watch.quiet_s("name server"))
@@ -277,7 +283,9 @@ def zone_is_never_refused(watch: Watch, name_server: SimulatedNameServer, answer
         yield f"{name_server.host.name} answers SERVFAIL, and its backend runs"
 
 
-def target_has_an_address(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def target_has_an_address(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """No answer names a target without an address (rspdns.pdns.responder)."""
     up_s = min(watch.now - watch.sights[name_server.host.name].down_s, watch.quiet_s("name server"))
     for target in answer.packet.targets:
@@ -285,7 +293,9 @@ def target_has_an_address(watch: Watch, name_server: SimulatedNameServer, answer
             yield f"{name_server.host.name} names {target} without an address"
 
 
-def nobody_joins_uninvited(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def nobody_joins_uninvited(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Rule 6: nobody joins uninvited (docs/explanation/belief.md)."""
     del watch
     for record in answer.packet.additional:
@@ -293,7 +303,9 @@ def nobody_joins_uninvited(watch: Watch, name_server: SimulatedNameServer, answe
             yield f"{name_server.host.name} answers with {record['content']}"
 
 
-def stranger_is_never_shown(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def stranger_is_never_shown(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Invented members of others are not shown (docs/explanation/faults.md)."""
     for name in answer.named:
         if name not in watch.truths:
@@ -301,7 +313,7 @@ def stranger_is_never_shown(watch: Watch, name_server: SimulatedNameServer, answ
 
 
 def drained_server_does_not_come_back(
-    watch: Watch, name_server: SimulatedNameServer, answer: Answer
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
 ) -> Iterator[str]:
     """Drained: out; undrain lets it in again (docs/how-to/servers/maintenance.md)."""
     sight, named = watch.sights[name_server.host.name], frozenset(answer.named)
@@ -317,7 +329,9 @@ def drained_server_does_not_come_back(
             sight.lacked[name] = None
 
 
-def believed_server_is_named(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def believed_server_is_named(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """A change purges the names that it concerns (docs/explanation/caches.md)."""
     sight = watch.sights[name_server.host.name]
     if not 0 < len(sight.members) <= MOST_SHOWN or watch.quiet_s("name server") < LONGEST_ECHO_S:
@@ -327,7 +341,9 @@ def believed_server_is_named(watch: Watch, name_server: SimulatedNameServer, ans
             yield f"{name_server.host.name} believes in {name}, and does not name it"
 
 
-def weight_follows_the_load(watch: Watch, name_server: SimulatedNameServer, answer: Answer) -> Iterator[str]:
+def weight_follows_the_load(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
     """Least Used: 1000 x (1 - load), a fifth at first (pool_user.weights)."""
     if watch.quiet_s(*DISTURBING) < LONGEST_ECHO_S:
         return

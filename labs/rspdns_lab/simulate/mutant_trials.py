@@ -76,7 +76,7 @@ def by_hand() -> list[TrialMutant]:
 
 
 def made(count: int) -> list[TrialMutant]:
-    """So many mutants of those that can be made, the same each time; 0: all."""
+    """Return this number of mutants of those that can be made, the same each time; 0: all."""
     everything = []
     for group, modules in GROUPS.items():
         for module in modules:

@@ -191,7 +191,7 @@ class RegistrarModel:
 
     def _take_message(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
         sender = message.sender
-        self._peers.heard(message)
+        self._peers.note_message(message)
         match message:
             case Presence():
                 self._present(message, sender)

@@ -67,7 +67,7 @@ class RegistrarPeers:
         if identifier in self._peers:
             self._say_to(self._peers[identifier].endpoint, message)
 
-    def heard(self, message: enrp.EnrpMessage) -> None:
+    def note_message(self, message: enrp.EnrpMessage) -> None:
         """A registrar said something; with its first presence it becomes a peer."""
         peer = self._peers.get(message.sender)
         if peer is None and isinstance(message, Presence) and message.server is not None:
