@@ -128,6 +128,34 @@ static int explain(const struct rules *rules, const char *path, const char *end,
 	return 0;
 }
 
+/* A file that was copied from another host would have all connections go by TCP. */
+static void warn_of_addresses(const struct rules *rules, const char *path)
+{
+	char text[INET6_ADDRSTRLEN];
+	int i;
+
+	for (i = 0; i < rules->address_count; i++) {
+		const struct sockaddr_in6 *address = &rules->addresses[i];
+		const bool v4 = address->sin6_family == AF_INET;
+		const int fd = socket(address->sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+		if (fd >= 0 && bind(fd, (const struct sockaddr *)address, v4 ? sizeof(struct sockaddr_in) : sizeof(*address)) < 0 && errno == EADDRNOTAVAIL)
+			fprintf(stderr, "%s: warning: addresses: %s is none of this host's now: connections that need it go by TCP\n", path,
+				inet_ntop(address->sin6_family,
+					  v4 ? (const void *)&((const struct sockaddr_in *)address)->sin_addr : &address->sin6_addr, text, sizeof(text)));
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+static int check(struct rules *rules, const char *path)
+{
+	if (rules_read(rules, path, stderr) > 0)
+		return 1;
+	warn_of_addresses(rules, path);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static struct rules rules;
@@ -142,7 +170,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc == 3 && strcmp(argv[1], "check") == 0)
-		return rules_read(&rules, argv[2], stderr) > 0 ? 1 : 0;
+		return check(&rules, argv[2]);
 	if (argc >= 4 && strcmp(argv[1], "explain") == 0 && strcmp(argv[2], "--rules") == 0) {
 		path = argv[3];
 		argv[3] = argv[1];

@@ -218,7 +218,13 @@ static void read_key(struct reader *reader, const char *key, const struct value 
 	}
 	reader->given |= 1U << i;
 	if (i == KEYS) {
-		mistake(reader, reader->line, "%s: there is no such key here", key);
+		while (i-- > 0 && strcmp(keys[i].key, key) != 0)
+			;
+		mistake(reader, reader->line, "%s: there is no such key%s", key,
+			i < 0			       ? "" :
+			keys[i].tables & TABLE_DEFAULT ? " here: it belongs under [default]" :
+			keys[i].tables & TABLE_TOP     ? " here: it belongs before the first table" :
+							 " here: it belongs under [[rule]]");
 		return;
 	}
 	if (value->is_list ? !keys[i].list : value->is_number ? !keys[i].number : !keys[i].text) {

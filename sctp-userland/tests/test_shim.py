@@ -23,6 +23,7 @@ CASES = Path(__file__).parent / "tcp_cases.py"
 MULTIHOMED = ALL_BY_SCTP.replace("rto_min_ms", 'addresses = ["10.1.0.{0}", "10.2.0.{0}"]\nrto_min_ms')
 BAD = """wait_ms = 0
 tri = "first"
+remote = "sctp"
 [defaults]
 local = "x"
 [[rule]]
@@ -36,16 +37,17 @@ port = [80]
 junk
 """
 BAD_TOLD = """:1: wait_ms: write a whole number from 1 to 10000
-:2: tri: there is no such key here
-:3: [defaults]: there is no such table: write [[rule]] or [default]
-:6: end: write "local" or "remote"
-:8: use: it stands here twice
-:9: address: write an address or a network whose further bits are 0, such as "10.1.1.0/24"
-:10: port: write a port such as 80, or ports such as "8000-9000"
-:12: port: the value is no "text", number or ["list", "of texts"] on one line
-:13: write key = value, [[rule]] or [default]
-:11: [[rule]]: end is missing: write end = "local" or end = "remote"
-:11: [[rule]]: use is missing: write use = "sctp" or use = "tcp"
+:2: tri: there is no such key
+:3: remote: there is no such key here: it belongs under [default]
+:4: [defaults]: there is no such table: write [[rule]] or [default]
+:7: end: write "local" or "remote"
+:9: use: it stands here twice
+:10: address: write an address or a network whose further bits are 0, such as "10.1.1.0/24"
+:11: port: write a port such as 80, or ports such as "8000-9000"
+:13: port: the value is no "text", number or ["list", "of texts"] on one line
+:14: write key = value, [[rule]] or [default]
+:12: [[rule]]: end is missing: write end = "local" or end = "remote"
+:12: [[rule]]: use is missing: write use = "sctp" or use = "tcp"
 """
 RULES = """
 [default]
@@ -103,6 +105,14 @@ def test_check_tells_all_mistakes_with_their_lines(tmp_path: Path) -> None:
     assert "wait_ms: write" in done.stderr
 
 
+def test_check_warns_of_addresses_of_another_host(namespace: Namespace, tmp_path: Path) -> None:
+    path = rules(tmp_path, 'addresses = ["127.0.0.1", "10.1.0.77", "fd00::7", "::1"]\n')
+    done = namespace.run(str(SHIM), "check", str(path))
+    assert done.returncode == 0
+    warned = [line.split(":", 3)[-1].split(" is none")[0] for line in done.stderr.splitlines()]
+    assert warned == [" 10.1.0.77", " fd00::7"]
+
+
 @pytest.mark.parametrize(("end", "address"), EXPLAINED)
 def test_explain_names_the_rule(tmp_path: Path, end: str, address: str) -> None:
     path = rules(tmp_path, RULES)
@@ -141,12 +151,23 @@ while time.monotonic() < end:
     time.sleep(0.01)
 print(longest)
 """
+ASK = "import socket; s = socket.create_connection(('10.1.0.2', 8000)); s.sendall(b'hello'); print(s.recv(10), s.family)"
 
 
 def serve(host: Namespace, *command: str) -> None:
     server = host.start(*command)
     assert server.stdout is not None
     assert server.stdout.readline() == "listens\n", server.stderr and server.stderr.read()
+
+
+@pytest.mark.usefixtures("sanitized_daemon")
+def test_server_that_gives_up_root_accepts(hosts: tuple[Namespace, Namespace], tmp_path: Path) -> None:
+    """As nginx does: root listens, workers of another user accept. sctpd is the one that sctp-run starts."""
+    path = rules(tmp_path, ALL_BY_SCTP)
+    code = SERVER.replace("while True:", "import os; os.setresuid(65534, 65534, 65534)\nwhile True:", 1)
+    serve(hosts[1], *shimmed(path, sys.executable, "-c", code, "10.1.0.2"))
+    ask = ASK.replace("s.sendall", "s.settimeout(20); s.sendall")
+    assert run(hosts[0], *shimmed(path, sys.executable, "-c", ask)) == "b'hello' 2\n"
 
 
 @pytest.mark.usefixtures("sanitized_daemon")
@@ -178,7 +199,6 @@ def test_lost_association_is_a_reset(hosts: tuple[Namespace, Namespace], tmp_pat
 
 
 EXPLAIN = (str(SHIM), "explain")
-ASK = "import socket; s = socket.create_connection(('10.1.0.2', 8000)); s.sendall(b'hello'); print(s.recv(10), s.family)"
 
 
 def packet_filter(host: Namespace, rule: str) -> None:
