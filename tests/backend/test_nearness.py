@@ -181,7 +181,7 @@ def test_names_without_near_are_answered_as_before_and_kept() -> None:
 TABLES = st.dictionaries(networks, st.sampled_from([("eu",), ("us",)]), max_size=5)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(st.none() | TABLES.map(NearTable), min_size=1, max_size=3).filter(any), st.randoms())
 def test_blocks_of_classes_cover_all_addresses_and_are_the_scopes(
     tables: list[NearTable | None], chance: random.Random

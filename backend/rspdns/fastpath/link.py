@@ -216,8 +216,9 @@ class FastPath:
                 if now - asked_s >= ASK_EVERY_S:
                     asked_s = now
                     self._connection.send(messages.STATUS_OF_ASKED)
-                    self._connection.send(self._classes.forget_all_but(self._ready.numbers))
-                    self._ready.learn(self._classes.known)
+                    if forgotten := self._classes.forget_all_but(self._ready.numbers):
+                        self._connection.send(forgotten)
+                        self._ready.learn(self._classes.known)
                 if now - renewed_s >= RENEW_EVERY_S * 0.9:
                     renewed_s = now
                     self._renew()
