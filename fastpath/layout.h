@@ -18,7 +18,7 @@
 #define MOST_ZONES 4096	    /* whose depth is known to the limit */
 #define MOST_SOURCES 65536  /* prefixes whose rate is known; the longest unused gives way */
 
-#define MOST_BLOCKS (1u << 18) /* of askers' networks */
+#define MOST_BLOCKS (1u << 20) /* of askers' networks */
 
 /*
  * A question: its name in lower case on the wire, padded with zeros, and its type in the host's byte order. Askers of one class

@@ -15,7 +15,7 @@ from rspdns.zones.zone import Zone
 
 MOST_NUMBERS = 1023
 """The most numbers that the daemon knows at a time; they begin at 1."""
-MOST_BLOCKS = 1 << 18
+MOST_BLOCKS = 1 << 20
 """The most blocks of the classes of one name; the daemon has room for as many of all names."""
 
 
