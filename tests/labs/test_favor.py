@@ -130,12 +130,13 @@ def test_uplink_rows_count_probes_without_an_answer() -> None:
 
 
 @pytest.mark.integration
-def test_the_class_keeps_set_up_from_waiting_behind_uploads() -> None:
+def test_the_class_keeps_set_up_from_waiting_behind_uploads(caplog: pytest.LogCaptureFixture) -> None:
     p50s = {}
     for queue in ("the modem's queue", "HTB, a class"):
         with UplinkLab(queue) as lab:
             delays, rate = asyncio.run(lab.measure(2.0))
         assert 1 < rate < 3
         p50s[queue] = {probe: percentile([each or 5000.0 for each in delays[probe]], 50) for probe in PROBES}
+    assert caplog.messages == [], "asyncio has nothing to complain about"
     before, after = p50s.values()
     assert [probe for probe in PROBES if before[probe] < 3 * after[probe]] == [], p50s

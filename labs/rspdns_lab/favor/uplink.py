@@ -196,7 +196,7 @@ class UplinkLab(LabBase):
             answer.set_result(None)
 
     async def _swallow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, asyncio.CancelledError):  # at the end of the measurement
             while data := await reader.read(65536):
                 self._received += len(data)
         writer.close()
