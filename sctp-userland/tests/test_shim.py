@@ -401,7 +401,8 @@ for server, option in zip(servers, OPTIONS.values()):
         server.setsockopt(*option)
     server.listen()
 import subprocess, sys
-print(subprocess.run([sys.argv[1], "--status"], capture_output=True, text=True).stdout.count("shim listening"))
+status = subprocess.run([sys.argv[1], "--status"], capture_output=True, text=True, env={}).stdout
+print(status.count("shim listening"))
 """
 
 
