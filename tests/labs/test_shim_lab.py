@@ -1,5 +1,6 @@
 """The results of `rspdns-lab shim` and `ims --shim` from their trials, their programs, their options."""
 
+import contextlib
 import socket
 import threading
 
@@ -35,13 +36,33 @@ def test_page_has_medians_and_tells_what_stopped() -> None:
     ]
     found += [trial("TCP CUBIC", None), trial("shim", 120.0)]
     assert figures(found)["medians"]["transfer shim 50000 0.1"] == 2.0
+    found += [
+        trial("shim", 2.5, measure="transfer", loss=0.03),
+        trial("TCP CUBIC", 2.5, measure="transfer", loss=0.03),
+        trial("TCP CUBIC", 3.5, measure="transfer", loss=0.03, number=2),
+    ]
     page = page_of(found)
     tables = tables_of(page)
     assert "| TCP CUBIC | 1 | - | 1 |" in tables
     assert "| shim | 1 | 120 (120 to 120) | 0 |" in tables
-    assert "| 50 | 10% | 3 | - | 2.00 (1.00 to 3.00) |" in tables
+    assert "| 50 | 10% | 0 / 3 | - | 2.00 (1.00 to 3.00) |" in tables
+    assert "| 50 | 3% | 2 / 1 | 2.50 (2.50 to 3.50) | 2.50 (2.50 to 2.50) |" in tables
     (plot,) = page.sections[1].plots
     assert plot.caption.startswith("50 KB")
+
+
+def test_runs_alone_stand_beside_the_same_runs_side_by_side() -> None:
+    found = [
+        ShimTrial(measure, "shim", 500_000, 0.1, number, value, 1.0)
+        for measure, values in {"alone": (3.0, 5.0), "transfer": (3.1, 5.1, 99.0)}.items()
+        for number, value in enumerate(values)
+    ]
+    assert "| shim | 10% | 2 | 3.00 (3.00 to 5.00) | 3.10 (3.10 to 5.10) |" in tables_of(page_of(found))
+
+
+def test_transfer_that_never_ends_breaks_the_shims_promise() -> None:
+    failed = [trial(way, None, measure="transfer", loss=0.06) for way in ("shim", "TCP Reno")]
+    assert problems(failed) == ["the shim's transfer of 50 KB at a loss of 6% failed"]
 
 
 def test_failed_and_late_calls_break_the_shims_promise_only() -> None:
@@ -66,14 +87,17 @@ def test_transfer_programs_measure_by_plain_tcp(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(transfer, "PORT", listener.getsockname()[1])
 
         def serve() -> None:
-            for _ in range(5):
-                transfer.answer(listener.accept()[0])
+            with contextlib.suppress(OSError):  # it is closed
+                while True:
+                    transfer.answer(listener.accept()[0])
 
         threading.Thread(target=serve, daemon=True).start()
         assert 0 < transfer.fetch("cubic", "127.0.0.1", 300_000) < 10
         assert transfer.messages("reno", "127.0.0.1", 0.1) > 10
-        assert 0 < transfer.set_up_us("-", "127.0.0.1", 1) < 1e6
-        assert transfer.longest_pause_ms("-", "127.0.0.1", 0.2) >= 5
+        assert 0 < transfer.set_up_us("cubic", "127.0.0.1", 1) < 1e6
+        assert transfer.longest_pause_ms("cubic", "127.0.0.1", 0.2) >= 5
         monkeypatch.setattr(transfer, "exactly", lambda end, size: end.recv(size) and b"bytes 10")
         with pytest.raises(ConnectionError, match="20 bytes are missing"):
-            transfer.fetch("-", "127.0.0.1", 30)
+            transfer.fetch("cubic", "127.0.0.1", 30)
+        with pytest.raises(ConnectionError, match="was used instead of SCTP"):
+            transfer.fetch("sctp", "127.0.0.1", 30)

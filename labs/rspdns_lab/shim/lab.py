@@ -1,45 +1,59 @@
 """The lab: a client and a server with two cables each; the first one may be an emulated link, or be cut."""
 
-import contextlib
+import functools
 import os
+import shlex
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pyroute2 import NetNS
+from pyroute2 import IPRoute, NetNS
 
 from rspdns_lab.chain.hosts import wait_until
 from rspdns_lab.chain.lab import LabBase
 from rspdns_lab.errors import LabError
 from rspdns_lab.link import Link, LinkSetting
-from rspdns_lab.net.network import Host
+from rspdns_lab.net.network import Host, call_in, run_ip
 from rspdns_lab.net.preconditions import find_sctp
 from rspdns_lab.net.processes import Program
+from rspdns_lab.shim import transfer
 
-WAYS: Final = ("TCP CUBIC", "TCP Reno", "MPTCP", "shim")
-_CONGESTION: Final = {"TCP CUBIC": "cubic", "TCP Reno": "reno", "MPTCP": "mptcp", "shim": "-"}
+_CONGESTION: Final = {
+    "TCP CUBIC": "cubic",
+    "TCP Reno": "reno",
+    "TCP BBR": "bbr",
+    "MPTCP": "mptcp",
+    "shim": transfer.SCTP,
+}
+WAYS: Final = tuple(_CONGESTION)
 RATE_BPS: Final = 1.5e6
 ROUND_TRIP_MS: Final = 35.0
 QUEUE: Final = 50
 _RTO_MIN_MS: Final = 200
 """Linux TCP's, for both."""
 FAST_RTO_MIN_MS: Final = 50
-_STREAM_S: Final = 8.0
+_STREAM_S: Final = 10.0
 _CUT_AFTER_S: Final = 3.0
-_MESSAGES_S: Final = 2.0
+_SEEN_AFTER_S: Final = 2.5
+_MESSAGES_S: Final = 1.0
 _SET_UPS: Final = 200
-_START_S: Final = 20.0
-_PATIENCE_S: Final = 700.0
+_START_S: Final = 120.0
+_AT_ONCE: Final = ("chrt", "--rr", "1")
+_AS_OTHERS: Final = ("chrt", "--other", "0")
+"""The kernel's TCP works in interrupts, before all processes. So does sctpd here: beside many links the time
+that it waits for a processor would count as a longer way. The programs themselves are ordinary ones."""
+_AVAILABLE: Final = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 @dataclass(frozen=True)
 class ShimTrial:
-    """A figure. `measure`: `transfer` (s), `cut` (longest pause, ms; None: no byte came any more),
-    `set-up` (us), `messages` (a second). `size` and `loss` are a transfer's."""
+    """A figure. `measure`: `transfer` or `alone` (s; None: it failed), `cut` (longest pause, ms; None: no
+    byte came any more), `set-up` (us), `messages` (a second). `size` and `loss` are a transfer's, and `late`:
+    the share of its packets that the link delivered more than 1 ms too late."""
 
     measure: str
     way: str
@@ -48,6 +62,7 @@ class ShimTrial:
     trial: int
     value: float | None
     load_average: float
+    late: float = 0.0
 
     @property
     def name(self) -> str:
@@ -63,10 +78,11 @@ def name_of(measure: str, way: str, size: int = 0, loss: float = 0.0) -> str:
 class ShimLab(LabBase):
     """The running lab for one way; see LabBase. `loss`: the first cable is the emulated link."""
 
-    def __init__(self, way: str, loss: float | None, rto_min_ms: int, seed: int) -> None:
+    def __init__(self, way: str, loss: float | None, rto_min_ms: int, seed: int, program: Path) -> None:
         super().__init__()
-        self._way, self._loss, self._rto_min_ms, self._seed = way, loss, rto_min_ms, seed
-        self._links = contextlib.ExitStack()
+        self._way, self._loss, self._rto_min_ms = way, loss, rto_min_ms
+        self._seed, self._link_program = seed, program
+        self._link: Link | None = None
         self.server: Program | None = None
 
     def build(self) -> None:
@@ -78,7 +94,12 @@ class ShimLab(LabBase):
             self._second_cable(client, server)
         else:
             setting = LinkSetting(RATE_BPS, ROUND_TRIP_MS / 2, self._loss, QUEUE)
-            self._links.enter_context(Link(self.network, client, self.folder, setting, seed=self._seed))
+            self._link = Link(
+                self.network, client, self.folder, setting, seed=self._seed, program=self._link_program
+            ).__enter__()
+            for host, other in ((client, server), (server, client)):  # a lost ARP would cost a second
+                known = f"neigh replace {other.address} lladdr {_hardware_address(other)}"
+                run_ip(host, f"{known} dev eth0 nud permanent")
         default = '[default]\nlocal = "sctp"\nremote = "sctp"\n'
         (self.folder / "shim.toml").write_text(f"rto_min_ms = {self._rto_min_ms}\n{default}")
         self.server = Program("server", server, self._command("serve"), self.folder / "server.log")
@@ -108,22 +129,26 @@ class ShimLab(LabBase):
         wrapper = find_sctp().wrapper
         if not wrapper:
             raise LabError("this kernel has SCTP of its own: sctp-run --shim does not work beside it")
-        return [*wrapper, "--shim", str(self.folder / "shim.toml"), *program]
+        shimmed = [*wrapper, "--shim", str(self.folder / "shim.toml")]
+        return [*_AT_ONCE, *shimmed, *_AS_OTHERS, *program] if may_be_real_time() else [*shimmed, *program]
 
-    def _run(self, host: Host, *command: str) -> str:
-        try:
-            done = subprocess.run(
-                ["nsenter", f"--net={host.path}", "--", *command],
-                capture_output=True,
-                text=True,
-                timeout=_PATIENCE_S,
-                check=True,
-            )
-        except subprocess.CalledProcessError as error:
-            raise LabError(f"{command[-1]}: {error.stderr.strip()}") from None
-        except subprocess.TimeoutExpired as error:
-            raise LabError(str(error)) from None
-        return done.stdout
+    def _run(self, host: Host, *command: str, cuts: bool = False) -> str:
+        """Return the output. `cuts`: the server's cable, a while after the first line."""
+        program = Program("client", host, command, self.folder / "client.log")
+        program.start(subprocess.PIPE)
+        first = program.stdout.readline()
+        if cuts and first:
+            time.sleep(_CUT_AFTER_S)
+            self.network.cut(self._hosts[1])
+            time.sleep(_SEEN_AFTER_S)
+            if not program.is_running:
+                raise LabError("the cable was cut too late: this machine is too busy")
+        told = first + program.stdout.read()
+        wait_until(lambda: not program.is_running, "the client's end", _START_S)
+        program.stop()
+        if program.exit_status:
+            raise LabError(f"{shlex.join(command)}: {program.log_end()}")
+        return told.decode()
 
     def programs(self) -> Iterator[Program]:
         """Yield the server."""
@@ -134,33 +159,73 @@ class ShimLab(LabBase):
         """End the server and the link, then the rest."""
         for program in self.programs():
             program.stop()
-        self._links.close()
+        if self._link is not None:
+            self._link.close()
         super().close()
+
+    @property
+    def late(self) -> float:
+        """The share of packets that the link delivered too late."""
+        if self._link is None:
+            return 0.0
+        counters = self._link.counters()
+        delivered = sum(direction.delivered for direction in counters)
+        return sum(direction.late for direction in counters) / max(1, delivered)
 
     def figure(self, measure: str, size: int) -> float | None:
         """Measure once."""
         client, server = self._hosts
-        if measure == "transfer":
+        if measure in {"transfer", "alone"}:
             words = ("fetch", server.address, str(size))
         elif measure == "cut":
             words = ("pause", server.address, str(_STREAM_S))
-            cut = threading.Timer(_CUT_AFTER_S, lambda: self.network.cut(server))
-            cut.start()
         else:
             words = (measure, server.address, str(_SET_UPS if measure == "set-up" else _MESSAGES_S))
-        value = float(self._run(client, *self._command(*words)))
+        told = self._run(client, *self._command(*words), cuts=measure == "cut")
+        value = float(told.splitlines()[-1].split()[0])
         return value if value >= 0 else None
 
 
-def run_trial(measure: str, way: str, size: int, loss: float, trial: int) -> ShimTrial:
+def _hardware_address(host: Host) -> str:
+    def look() -> str:
+        with IPRoute() as inside:
+            [link] = inside.get_links(ifname="eth0")
+            return str(link.get_attr("IFLA_ADDRESS"))
+
+    return str(call_in(host.path, look))
+
+
+@dataclass(frozen=True)
+class ShimTask:
+    """A trial to be run; see ShimTrial. `program`: the emulated link's."""
+
+    measure: str
+    way: str
+    size: int
+    loss: float
+    number: int
+    program: Path
+
+
+def run_trial(trial: ShimTask) -> ShimTrial:
     """Measure once in a lab of its own. Raises LabError."""
-    is_transfer = measure == "transfer"
+    is_transfer = trial.measure in {"transfer", "alone"}
     rto_min_ms = _RTO_MIN_MS if is_transfer else FAST_RTO_MIN_MS
-    with ShimLab(way, loss if is_transfer else None, rto_min_ms, trial) as lab:
-        value = lab.figure(measure, size)
-    return ShimTrial(measure, way, size, loss, trial, value, os.getloadavg()[0])
+    loss = trial.loss if is_transfer else None
+    with ShimLab(trial.way, loss, rto_min_ms, 2 * trial.number, trial.program) as lab:  # 2: one each way
+        value, late = lab.figure(trial.measure, trial.size), lab.late
+    load = os.getloadavg()[0]
+    return ShimTrial(trial.measure, trial.way, trial.size, trial.loss, trial.number, value, load, late)
 
 
-def mptcp_is_there() -> bool:
-    """Whether this kernel has Multipath TCP."""
-    return Path("/proc/sys/net/mptcp/enabled").exists()
+@functools.cache
+def may_be_real_time() -> bool:
+    """Whether processes may have real-time priority here, as the emulated links do."""
+    return subprocess.run([*_AT_ONCE, "true"], capture_output=True, check=False).returncode == 0
+
+
+def is_there(way: str) -> bool:
+    """Whether this kernel has Multipath TCP, or this congestion control."""
+    if way == "MPTCP":
+        return Path("/proc/sys/net/mptcp/enabled").exists()
+    return way == "shim" or _CONGESTION[way] in _AVAILABLE.read_text().split()

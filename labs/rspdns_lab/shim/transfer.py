@@ -1,13 +1,13 @@
 """The programs of `rspdns-lab shim`: a server, and a client that prints one figure. They know TCP only.
 
     serve CONGESTION
-    fetch CONGESTION ADDRESS BYTES       seconds until the last byte
-    pause CONGESTION ADDRESS SECONDS     longest pause of a stream, ms; -1: it ended
+    fetch CONGESTION ADDRESS BYTES       seconds until the last byte; -1: it never came
+    pause CONGESTION ADDRESS SECONDS     a line when a stream began; its longest pause, ms; -1: it ended
     set-up CONGESTION ADDRESS NUMBER     median time of a connect(), us
     messages CONGESTION ADDRESS SECONDS  answered messages a second
 
-CONGESTION: `cubic`, `reno`; `mptcp`: Multipath TCP; `-`: whatever there is. A client asks by a line of 20
-bytes.
+CONGESTION: `cubic`, `reno`, `bbr`; `mptcp`: Multipath TCP with CUBIC; `sctp`: the shim's, which must take
+TCP's place. A client asks by a line of 20 bytes.
 """
 
 import contextlib
@@ -22,6 +22,8 @@ from typing import Final
 PORT: Final = 7000
 LINE: Final = 20
 MESSAGE: Final = 100
+SCTP: Final = "sctp"
+"""The answer of the shim's library when it is asked for the congestion control."""
 _IPPROTO_MPTCP: Final = 262
 _CHUNK: Final = bytes(65536)
 _STREAM_EVERY_S: Final = 0.005
@@ -33,9 +35,15 @@ def made(congestion: str) -> socket.socket:
     protocol = _IPPROTO_MPTCP if congestion == "mptcp" else 0
     new = socket.socket(socket.AF_INET, socket.SOCK_STREAM, protocol)
     new.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if congestion in {"cubic", "reno"}:
-        new.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
+    control(new, congestion)
     return new
+
+
+def control(connection: socket.socket, congestion: str) -> None:
+    """Choose the kernel's congestion control, whose default may be any."""
+    if congestion != SCTP:
+        name = "cubic" if congestion == "mptcp" else congestion
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
 
 def exactly(connection: socket.socket, size: int) -> bytes:
@@ -47,7 +55,7 @@ def exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def answer(connection: socket.socket) -> None:
-    """Serve a client: so many bytes, a stream, or each message as it came."""
+    """Serve a client: the bytes it wants, a stream, or each message as it came."""
     with connection, contextlib.suppress(OSError):
         kind, _, number = exactly(connection, LINE).decode().strip().partition(" ")
         if kind == "bytes":
@@ -72,6 +80,7 @@ def serve(congestion: str) -> None:
     print("ready", flush=True)
     while True:
         connection, _ = listener.accept()
+        control(connection, congestion)
         threading.Thread(target=answer, args=(connection,), daemon=True).start()
 
 
@@ -80,6 +89,9 @@ def connected(congestion: str, address: str, question: str) -> socket.socket:
     client = made(congestion)
     client.settimeout(_PATIENCE_S)
     client.connect((address, PORT))
+    used = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0").decode()
+    if congestion == SCTP != used:
+        raise ConnectionError(f"TCP ({used}) was used instead of SCTP")
     client.sendall(question.ljust(LINE).encode())
     return client
 
@@ -100,6 +112,8 @@ def longest_pause_ms(congestion: str, address: str, seconds: float) -> float:
     """Return the longest time without a byte; -1: the last one was never followed by another."""
     longest_s, last_s = 0.0, 0.0
     with connected(congestion, address, "stream") as client, contextlib.suppress(OSError):
+        client.recv(1)
+        print("begun", flush=True)
         end_s = time.monotonic() + seconds
         last_s = time.monotonic()
         while (now_s := time.monotonic()) < end_s:
@@ -135,7 +149,10 @@ if __name__ == "__main__":
         case ["serve", way]:
             serve(way)
         case ["fetch", way, server, wanted]:
-            print(fetch(way, server, int(wanted)))
+            try:
+                print(fetch(way, server, int(wanted)))
+            except OSError as error:
+                print(-1, error)
         case ["pause", way, server, wanted]:
             print(longest_pause_ms(way, server, float(wanted)))
         case ["set-up", way, server, wanted]:
