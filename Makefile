@@ -9,6 +9,7 @@
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
 # make soak   simulated faults on all processors for SOAK_SCENARIOS=10000 scenarios (hours), into docs/results/simulated.md; needs no root
+# make test-determinism    the same simulated scenarios with another Python: the same bytes? PYTHON=python3.13
 # make mutants    breaks MUTANTS=300 rules of the product, one at a time, and writes docs/results/mutants.md: does a simulated scenario notice it?
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 #             sctp-userland/ and ppu-agent/guard/ are products beside this one: `make -C sctp-userland test` (or bench), and the same of ppu-agent/guard
@@ -34,7 +35,7 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo soak mutants test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint collect docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible clean lock
+.PHONY: help setup environment demo soak mutants test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint collect docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible test-determinism clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
@@ -88,6 +89,9 @@ bench:
 
 soak: environment
 	@$(BIN)/rspdns-lab simulate --seed 1 --scenarios $(SOAK_SCENARIOS) --jobs $$(nproc) --json build/soak.json --markdown docs/results/simulated.md
+
+test-determinism: environment
+	@setup/determinism.sh $(PYTHON)
 
 mutants: environment
 	@$(BIN)/rspdns-lab mutants --count $(MUTANTS) --jobs $$(nproc) --json build/mutants.json --markdown docs/results/mutants.md

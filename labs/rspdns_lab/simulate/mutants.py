@@ -57,7 +57,7 @@ MUTANTS: Final = (
         _RULES,
         "CONTESTED_S = 2.2",
         "CONTESTED_S = 0.0",
-        "registrars-parted",
+        "registrar-lies",
     ),
     Mutant(
         "contest-is-skipped",
