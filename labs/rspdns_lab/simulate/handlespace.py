@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from rserpool import (
     MOST_RESOLVED,
@@ -51,6 +52,14 @@ class KnownElements:
     def listed(self, handle: bytes) -> list[PoolElement]:
         """The elements of a pool."""
         return [known.element for (where, _), known in self.elements.items() if where == handle]
+
+    def has_at(self, address: str, home: int) -> bool:
+        """Whether an element at this address has this home."""
+        return any(
+            known.element.home_registrar == home
+            and ip_address(address) in known.element.user_transport.addresses
+            for known in self.elements.values()
+        )
 
     def answer(self, handle: bytes) -> bytes:
         """The answer to a handle resolution."""

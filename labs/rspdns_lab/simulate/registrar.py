@@ -10,6 +10,7 @@ silent peers, and the takeover that needs every peer's acknowledgement (`registr
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
 
@@ -24,7 +25,6 @@ from rserpool import (
     HandleTableRequest,
     HandleTableResponse,
     HandleUpdate,
-    Notification,
     PoolElement,
     Presence,
     Protocol,
@@ -41,13 +41,15 @@ from rserpool import (
 )
 from rspdns_lab.simulate.handlespace import KnownElements, KnownKey
 from rspdns_lab.simulate.registrar_peers import RegistrarPeers
-from rspdns_lab.simulate.sctp_socket import SctpAddress, SimulatedSctpSocket
+from rspdns_lab.simulate.sctp_socket import SctpAddress, SimulatedSctpSocket, next_news, send_quietly
 
 KEEP_ALIVE_S, KEEP_ALIVE_TIMEOUT_S = 0.3, 0.5
 HEARTBEAT_S: Final = 1.0
 MENTOR_S: Final = 5.0
 """How long it looks for a peer at its start."""
 MENTOR_ASKED_EVERY_S: Final = 0.15
+_decoded = lru_cache(256)(asap.decode)
+"""The same questions come again and again."""
 
 
 class RegistrarModel:
@@ -84,11 +86,7 @@ class RegistrarModel:
 
     def is_home_of(self, address: str) -> bool:
         """Whether it keeps an element at this address alive."""
-        return any(
-            known.element.home_registrar == self.identifier
-            and ip_address(address) in known.element.user_transport.addresses
-            for known in self._handlespace.elements.values()
-        )
+        return self._handlespace.has_at(address, self.identifier)
 
     # The start
 
@@ -110,7 +108,7 @@ class RegistrarModel:
     # ASAP
 
     def _read_asap(self) -> None:
-        match news := _received(self._asap):
+        match news := next_news(self._asap):
             case AssociationUp(association, peer):
                 for key in self._taking.pop(peer, ()):
                     self._tell_home(key, association)
@@ -119,7 +117,7 @@ class RegistrarModel:
                     if known.association == association:
                         self._remove(key)
             case SctpMessage():
-                self._asked(news.association, asap.decode(news.data), news.peer)
+                self._asked(news.association, _decoded(news.data), news.peer)
 
     def _asked(self, association: int, message: asap.AsapMessage, source: SctpAddress) -> None:
         match message:
@@ -147,10 +145,10 @@ class RegistrarModel:
                     kept.association, kept.is_acquainted = association, True
                     self._handlespace.set_timer(kept, KEEP_ALIVE_S, self._keep_alive, key)
             case HandleResolution(handle):
-                _send(self._asap, association, asap.PPID, self._handlespace.answer(handle))
+                send_quietly(self._asap, association, asap.PPID, self._handlespace.answer(handle))
 
     def _answer(self, association: int, message: asap.AsapMessage) -> None:
-        _send(self._asap, association, asap.PPID, asap.encode(message))
+        send_quietly(self._asap, association, asap.PPID, asap.encode(message))
 
     # Elements
 
@@ -182,10 +180,10 @@ class RegistrarModel:
     # ENRP
 
     def _read_enrp(self) -> None:
-        match news := _received(self._enrp):
+        match news := next_news(self._enrp):
             case AssociationUp(association, peer):
                 for message in self._waiting.pop(peer, ()):
-                    _send(self._enrp, association, enrp.PPID, enrp.encode(message))
+                    send_quietly(self._enrp, association, enrp.PPID, enrp.encode(message))
             case SctpMessage():
                 self._take_message(enrp.decode(news.data), news.association, news.peer)
 
@@ -198,7 +196,7 @@ class RegistrarModel:
             case HandleTableRequest(own_children_only=own):
                 table = self._handlespace.table(self.identifier if own else None)
                 reply = HandleTableResponse(self.identifier, sender, table, rejected=not self.is_ready)
-                _send(self._enrp, association, enrp.PPID, enrp.encode(reply))
+                send_quietly(self._enrp, association, enrp.PPID, enrp.encode(reply))
             case HandleTableResponse():
                 self._take_table(message)
             case HandleUpdate(action=action, handle=handle, pool_element=element):
@@ -261,7 +259,7 @@ class RegistrarModel:
     def _say_to(self, endpoint: SctpAddress, message: enrp.EnrpMessage) -> None:
         end = self._enrp.end_to(endpoint)
         if end is not None:
-            _send(self._enrp, end.number, enrp.PPID, enrp.encode(message))
+            send_quietly(self._enrp, end.number, enrp.PPID, enrp.encode(message))
             return
         self._waiting[endpoint] = [message]  # an older one would be out of date
         self._enrp.connect(endpoint)
@@ -289,17 +287,3 @@ class RegistrarModel:
             else:
                 self._taking.setdefault(endpoint, []).append(key)
                 self._asap.connect(endpoint)
-
-
-def _send(sock: SimulatedSctpSocket, association: int, ppid: int, data: bytes) -> None:
-    try:
-        sock.send(association, ppid, data)
-    except OSError:
-        return  # its end is on the way
-
-
-def _received(sock: SimulatedSctpSocket) -> SctpMessage | Notification | None:
-    try:
-        return sock.receive()
-    except BlockingIOError:
-        return None

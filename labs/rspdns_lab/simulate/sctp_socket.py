@@ -177,3 +177,19 @@ class SimulatedSctpSocket:
         self.is_closed = True
         if self.host.listeners.get(("sctp", self.port)) is self:
             del self.host.listeners["sctp", self.port]
+
+
+def send_quietly(sock: SimulatedSctpSocket, association: int, ppid: int, data: bytes) -> None:
+    """Send a message, if the association is still there."""
+    try:
+        sock.send(association, ppid, data)
+    except OSError:
+        return  # its end is on the way
+
+
+def next_news(sock: SimulatedSctpSocket) -> SctpMessage | Notification | None:
+    """Return what came next, None when there is nothing."""
+    try:
+        return sock.receive()
+    except BlockingIOError:
+        return None
