@@ -90,6 +90,8 @@ class Sight:
     differs_since_s: float | None = None
     down_s: float = 0.0
     """When its backend was seen dead, frozen or without a view last."""
+    stale_s: float = 0.0
+    """When no registrar could vouch for its view last: then a server stays that answers the probe."""
     was_whole: bool = False
     """Whether it ever named a server."""
 
@@ -182,6 +184,8 @@ class Watch:
                 sight.view, sight.believed_since_s = None, {}
                 continue
             self._take_view(sight, backend.belief.views[HANDLE])
+            if backend.belief.views[HANDLE].stale_since_s is not None:
+                sight.stale_s = self.now
             for promise in LOOKED_AT:
                 self._check(promise, promise(self, name_server))
         self._check(name_servers_agree, name_servers_agree(self))
@@ -248,6 +252,8 @@ def dead_server_is_not_named(
         if truth is None or truth.is_live:
             continue
         dead_s = min(answer.asked_at_s - truth.since_s, quiet_s)
+        if any(server.is_serving for server in watch.world.servers if server.host.name == name):
+            dead_s = min(dead_s, answer.asked_at_s - watch.sights[name_server.host.name].stale_s)
         if is_calm:
             kind, most_s = truth.how, DEAD_S[truth.how]
         elif watch.only_fault == "server-and-home":
