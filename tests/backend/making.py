@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from random import Random
 from typing import Any
 
@@ -15,6 +15,7 @@ from rspdns.pdns.responder import PdnsResponder
 from rspdns.rrset import Record
 from rspdns.zones.configuration import ZoneConfig
 from rspdns.zones.file import parse_zone_file
+from rspdns.zones.sites import Sites
 from rspdns.zones.zone import Zone, make_zone
 
 from rserpool import LeastUsed, Policy, Protocol
@@ -141,3 +142,4 @@ def server(site: str, number: int, load: float = 0.0) -> Member:
 BASE = 'registrars = ["10.0.0.1"]\n'
 EU = '[[site]]\nname = "eu"\nnetworks = ["10.1.0.0/16"]\n'
 US = '[[site]]\nname = "us"\nnetworks = ["10.2.0.0/16"]\n'
+SITES = Sites({"eu": (ip_network("10.1.0.0/16"),), "us": (ip_network("10.2.0.0/16"),)})

@@ -8,8 +8,7 @@ from rspdns.fastpath import near
 from rspdns.fastpath.near import NumberedClasses
 from rspdns.zones.zone import Zone, make_zone
 
-from tests.backend.making import UDP, zone
-from tests.backend.test_nearness import SITES
+from tests.backend.making import SITES, UDP, zone
 
 
 def near_zone(*networks: str, name: str = "one.example") -> Zone:

@@ -27,9 +27,22 @@ from rspdns.zones.sites import Sites
 from rspdns.zones.zone import Zone, make_zone
 
 from rserpool import LeastUsed
-from tests.backend.making import BASE, EU, UDP, US, ZONE, answered, member, server, swap, view, views, zone
+from tests.backend.making import (
+    BASE,
+    EU,
+    SITES,
+    UDP,
+    US,
+    ZONE,
+    answered,
+    member,
+    server,
+    swap,
+    view,
+    views,
+    zone,
+)
 
-SITES = Sites({"eu": (ip_network("10.1.0.0/16"),), "us": (ip_network("10.2.0.0/16"),)})
 AT_SITES = UDP + 'order = ["eu", "us"]\nslow_start_s = 0\n'
 NEAR = AT_SITES + 'near = { "192.0.2.0/24" = ["us"], "192.0.2.128/25" = ["eu", "us"] }\n'
 OWNER, NAME = f"_sip._udp.as.{ZONE}", f"as.{ZONE}"

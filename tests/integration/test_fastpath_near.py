@@ -12,8 +12,7 @@ from rspdns.fastpath.ready import Question
 from rspdns.zones.zone import Zone, make_zone
 
 from rserpool import Protocol
-from tests.backend.making import FIXED, ZONE, member, view, views, zone
-from tests.backend.test_nearness import SITES
+from tests.backend.making import FIXED, SITES, ZONE, member, view, views, zone
 from tests.support.fast_path import FAST, FAST_6, SLOW, SLOW_6, FastStage, fast_stage
 from tests.support.served import served
 from tests.support.waiting import until

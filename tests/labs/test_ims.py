@@ -152,7 +152,7 @@ def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     page = tmp_path / "ims.html"
     write_page(page, page_of(TRIALS))
     text = page.read_text()
-    assert text.count("<svg") == 2  # of each fault: set-up delays
+    assert text.count("<svg") == 3  # who waited; of each fault: set-up delays
     assert not re.search(r'(src|href)="(?!#)', text)
     assert "@import" not in text
 

@@ -48,6 +48,7 @@ DRAW_PAUSE_S = 0.001
 RETRY_S = 1.0
 MOST_ASKED = 1000
 LATE = "it does not take the changes: is it stopped?"
+_log = get_logger("fastpath")
 
 
 class FastPath:
@@ -75,8 +76,7 @@ class FastPath:
         """The questions asked since the daemon began."""
         self.refused = 0
         """Names for which it has no room."""
-        self._udp_payload = udp_payload
-        self._client_subnet = client_subnet
+        self._hello = messages.hello(udp_payload, client_subnet=client_subnet)
         self._limit = limit
         self._depths: Mapping[str, int] = {}
         self._on_asked = asked
@@ -92,7 +92,6 @@ class FastPath:
         """The commit that PowerDNS answers instead of, until the daemon has made it visible."""
         self._drawn_at_s = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._log = get_logger("fastpath")
 
     @property
     def is_answering(self) -> bool:
@@ -125,7 +124,7 @@ class FastPath:
             return
         before, self._depths = self._depths, depths(zones)
         if zones and not self._depths:
-            self._log.warning("fastpath_depth_unknown", zones=len(zones))
+            _log.warning("fastpath_depth_unknown", zones=len(zones))
         gone = dict.fromkeys(before.keys() - self._depths.keys(), 0)
         if self._is_welcome:
             self._tell_depths(
@@ -171,7 +170,7 @@ class FastPath:
         known, too_large = self._classes.known, len(self._classes.too_large)
         self._connection.send(self._classes.next_message())
         if len(self._classes.too_large) > too_large:
-            self._log.warning("fastpath_near_too_large", most_blocks=MOST_BLOCKS)
+            _log.warning("fastpath_near_too_large", most_blocks=MOST_BLOCKS)
         return self._ready.learn(self._classes.known) if self._classes.known is not known else {}
 
     def _tell_depths(self, by_zone: Mapping[str, int]) -> None:
@@ -241,7 +240,7 @@ class FastPath:
             }.get(type(error), error.strerror or str(error))
             self._set_problem(why)
         else:
-            self._connection.send(messages.hello(self._udp_payload, client_subnet=self._client_subnet))
+            self._connection.send(self._hello)
 
     def _take(self, message: messages.DaemonMessage) -> None:
         match message.kind:
@@ -268,7 +267,7 @@ class FastPath:
                     self._await_commit()
                 self.refused += refused
                 if refused:
-                    self._log.warning("fastpath_full", names=refused, socket=self.path)
+                    _log.warning("fastpath_full", names=refused, socket=self.path)
             case "s":
                 self._take_status(message.body)
             case "e":
@@ -309,7 +308,7 @@ class FastPath:
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:
             if problem is None:
-                self._log.info("fastpath_connected", socket=self.path)
+                _log.info("fastpath_connected", socket=self.path)
             else:
-                self._log.warning("fastpath_not_used", socket=self.path, problem=problem)
+                _log.warning("fastpath_not_used", socket=self.path, problem=problem)
         self.problem = problem

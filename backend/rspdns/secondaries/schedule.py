@@ -133,6 +133,17 @@ def distance(of_serial: int, to_serial: int) -> int:
     return steps if steps < _HALF else steps - 2**32
 
 
+@dataclass(slots=True)
+class _Obstacles:
+    """The obstacles between a secondary and its next serial; `refusal` and `absence` are its own words."""
+
+    is_silent: bool = False
+    no_port: bool = False
+    unsent: str = ""
+    refusal: str = ""
+    absence: str = ""
+
+
 class ZoneUpkeep:
     """The upkeep of one zone at one secondary. `serial` is that from which on its content is right.
 
@@ -169,11 +180,7 @@ class ZoneUpkeep:
         """When the first question was sent that nothing was answered after."""
         self._goal = (serial, now)
         """A serial that it was told and lacks, and since when."""
-        self._is_silent = False
-        self._unsent = ""
-        self._no_port = False
-        self._refusal = ""
-        self._absence = ""
+        self._obstacles = _Obstacles()
         self._place: NotifyInput = NotifyInput.RIGHT
 
     def changed(self, serial: int, now: float) -> None:
@@ -190,7 +197,7 @@ class ZoneUpkeep:
         if now < self.due_s:
             return ()
         if self._unanswered_since_s is not None and now - self._unanswered_since_s >= SILENT_S:
-            self._is_silent, self._tries = True, max(self._tries, FAILING_TRIES)
+            self._obstacles.is_silent, self._tries = True, max(self._tries, FAILING_TRIES)
         if self.state in (NotifyState.NOTIFIED, NotifyState.ASKED):  # no answer came
             self._tries += 1
             self._step(NotifyInput.DUE, now + self._pause_s)
@@ -211,24 +218,24 @@ class ZoneUpkeep:
 
     def unsent(self, words: str) -> None:
         """The questions that `take()` returned last could not be sent."""
-        self._unsent = words
+        self._obstacles.unsent = words
 
     def sent(self) -> None:
         """They could."""
-        self._unsent = ""
+        self._obstacles.unsent = ""
 
     def unreachable(self) -> None:
         """The secondary's host says that nothing listens at the port."""
-        self._no_port = True
+        self._obstacles.no_port = True
 
     def notify_answered(self, rcode: str, now: float) -> None:
         """The secondary answered a NOTIFY by this response code, or TSIG error."""
         self._answered()
         if rcode == NOERROR:
-            self._refusal = ""
+            self._obstacles.refusal = ""
             self._step(NotifyInput.TAKEN, now + ASK_AFTER_S)
         else:
-            self._refusal = rcode
+            self._obstacles.refusal = rcode
             self._tries += 1
             self._step(NotifyInput.REFUSED, now + self._pause_s)
 
@@ -239,10 +246,10 @@ class ZoneUpkeep:
         self.there = there
         if there is None:
             self._has = None
-            self._absence = rcode if rcode != NOERROR else "no SOA"
+            self._obstacles.absence = rcode if rcode != NOERROR else "no SOA"
             self._failed(NotifyInput.ABSENT, now)
             return
-        self._absence = ""
+        self._obstacles.absence = ""
         self._has = has = self._as_ours(there)
         if distance(current, has) > 0:
             self._failed(NotifyInput.AHEAD, now)
@@ -264,18 +271,20 @@ class ZoneUpkeep:
     @property
     def is_right(self) -> bool:
         """Whether it had all that was to be told when it was asked last, and answers."""
-        return self._has_serial() and self._place is NotifyInput.RIGHT and not self._is_silent
+        return self._has_serial() and self._place is NotifyInput.RIGHT and not self._obstacles.is_silent
 
     def problem(self, now: float) -> SecondaryProblem | None:
         """The reason why it does not follow; None: it does, as far as is known."""
-        if self._unsent:
-            return SecondaryProblem(Trouble.UNSENT, self._unsent)
-        if self._is_silent:
-            return SecondaryProblem(Trouble.SILENT, " (nothing listens at its port)" if self._no_port else "")
-        if self._refusal:
-            return SecondaryProblem(Trouble.REFUSED, self._refusal)
+        if self._obstacles.unsent:
+            return SecondaryProblem(Trouble.UNSENT, self._obstacles.unsent)
+        if self._obstacles.is_silent:
+            return SecondaryProblem(
+                Trouble.SILENT, " (nothing listens at its port)" if self._obstacles.no_port else ""
+            )
+        if self._obstacles.refusal:
+            return SecondaryProblem(Trouble.REFUSED, self._obstacles.refusal)
         if self._place is NotifyInput.ABSENT:
-            return SecondaryProblem(Trouble.ABSENT, self._absence)
+            return SecondaryProblem(Trouble.ABSENT, self._obstacles.absence)
         serials = f"{self.there} there, {self.serial} here"
         if self._place is NotifyInput.AHEAD:
             return SecondaryProblem(Trouble.AHEAD, serials)
@@ -294,7 +303,7 @@ class ZoneUpkeep:
 
     def _answered(self) -> None:
         self._unanswered_since_s = None
-        self._is_silent = self._no_port = False
+        self._obstacles.is_silent = self._obstacles.no_port = False
 
     def _failed(self, place: NotifyInput, now: float) -> None:
         self._tries += 1
