@@ -17,8 +17,6 @@ from pathlib import Path
 OPENERS = "What|Whatever|Who|Whoever|Whom|Whose|Where|Wherever|Nobody|Of|One that|So many|So long"
 STAND_IN = re.compile(rf"[*_`]*(?:{OPENERS})\b")
 SENTENCE = re.compile(r"(?:^\s*|(?<=[.!?:])[\"”)]?\s+)(?=[*_`]*[A-Z])")
-EXEMPT = ("CHANGELOG.md",)
-"""Files that are not read by default: earlier releases keep their words."""
 
 PlacedText = tuple[int, str]
 """The number of the first line, and the text."""
@@ -106,7 +104,7 @@ def main(names: list[str]) -> int:
     """Print them with file and line; return 1 when there are any."""
     if not names:
         listed = subprocess.run(["git", "ls-files"], check=True, capture_output=True, text=True)
-        names = [name for name in listed.stdout.splitlines() if not name.startswith(EXEMPT)]
+        names = listed.stdout.splitlines()
     places = [(path, *each) for path in map(Path, names) if path.is_file() for each in stand_ins(path)]
     for path, line, sentence in places:
         print(f"{path}:{line}: {sentence[:100]}")
