@@ -171,6 +171,26 @@ def test_wrong_key_is_told_in_words_without_the_key(lab: ToldChain, key: str, fi
         assert secret.strip() not in log
 
 
+def test_unbound_whose_control_is_without_tls_is_told(lab: ToldChain) -> None:
+    """Debian's own configuration names a socket first: then Unbound has no TLS at its addresses either."""
+    file = lab.chain.folder / "unbound" / RESOLVERS["unbound"].file
+    right = file.read_text()
+    socket = f"  control-interface: {file.parent}/socket\n"
+    file.write_text(right.replace("  control-interface:", f"{socket}  control-interface:", 1))
+    end(lab.programs["unbound"])
+    lab.start("unbound")
+    try:
+        lab.override(f"{lab.chain.address}:{LAST}", "down", "--reason", "a test")
+        words = "a socket as its first control-interface turns TLS off"
+        until(lambda: words in str(lab.status("unbound")["problem"]), SOON_S, lab.log)
+    finally:
+        file.write_text(right)
+        end(lab.programs["unbound"])
+        lab.start("unbound")
+        lab.override("clear", "--all")
+    until(lambda: lab.status("unbound")["problem"] is None, 25, lab.log)
+
+
 def test_wrong_tables_are_told_with_file_line_and_key_and_nothing_changes(lab: ToldChain) -> None:
     config = lab.chain.backend.config
     right = config.read_text()

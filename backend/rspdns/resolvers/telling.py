@@ -74,6 +74,11 @@ async def _unbound(config: ResolverConfig, names: Sequence[str]) -> None:
         refuses = f"it refuses the certificate {config.certificate}"
         words = refuses if "ALERT" in reason else "it speaks no TLS of an Unbound's control"
         raise FlushError(f"{words} ({reason})") from None
+    except ConnectionResetError:
+        if context is None:
+            raise
+        words = "it resets the connection: a socket as its first control-interface turns TLS off"
+        raise FlushError(words) from None
     finally:
         for task in flushes:
             task.cancel()
