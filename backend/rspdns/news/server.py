@@ -107,7 +107,7 @@ class NewsServer:
             self._has_backend = True
             if self._listener is None:
                 self._listen()
-                notify.sd_notify("READY=1")
+                notify.sd_notify(f"READY=1\nSTATUS={self.status}")
                 _log.info("news_ready", pools=len(self._topics), listen=self._config.listen)
 
     @property
