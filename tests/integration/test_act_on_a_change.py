@@ -425,6 +425,7 @@ def test_dns_push_tells_a_client_the_records_that_dns_answers_and_each_change(
     told, host = tmp_path / "push", f"as.{ZONE}"
     with whole.news(tmp_path / "news"):
         until(lambda: '"push_ready"' in (tmp_path / "news").read_text(), told=tmp_path / "news")
+        until(lambda: whole.chain.pdns.short(f"_dns-push-tls._tcp.{ZONE}", "SRV"))
         (port,) = [line.split()[2] for line in whole.chain.pdns.short(f"_dns-push-tls._tcp.{ZONE}", "SRV")]
         client = whole.chain.namespace.start(
             *(

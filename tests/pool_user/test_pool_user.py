@@ -266,7 +266,7 @@ async def test_change_is_told_and_asked_about_though_the_listener_to_its_events_
         scene.tell(0, Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now))
         await scene.until(lambda: scene.members == [1])
         await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
-    assert "listener_failed" in capfd.readouterr().out
+    assert "listener_failed" in "".join(capfd.readouterr())
 
 
 async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment() -> None:
