@@ -43,3 +43,12 @@ def test_nothing_stands_outside_of_any_page(browser: Browser, width: int, dark: 
         if found:
             wrong[page] = found[:3]
     assert not wrong
+
+
+def test_look_finds_a_wide_paragraph_and_a_missing_picture(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "wide.html"
+    page.write_text("<div class='md-content'><p style='width: 3000px'>wide</p><img src='missing.png'></div>")
+    browser.look(width=1400, height=900)
+    browser.open(f"file://{page}")
+    assert browser.run(OUTSIDE) == ["P wide"]
+    assert browser.run(PICTURES) == [f"file://{tmp_path}/missing.png"]
