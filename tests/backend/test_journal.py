@@ -242,8 +242,11 @@ def test_full_disk_is_told_and_its_time_is_unknown(small_disk: Path) -> None:
     journal.close()
     assert journal.lost > 0
     found = read(small_disk)
-    assert [span.state for span in found["10.0.0.1:5060"].spans][:3] == ["up", "unknown", "up"]
-    assert [span.state for span in found["10.0.0.2:5060"].spans][:3] == ["up", "unknown", "down"]
+    for member_told, last in (("10.0.0.1:5060", "up"), ("10.0.0.2:5060", "down")):
+        states = [span.state for span in found[member_told].spans]
+        assert states[:2] == ["up", "unknown"]
+        # SQLite frees pages when a run fails, so a short run may fit before the disk is full again.
+        assert [state for state in states if state != "unknown"][-1] == last
 
 
 def test_batch_that_fails_is_counted_and_its_outage_is_known_later(tmp_path: Path) -> None:
