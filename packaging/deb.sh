@@ -2,7 +2,8 @@
 # Builds the Debian packages, each release in a root of its own, and has lintian look at them: deb.sh [SUITE...]
 # (default: bookworm trixie). They come to build/packages/SUITE. VERSION: another version than the source's. DEBFULLNAME and
 # DEBEMAIL: who maintains them; the address in debian/control is one that nobody can have (RFC 2606). ARCHITECTURE=arm64: built for
-# that by cross compilers, into build/packages/SUITE-arm64. PACKAGES=folder: elsewhere than build/packages.
+# that by cross compilers, into build/packages/SUITE-arm64. PACKAGES=folder: elsewhere than build/packages. Packages that were
+# built from the same source are kept; remove their folder to build them again, with newer libraries of Debian for instance.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/.."
@@ -45,6 +46,14 @@ for suite in "$@"; do
     [ -z "${DEBEMAIL:-}" ] || sed -i "s/^Maintainer: .*/Maintainer: ${DEBFULLNAME:-rspdns maintainers} <$DEBEMAIL>/" "$source/debian/control"
     printf 'rspdns (%s+deb%su1) %s; urgency=medium\n\n  * CHANGELOG.md says what changed.\n\n -- %s  %s\n' "$version" "$number" "$suite" \
         "$(sed -n 's/^Maintainer: //p' "$source/debian/control")" "$(date -R -u -d "@$date")" >"$source/debian/changelog"
+    packages=${PACKAGES:-$PWD/build/packages}/$suite
+    [ "$architecture" = "$native" ] || packages+=-$architecture
+    built_from=$(tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -c -C "$source" . | sha256sum)
+    if [ "$(cat "$packages/built-from" 2>/dev/null)" = "$built_from" ]; then
+        printf 'deb: %s has the packages of this source already\n' "${packages#"$PWD/"}"
+        rm -rf "$layer"
+        continue
+    fi
     # The packages that pip needs are fetched here, for the Python of that release; nothing is fetched in the root.
     python=$("$here/in_root.sh" "$root" "$layer/ask" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
     setup/locked_packages.sh 'production|labs|build' >"$layer/requirements.txt"
@@ -54,8 +63,6 @@ for suite in "$@"; do
             "${wheels[@]}" --dest "$source/debian/wheels" || fail "pip could not fetch what setup/requirements.lock names; see above"
     done
     printf 'deb: building %s+deb%su1 for %s in a root of Debian %s\n' "$version" "$number" "$architecture" "$number"
-    packages=${PACKAGES:-$PWD/build/packages}/$suite
-    [ "$architecture" = "$native" ] || packages+=-$architecture
     rm -rf "$packages"
     mkdir -p "$packages"
     "$here/in_root.sh" "$root" "$layer" sh -c 'cd /build/rspdns && dpkg-buildpackage -b -us -uc --host-arch="$1"' sh "$architecture" >"$packages/build.log" 2>&1 ||
@@ -69,4 +76,5 @@ for suite in "$@"; do
     rm -rf "$layer"
     trap - EXIT
     (cd "$packages" && sha256sum ./*.deb | sed 's, \./, ,' >SHA256SUMS && ls -1 ./*.deb | sed "s,^\.,${packages#"$PWD/"},")
+    printf '%s\n' "$built_from" >"$packages/built-from"
 done
