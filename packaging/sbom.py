@@ -3,21 +3,30 @@
     python packaging/sbom.py VERSION SECONDS_SINCE_1970 [SUITE=FILE.deb...]
 
 The Python packages come from setup/python-packages and requirements.lock, their licences from what is here
-installed, the C libraries from what the Debian packages depend on. The same arguments give the same bytes.
+installed. Each Debian package has its sum, its dependencies and its programs and libraries in C.
+The same arguments give the same bytes.
 """
 
+import io
 import json
 import re
 import subprocess
 import sys
+import tarfile
+import tomllib
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-SETUP = Path(__file__).resolve().parents[1] / "setup"
+TOP = Path(__file__).resolve().parents[1]
+SETUP = TOP / "setup"
+WHEEL = tomllib.loads((TOP / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+OURS = {Path(package).name for package in WHEEL["packages"]}
+LICENCE = [{"expression": "Apache-2.0"}]
 ROLES = {"production": "required", "labs": "optional"}
 """Scope of a package in CycloneDX's words: rspdns-lab is not needed to answer."""
 
@@ -46,18 +55,64 @@ def licences(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def debian(packages: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The dependencies of our Debian packages (`SUITE=FILE.deb`), without versions: apt chooses them."""
-    dependencies = set()
+def _run(*command: str) -> bytes:
+    return subprocess.run(command, capture_output=True, check=True).stdout
+
+
+def binaries(file: str) -> Iterator[dict[str, Any]]:
+    """The ELF files in a Debian package, but for those of Python packages, which are parts of their own."""
+    with tarfile.open(fileobj=io.BytesIO(_run("dpkg-deb", "--fsys-tarfile", file))) as content:
+        for member in content:
+            folder = member.name.partition("/site-packages/")[2].partition("/")[0]
+            stream = content.extractfile(member) if member.isfile() else None
+            if not stream or (folder and folder not in OURS and not folder.endswith(".libs")):
+                continue
+            data = stream.read()
+            if data.startswith(b"\x7fELF"):
+                yield {"type": "file", "name": member.name.removeprefix("."), "hashes": _sums(data)}
+
+
+def _sums(data: bytes) -> list[dict[str, str]]:
+    return [{"alg": "SHA-256", "content": sha256(data).hexdigest()}]
+
+
+def debian(packages: Sequence[str]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Our Debian packages (`SUITE=FILE.deb`) and those of Debian that they need, and who needs which.
+
+    Debian's are without versions: apt chooses them.
+    """
+    parts: dict[str, dict[str, Any]] = {}
+    needs = []
+    fields = ("Package", "Version", "Architecture", "Depends")
+    said = {}
     for suite, _, file in (package.partition("=") for package in packages):
-        done = subprocess.run(["dpkg-deb", "-f", file, "Depends"], capture_output=True, text=True, check=True)
-        for each in done.stdout.split(","):
-            dependencies.add((suite, each.split("|")[0].split("(")[0].strip()))
-    ours = {Path(package.partition("=")[2]).name.partition("_")[0] for package in packages}
-    for suite, name in sorted(dependencies):
-        if name and name not in ours:
-            purl = f"pkg:deb/debian/{name}?distro={suite}"
-            yield {"type": "library", "bom-ref": purl, "name": name, "purl": purl, "scope": "required"}
+        values = _run("dpkg-deb", "--showformat", "\t".join(f"${{{key}}}" for key in fields), "--show", file)
+        said[suite, file] = values.decode().split("\t")
+    ours = {
+        (suite, name, architecture): f"pkg:deb/rspdns/{name}@{version}?arch={architecture}&distro={suite}"
+        for (suite, _), (name, version, architecture, _) in said.items()
+    }
+    for (suite, file), (name, version, architecture, depends) in said.items():
+        purl = ours[suite, name, architecture]
+        parts[purl] = {
+            "type": "application",
+            "bom-ref": purl,
+            "name": name,
+            "version": version,
+            "purl": purl,
+            "scope": "optional" if name == "rspdns-lab" else "required",
+            "licenses": LICENCE,
+            "hashes": _sums(Path(file).read_bytes()),
+            "components": list(binaries(file)),
+        }
+        needed = set()
+        for other in filter(None, (re.split(r"[|(\s]", each.strip())[0] for each in depends.split(","))):
+            ref = ours.get((suite, other, architecture), f"pkg:deb/debian/{other}?distro={suite}")
+            needed.add(ref)
+            if ref not in ours.values():
+                parts[ref] = {"type": "library", "bom-ref": ref, "name": other, "purl": ref}
+        needs.append({"ref": purl, "dependsOn": sorted(needed)})
+    return [parts[ref] for ref in sorted(parts)], needs
 
 
 def bill(version: str, at_s: int, packages: Sequence[str]) -> dict[str, Any]:
@@ -77,7 +132,8 @@ def bill(version: str, at_s: int, packages: Sequence[str]) -> dict[str, Any]:
                 "licenses": licences(name),
             }
         )
-    components += debian(packages)
+    parts, needs = debian(packages)
+    components += parts
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -90,11 +146,11 @@ def bill(version: str, at_s: int, packages: Sequence[str]) -> dict[str, Any]:
                 "bom-ref": root,
                 "name": "rspdns",
                 "version": version,
-                "licenses": [{"expression": "Apache-2.0"}],
+                "licenses": LICENCE,
             },
         },
         "components": components,
-        "dependencies": [{"ref": root, "dependsOn": [component["bom-ref"] for component in components]}],
+        "dependencies": [{"ref": root, "dependsOn": [part["bom-ref"] for part in components]}, *needs],
     }
 
 

@@ -150,6 +150,36 @@ def test_the_list_of_parts_names_what_is_installed() -> None:
     ]
 
 
+def test_the_list_of_parts_has_the_programs_of_a_debian_package_and_what_it_needs(tmp_path: Path) -> None:
+    content = tmp_path / "content"
+    modules = content / "usr/lib/rspdns/lib/python3.11/site-packages"
+    fields = (
+        "Package: sctp-userland",
+        "Version: 1",
+        "Architecture: amd64",
+        "Maintainer: nobody <a@b.invalid>",
+    )
+    depends = "Depends: libc6 (>= 2.36), libusrsctp2 | other"
+    for path, file in (
+        (content / "DEBIAN/control", "\n".join((*fields, depends, "Description: a package\n")).encode()),
+        (content / "usr/bin/sctpd", b"\x7fELF of sctpd"),
+        (content / "usr/bin/sctp-run", b"#!/bin/sh\n"),
+        (modules / "ppu_agent/kernel/ppu-guard", b"\x7fELF of ppu-guard"),
+        (modules / "orjson/orjson.so", b"\x7fELF of a part of its own"),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file)
+    run("dpkg-deb", "--root-owner-group", "-b", content, tmp_path / "one.deb")
+    said = json.loads(
+        run(sys.executable, "packaging/sbom.py", "0.1.0", "0", f"bookworm={tmp_path / 'one.deb'}")
+    )
+    package = "pkg:deb/rspdns/sctp-userland@1?arch=amd64&distro=bookworm"
+    (part,) = [part for part in said["components"] if part["bom-ref"] == package]
+    assert {Path(file["name"]).name for file in part["components"]} == {"sctpd", "ppu-guard"}
+    needs = {each["ref"]: each["dependsOn"] for each in said["dependencies"]}
+    assert needs[package] == [f"pkg:deb/debian/{name}?distro=bookworm" for name in ("libc6", "libusrsctp2")]
+
+
 @pytest.mark.parametrize("command", PROJECT["project"]["scripts"])
 def test_every_python_command_tells_the_version(command: str) -> None:
     said = run(Path(sys.executable).with_name(command), "--version")
