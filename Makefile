@@ -21,11 +21,12 @@
 # make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root); SUITES='bookworm';
 #             ARCHITECTURE=arm64: cross-built, into build/packages/SUITE-arm64
 # make wheel  Python wheel and sdist, into build/dist
-# make release    wheel, sdist, Debian packages, a list of all parts (CycloneDX) and checksums, into build/release; SIGN_KEY=FILE: the OpenSSH key that signs these
+# make release SIGN_KEY=FILE APT_KEY=FILE   all that a host would serve, into build/release: site, apt repository, images, wheel, checksums (packaging/README.md)
+# make test-release   the same; then installs by an apt line in fresh roots of Debian 12 and 13, and upgrades from there; half an hour and more
 # make images  container images with these packages (Debian 13), into build/images (root)
 # make test-images  builds the images, runs each, and the whole chain of packaging/compose, in a network namespace
-# make test-packages  builds the Debian packages (SUITES='bookworm': one release's); installs, upgrades (UPGRADE_FROM=REVISION; default: the last tag), removes and
-#             purges them in fresh roots under systemd
+# make test-packages  builds the Debian packages (SUITES='bookworm': one release's); installs, upgrades (UPGRADE_FROM=REVISION, or a folder that
+#             `make release` made, with its APT_KEY; default: the last tag), removes and purges them in fresh roots under systemd
 # make test-arm64  cross-builds the packages for arm64 (Debian 13; SUITE=bookworm: 12), then installs and starts them in an emulated root
 # make test-reproducible  builds wheel, sdist and the Debian packages twice and compares their bytes (SUITES='bookworm')
 # make test-wheel  builds the wheel; installs it with each extra by pip, and by pipx
@@ -145,13 +146,15 @@ images:
 wheel:
 	@packaging/wheel.sh build/dist
 
-release: export SIGN_KEY := $(SIGN_KEY)
-release: export APT_KEY := $(APT_KEY)
-release: deb images docs
+release test-release test-packages: export SIGN_KEY := $(SIGN_KEY)
+release test-release test-packages: export APT_KEY := $(APT_KEY)
+release:
 	@packaging/release.sh
 
 test-release: setup release
 	@$(BIN)/pytest packaging/trial/test_release.py -v $(PYTEST_OPTIONS)
+	@packaging/previous.sh build/release
+	@$(BIN)/pytest packaging/trial/test_packages.py -v $(PYTEST_OPTIONS)
 
 test-images: setup images
 	@$(BIN)/pytest packaging/trial/test_images.py -v $(PYTEST_OPTIONS)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# packaging/apt.sh FOLDER: makes an apt repository in FOLDER of the packages in build/packages (PACKAGES=folder: elsewhere), a suite for each
-# release of Debian, and signs it with the OpenPGP key in the file APT_KEY. If there is no such file, it makes a key there: keep it, since
-# hosts that trust it take later releases from no other. FOLDER/rspdns.asc is its public part.
+# packaging/apt.sh [FOLDER]: makes an apt repository in FOLDER of the packages in build/packages (PACKAGES=folder: elsewhere), a suite for each
+# release of Debian, and signs it with the OpenPGP key in the file APT_KEY. Without FOLDER it only tries the key. If there is no such file, it
+# makes a key there: keep it, since hosts that trust it take later releases from no other. FOLDER/rspdns.asc is its public part.
+# VALID_DAYS=number: hosts refuse these lists after that time, so old ones cannot be served for new ones; default: never.
 set -euo pipefail
 : "${APT_KEY:?a file with the OpenPGP secret key that signs the apt repository; it is made if it is missing}"
-folder=${1:?usage: apt.sh FOLDER}
 cd "$(dirname "$0")/.."
 packages=${PACKAGES:-build/packages}
 
@@ -26,7 +26,10 @@ else
     printf 'apt: made the key %s: keep it for later releases, and let nobody read it\n' "$APT_KEY" >&2
 fi
 [ -n "$(gpg --list-secret-keys --with-colons)" ] || fail "$APT_KEY holds no OpenPGP secret key"
+gpg --clearsign <<<tried >/dev/null || fail "$APT_KEY cannot sign: a passphrase, or an expired key?"
+[ $# -gt 0 ] || exit 0
 
+folder=$1
 rm -rf "$folder"
 mkdir -p "$folder"
 gpg --armor --export >"$folder/rspdns.asc"
@@ -53,7 +56,7 @@ for pool in pool/*; do
     apt-ftparchive -o APT::FTPArchive::Release::Origin=rspdns -o APT::FTPArchive::Release::Label=rspdns \
         -o APT::FTPArchive::Release::Suite="$suite" -o APT::FTPArchive::Release::Codename="$suite" \
         -o APT::FTPArchive::Release::Components=main -o APT::FTPArchive::Release::Architectures="${architectures# }" \
-        release "dists/$suite" >"$release.new"
+        -o APT::FTPArchive::Release::ValidTime="$((${VALID_DAYS:-0} * 86400))" release "dists/$suite" >"$release.new"
     mv "$release.new" "$release"
     gpg --clearsign --output "dists/$suite/InRelease" "$release"
     gpg --armor --detach-sign --output "$release.gpg" "$release"

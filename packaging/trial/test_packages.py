@@ -1,6 +1,7 @@
-"""The Debian packages in a fresh root under systemd: installed without a network, upgraded, removed, purged.
+"""The Debian packages in a fresh root under systemd: installed by an apt line, upgraded, removed, purged.
 
-`make test-packages` builds them and runs this; it needs root and debootstrap, and is no part of `make test`.
+`make test-packages` builds them and runs this, `make test-release` runs it on the repository of a release; it
+needs root and debootstrap, and is no part of `make test`.
 """
 
 import contextlib
@@ -43,6 +44,9 @@ ALL = (
     *("rspdns-registrar", "rspdns-fastpath", "sctp-userland"),
 )
 LAB = ("rspdns-lab",)
+ARCHITECTURE = subprocess.run(
+    ["dpkg", "--print-architecture"], capture_output=True, text=True, check=True
+).stdout.strip()
 FASTPATH = "/run/rspdns-fastpath/fastpath.sock"
 PATIENCE_S = 2.0
 """The time that PowerDNS waits for its backend. Then it answers SERVFAIL, as the page about upgrades says."""
@@ -57,38 +61,59 @@ def root_for_tests(suite: str) -> Path:
     return Path(done.stdout.strip())
 
 
-def newer(package: Path, folder: Path) -> None:
-    """Write the same package as a later version."""
+def version_of(package: Path) -> str:
+    command = ["dpkg-deb", "-f", package, "Version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def put(package: Path, folder: Path, before: str) -> None:
+    """Put a package into a folder; under a later version, if `before` is this one's."""
+    if version_of(package) != before:
+        shutil.copy(package, folder)
+        return
     content = folder / "content"
     subprocess.run(["dpkg-deb", "-R", package, content], check=True)
     control = content / "DEBIAN" / "control"
-    control.write_text(re.sub(r"(0\.1\.0\S*?\+deb\d+u)1", r"\g<1>2", control.read_text()))
+    control.write_text(re.sub(r"(\d\S*?\+deb\d+u)1", r"\g<1>2", control.read_text()))
     subprocess.run(["dpkg-deb", "-Zgzip", "-z1", "-b", content, folder], check=True, capture_output=True)
     shutil.rmtree(content)
+
+
+def make_repository(folder: Path, packages: Path, key: Path) -> None:
+    environment = {**os.environ, "APT_KEY": str(key), "PACKAGES": str(packages)}
+    subprocess.run([REPOSITORY / "packaging" / "apt.sh", folder], env=environment, check=True)
 
 
 @pytest.fixture(scope="module", params=SUITES)
 def machine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[LiveSystemd]:
-    """A fresh Debian under systemd, without a network, with the packages at hand.
+    """A fresh Debian under systemd, without a network, with two apt repositories at hand.
 
-    `new` are these packages and `old` those of an earlier revision. If none was built
-    (packaging/previous.sh), `old` are these packages, and `new` the same under a later version.
+    `new` has these packages and `old` those of before (packaging/previous.sh). If there are none, `old` has
+    these packages. `new` has later versions in any case.
     """
     suite = request.param
-    files = tmp_path_factory.mktemp("files")
-    old, new = PREVIOUS / suite, PACKAGES / suite
-    is_from_before = old.exists()
-    for folder, source, names, put in (
-        ("old", old if is_from_before else new, ALL, shutil.copy),
-        ("new", new, ALL, shutil.copy if is_from_before else newer),
-        ("lab", new, LAB, shutil.copy if is_from_before else newer),
-    ):
-        (files / "packages" / folder).mkdir(parents=True)
-        for name in names:
-            (package,) = source.glob(f"{name}_*.deb")
-            put(package, files / "packages" / folder)
+    made, files = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("files")
+    (files / "srv").mkdir()
+    key = Path(os.environ.get("APT_KEY") or made / "key").resolve()
+    old = PREVIOUS / suite if (PREVIOUS / suite).exists() else PACKAGES / suite
+    for name in ("old", "new"):
+        (made / name / suite).mkdir(parents=True)
+    for name in (*ALL, *LAB):
+        (before,) = old.glob(f"{name}_*_{ARCHITECTURE}.deb")
+        (package,) = (PACKAGES / suite).glob(f"{name}_*_{ARCHITECTURE}.deb")
+        shutil.copy(before, made / "old" / suite)
+        put(package, made / "new" / suite, version_of(before))
+    make_repository(files / "srv" / "new", made / "new", key)
+    if (PREVIOUS / "apt").exists():
+        shutil.copytree(PREVIOUS / "apt", files / "srv" / "old")
+    else:
+        make_repository(files / "srv" / "old", made / "old", key)
+    shutil.rmtree(made)
+    source = files / "etc/apt/sources.list.d/rspdns.list"
+    source.parent.mkdir(parents=True)
+    source.write_text(f"deb [signed-by=/srv/old/rspdns.asc] file:/srv/apt {suite} main\n")
     with live_systemd(tmp_path_factory.mktemp("live"), files, NETWORK, root_for_tests(suite)) as live:
         yield live
 
@@ -97,6 +122,10 @@ def answer(machine: LiveSystemd) -> list[str]:
     """The ports in the SRV answer; what dig says, when there is none."""
     said = machine.try_run("dig", "@127.0.0.1", "+tries=1", "+time=5", NAME, "SRV").stdout
     return re.findall(r"\sSRV\s+\d+ \d+ (\d+) ", said) or [said]
+
+
+def zone_serial(machine: LiveSystemd) -> int:
+    return int(machine.run("dig", "@127.0.0.1", "+short", "example.net", "SOA").split()[2])
 
 
 def apt(machine: LiveSystemd, *arguments: str) -> str:
@@ -144,15 +173,22 @@ def away_s(machine: LiveSystemd, unit: str) -> float:
     return longest_us / 1e6
 
 
-def install(machine: LiveSystemd, folder: str) -> None:
-    packages = sorted(str(path) for path in (machine.root / "packages" / folder).iterdir())
-    inside = [f"/packages/{folder}/{os.path.basename(path)}" for path in packages]
-    apt(machine, "install", *inside)  # there is no network but lo
+def serve(machine: LiveSystemd, repository: str) -> None:
+    """Let the host's apt line lead to the `old` or the `new` repository."""
+    machine.run("ln", "-sfn", f"/srv/{repository}", "/srv/apt")
+    ours_alone = {  # there is no network but lo
+        "Dir::Etc::sourcelist": "/etc/apt/sources.list.d/rspdns.list",
+        "Dir::Etc::sourceparts": "-",
+        "APT::Get::List-Cleanup": "false",
+    }
+    options = [word for key, value in ours_alone.items() for word in ("-o", f"{key}={value}")]
+    machine.run("apt-get", "--error-on=any", *options, "update")
 
 
 def test_installed_without_a_network_and_nothing_is_started(machine: LiveSystemd) -> None:
     machine.run("systemctl", "mask", "rsplib-registrar")  # as docs/how-to/install.md says
-    install(machine, "old")
+    serve(machine, "old")
+    apt(machine, "install", *ALL)
     for unit in ("rspdns.service", "rspdns.socket", "ppe-agent.service", "ppu-agent.service"):
         assert machine.try_run("systemctl", "is-active", unit).stdout == "inactive\n"
         assert machine.try_run("systemctl", "is-enabled", unit).stdout == "disabled\n"
@@ -201,10 +237,13 @@ def test_configured_as_install_md_says_it_answers(machine: LiveSystemd) -> None:
     machine.run("systemctl", "restart", "pdns")
     machine.until(lambda: answer(machine) == ["8080"])
     machine.run("rspdns-registrar", "check", "/root/inventory.toml")  # packet filter and gate
+    machine.until(lambda: machine.try_run("rspdns", "status", "--nagios").returncode == 0)
 
 
-def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveSystemd) -> None:
+def test_an_upgrade_keeps_configuration_and_state_and_loses_no_answer(machine: LiveSystemd) -> None:
     machine.until(lambda: answer(machine) == ["8080"])
+    machine.run("rspdns", "override", "10.99.0.1:8080", "up", "--reason", "kept by the upgrade")
+    serial = zone_serial(machine)
     before = {unit: machine.main_pid(unit) for unit in UNITS}
     before_it = version(machine, "rspdns")
     wrong: list[tuple[int, list[str], float]] = []
@@ -225,7 +264,8 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     at_the_backend = threading.Thread(target=ask_backend, args=(machine, ended, windows_s))
     at_the_backend.start()
     try:
-        install(machine, "new")
+        serve(machine, "new")
+        apt(machine, "upgrade")
         time.sleep(3)
     finally:
         ended.set()
@@ -244,6 +284,10 @@ def test_an_upgrade_keeps_what_was_configured_and_loses_no_answer(machine: LiveS
     for path, text in (("etc/rspdns/rspdns.toml", BACKEND), ("etc/ppe-agent/agent.toml", AGENT)):
         assert (machine.root / path).read_text() == text
     machine.until(lambda: answer(machine) == ["8080"])
+    assert zone_serial(machine) >= serial
+    assert "kept by the upgrade" in machine.run("rspdns", "override", "list")
+    machine.run("rspdns", "override", "clear", "--all")
+    machine.until(lambda: machine.try_run("rspdns", "status", "--nagios").returncode == 0)
 
 
 def test_upgrade_whose_version_refuses_the_configuration_ends_nothing(machine: LiveSystemd) -> None:
@@ -291,7 +335,7 @@ def test_fast_path_runs_as_its_unit_says_and_the_backend_feeds_it(machine: LiveS
 
 
 def test_lab_plays_an_installation(machine: LiveSystemd) -> None:
-    install(machine, "lab")
+    apt(machine, "install", *LAB)
     assert "version" in machine.run("rspdns-lab", "--version")
     said = machine.run("rspdns-lab", "demo")
     assert "killed" in said

@@ -26,6 +26,14 @@ def test_release_without_a_key_is_refused(tmp_path: Path) -> None:
     assert not any(tmp_path.iterdir())
 
 
+def test_key_that_is_missing_or_none_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("no key\n")
+    for key, words in (("missing", b"there is no file"), ("words", b"holds no OpenSSH private key")):
+        done = sign(tmp_path, str(tmp_path / key))
+        assert (done.returncode, words in done.stderr) == (1, True), done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["words"]
+
+
 def test_signed_checksums_are_verified_by_openssh_alone(tmp_path: Path) -> None:
     folder = tmp_path / "release"
     folder.mkdir()
@@ -45,6 +53,8 @@ def test_signed_checksums_are_verified_by_openssh_alone(tmp_path: Path) -> None:
 
     assert is_right()
     assert not is_right("other")
+    assert (folder / "signers").read_text().split()[2] == (tmp_path / "key.pub").read_text().split()[0]
+    assert " signers" in (folder / "SHA256SUMS").read_text()
     (folder / "rspdns.deb").write_text("another package")
     assert not is_right()
     run("sh", "-c", "sha256sum rspdns.deb >SHA256SUMS", cwd=folder)
