@@ -11,6 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 roots=${ROOTS:-$here/../build/roots}
 mkdir -p "$roots"
 roots=$(cd "$roots" && pwd)
+exec 9>"$roots/lock" # two builds at once share the roots: the second waits until the first has made them
+flock 9
 
 fail() { printf 'roots: %s\n' "$*" >&2; exit 1; }
 
