@@ -148,7 +148,7 @@ class Backend:
                 self._pools,
                 self.names.of,
                 self.pool_user.look,
-                sites=lambda: {site.name: site.networks for site in self.config.sites},
+                sites=lambda: self.config.sites,
             )
         )
         self._reloads = Reloads(ConfigurationReload(self, read).run)

@@ -41,7 +41,8 @@ class OverrideAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NamedServers:
-    """The servers that an override names: at these places, in these networks, or called as the glob says.
+    """The servers that an override names: at these places, in these networks, called as the glob says, or all
+    those of a handlespace.
 
     A glob is compared with address and `address:port`, for IPv6 `[address]:port`.
     """
@@ -49,9 +50,12 @@ class NamedServers:
     places: frozenset[ServerAddress] = frozenset()
     networks: tuple[IPv4Network | IPv6Network, ...] = ()
     glob: str = ""
+    handlespace: str = ""
 
-    def has(self, place: ServerAddress) -> bool:
-        """Whether the server at this address and port is one of them."""
+    def has(self, place: ServerAddress, handlespace: str = "") -> bool:
+        """Whether the server at this address and port, of this handlespace, is one of them."""
+        if self.handlespace:
+            return handlespace == self.handlespace
         address, port = place
         if place in self.places or any(address in network for network in self.networks):
             return True
@@ -60,7 +64,7 @@ class NamedServers:
 
     def has_member(self, member: Member) -> bool:
         """Whether the member is one of them, by one of its addresses."""
-        return any(self.has((address, member.port)) for address in member.addresses)
+        return any(self.has((address, member.port), member.handlespace) for address in member.addresses)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class MemberOverrides:
         self._at: dict[ServerAddress, int] = {}
         """By place, the first override that names it so: its position."""
         self._wide: list[int] = []
-        """The positions of those with networks or a glob."""
+        """The positions of those with networks, a glob or a handlespace."""
         self._decided: dict[tuple[tuple[IPv4Address | IPv6Address, ...], int], int | None] = {}
         """By addresses and port, the position of the override that decides."""
         self._out: frozenset[int] = frozenset()
@@ -105,7 +109,7 @@ class MemberOverrides:
         for position, override in enumerate(self._overrides):
             for place in override.servers.places:
                 self._at.setdefault(place, position)
-            if override.servers.networks or override.servers.glob:
+            if override.servers.networks or override.servers.glob or override.servers.handlespace:
                 self._wide.append(position)
         return self._overrides != before
 

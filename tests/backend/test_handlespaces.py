@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pool_user import PoolView, Standing
+from daemon_kit.control import ControlError
+from pool_user import HandlespaceBeliefs, OverrideAction, PoolView, RememberedPool, Standing
 from rspdns.check import warnings
 from rspdns.configuration import differing, load_configuration
+from rspdns.overrides.keeper import Overrides, Wish
 from rspdns.readiness import not_ready
 from rspdns.status import build
 from rspdns.status.model import PoolHandlespaceStatus
@@ -159,8 +162,10 @@ def test_site_of_a_member_is_that_of_the_handlespace_that_vouches_for_it(tmp_pat
             SITES,
             'order = ["europe", "america"]\nmin_share = 0.5\nexpect = { "10.1.1.1:5060" = "a" }\n',
             ("one.toml", 12),
-            "needs [[site]] with networks",
+            "needs expect with a table for each handlespace",
         ),
+        (SITES, 'expect.north = { "10.1.1.1:5060" = "a" }\n', ("one.toml", 11), "north: no handlespace of"),
+        (SITES, 'expect.eu = { "10.1.1.1" = "a" }\n', ("one.toml", 11), "no address with a port"),
         (SITES, 'order = ["europe"]\n', ("one.toml", 11), "lacks america: name every [[site]]"),
     ],
 )
@@ -169,6 +174,48 @@ def test_wrong_sites_of_handlespaces_are_told_with_file_line_and_words(
 ) -> None:
     found = errors(write(tmp_path, CELLS + sites, one=head() + BOTH + pool))
     assert [(file, line) for file, line, _, problem in found if words in problem] == [where], found
+
+
+def test_share_of_a_site_is_that_of_the_servers_expected_in_its_handlespace(tmp_path: Path) -> None:
+    servers = ", ".join(f'"10.1.1.{number}:5060" = "eu-{number}"' for number in range(1, 6))
+    order = 'order = ["europe", "america"]\nmin_share = 0.5\n'
+    expect = f'expect.eu = {{ {servers} }}\nexpect.us = {{ "10.1.1.9:5060" = "us-1" }}\n'
+    path = write(tmp_path, CELLS + SITES, one=head() + BOTH + order + expect)
+    (pool,) = load_configuration(path).zones[0].sites[0].pools
+    assert pool.sites is not None
+    assert pool.sites.least == {"europe": 3, "america": 1}
+
+
+async def test_override_of_a_site_names_the_servers_of_its_handlespace(tmp_path: Path) -> None:
+    """Both cells have a server at the same address."""
+    config = load_configuration(write(tmp_path, CELLS + SITES, one=head() + BOTH))
+    pools = [pool for site in config.zones[0].sites for pool in site.pools]
+    beliefs = HandlespaceBeliefs(config.handlespaces, config.pool_rules)
+    for name, belief in beliefs.by_name.items():
+        twin = replace(member(1, "10.1.1.1"), handlespace=name)
+        belief.remember(RememberedPool(f"{name}/sip-udp", (twin,), (), NOW), NOW)
+    beliefs.evaluate(NOW)
+    overrides = Overrides(
+        tmp_path, beliefs, lambda: pools, lambda *_: None, lambda: None, sites=lambda: config.sites
+    )
+
+    def shown() -> list[str]:
+        beliefs.evaluate(NOW + 1)
+        return [name for name, seen in beliefs.views.items() if seen.members]
+
+    assert shown() == ["eu/sip-udp", "us/sip-udp"]
+    here = (ip_address("10.1.1.1"), 5060)
+    told = await overrides.set(Wish(OverrideAction.DOWN, "site:europe", "a test"), "alice")
+    (shares,) = told["pools"].values()
+    assert [(each["before"], each["after"]) for each in shares] == [(0.5, None), (0.5, 1.0)]
+    assert shown() == ["us/sip-udp"]
+    assert [overrides.deciding(f"{name}/sip-udp", here) for name in ("eu", "us")] == [1, None]
+    with pytest.raises(ControlError, match="would lose its last member"):
+        await overrides.set(Wish(OverrideAction.DOWN, "site:america", "a test"), "alice")
+    await overrides.set(Wish(OverrideAction.UP, "site:america", "a test"), "alice")
+    with pytest.raises(ControlError, match="names some of these servers, too"):
+        await overrides.set(Wish(OverrideAction.UP, "site:europe", "a test"), "alice")
+    overrides.close()
 
 
 def test_pool_of_one_handlespace_has_no_site_of_another(tmp_path: Path) -> None:

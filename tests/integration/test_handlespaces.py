@@ -62,6 +62,11 @@ def test_lost_handlespace_costs_its_own_members_only(namespace: Namespace, tmp_p
     until(cells.backend.is_known, 40, cells.backend.log)
     best = {line.split()[3].partition(".")[0] for line in cells.pdns.short(OWNER, "SRV") if line[0] == "0"}
     assert best == {"00000001-us", "00000002-us"}, "the site of their handlespace is the first one"
+    switched = cells.backend.command("override", "site", "site-us", "down", "--reason", "power works")
+    assert switched.returncode == 0, switched.stderr
+    until(lambda: cells.shown() == {"00000001-eu", "00000002-eu"}, told=cells.backend.log)
+    assert cells.backend.command("override", "clear", "--all").returncode == 0
+    until(lambda: cells.shown() == both, told=cells.backend.log)
 
     cells.registrars.kill()
     until(lambda: [part["stale_s"] is None for part in cells.backend.pool()["handlespaces"]] == [False, True])

@@ -5,6 +5,7 @@ Times are of the wall clock, in seconds since 1970: an override holds over resta
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,7 +18,6 @@ from pool_user import (
     Member,
     MemberOverrides,
     NamedServers,
-    Network,
     OverrideAction,
     PoolOverride,
     PoolView,
@@ -29,6 +29,7 @@ from pydantic import Field, TypeAdapter
 from rspdns.answers.site_order import ranked, site_states
 from rspdns.missing import is_called
 from rspdns.status.override_words import title, utc
+from rspdns.zones.sites import SiteConfig
 from rspdns.zones.zone import Pool
 
 MOST_OVERRIDES = 1000
@@ -68,6 +69,8 @@ class Override:
     places: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
     """Those of the site that it names."""
+    handlespace: str = ""
+    """That of the site that it names, if sites are handlespaces."""
     forced: bool = False
     has_begun: bool = False
     """Whether it began, and emptied no pool then, or was forced to. A clock that is set back ends it not."""
@@ -117,6 +120,8 @@ class Override:
         places = frozenset(map(_place, self.places))
         if places:
             return NamedServers(places=places)
+        if self.handlespace:
+            return NamedServers(handlespace=self.handlespace)
         if self.networks:
             return NamedServers(networks=tuple(map(read_network, self.networks)))
         if _is_glob(self.servers):
@@ -145,12 +150,13 @@ KEPT: TypeAdapter[KeptOverrides] = TypeAdapter(KeptOverrides)
 
 @dataclass(frozen=True, slots=True)
 class KnownServer:
-    """A server that is in, or was, or is listed: its place, identifier and name."""
+    """A server that is in, or was, or is listed: its place, identifier, name and handlespace."""
 
     handle: str
     place: ServerAddress
     identifier: int
     name: str | None
+    handlespace: str
 
 
 def known_servers(
@@ -165,26 +171,24 @@ def known_servers(
         for member in (*view.members, *departed, *view.unreachable):
             name = name_of(handle, member)
             for address in member.addresses:
-                yield KnownServer(handle, (address, member.port), member.identifier, name)
+                place = address, member.port
+                yield KnownServer(handle, place, member.identifier, name, member.handlespace)
 
 
 SITE = "site:"
 """Before the name of a site, in the words for servers."""
 
 
-def networks_of(words: str, sites: Mapping[str, Sequence[Network]]) -> tuple[str, ...]:
-    """Return the networks of the site that `words` mean; empty if they mean no site. Raises OverrideError."""
+def site_meant(words: str, sites: Iterable[SiteConfig]) -> SiteConfig | None:
+    """Return the site that `words` mean; None if they mean no site. Raises OverrideError."""
     if not words.startswith(SITE):
-        return ()
+        return None
+    by_name = {site.name: site for site in sites}
     name = words.removeprefix(SITE)
-    if name not in sites:
-        known = f"there is {', '.join(sites)}" if sites else "there is none"
+    if name not in by_name:
+        known = f"there is {', '.join(by_name)}" if by_name else "there is none"
         raise OverrideError(f"no [[site]] has the name {name!r}; {known}")
-    if not sites[name]:
-        raise OverrideError(
-            f"the site {name!r} is a handlespace, without networks: name servers, or networks"
-        )
-    return tuple(map(str, sites[name]))
+    return by_name[name]
 
 
 def places_of(words: str, known: Iterable[KnownServer]) -> tuple[str, ...]:
@@ -220,9 +224,15 @@ def contradicting(
 ) -> Override | None:
     """Return the first of the `others` that names one of the servers at a time of `wanted`, too."""
     meant = wanted.meant
-    concerned = [server.place for server in known if meant.has(server.place)]
+    concerned = [
+        (server.place, server.handlespace) for server in known if meant.has(server.place, server.handlespace)
+    ]
     return next(
-        (other for other in others if wanted.overlaps(other) and any(map(other.meant.has, concerned))),
+        (
+            other
+            for other in others
+            if wanted.overlaps(other) and any(itertools.starmap(other.meant.has, concerned))
+        ),
         None,
     )
 

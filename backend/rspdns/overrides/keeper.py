@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from daemon_kit.control import ControlError
 from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
-from pool_user import Network, OverrideAction, PoolOverride, PoolView, ServerAddress
+from pool_user import OverrideAction, PoolOverride, PoolView, ServerAddress
 from pydantic import ValidationError
 
 from rspdns.audit import audit
@@ -34,14 +34,15 @@ from rspdns.overrides.book import (
     has_no_rest,
     is_identifier,
     known_servers,
-    networks_of,
     new_identifier,
     next_moment_s,
     outlook,
     places_of,
+    site_meant,
 )
 from rspdns.status.model import OverrideStatus
 from rspdns.status.override_words import utc
+from rspdns.zones.sites import SiteConfig
 from rspdns.zones.zone import Pool
 
 FILE = "overrides.json"
@@ -172,7 +173,7 @@ def read_wish(keys: Mapping[str, Any]) -> Wish:
 
 class Overrides:
     """The overrides of this name server. `look` has the belief evaluated; `pools` gives those served, `sites`
-    the networks of each site."""
+    those of the configuration."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class Overrides:
         name_of: NameOf,
         look: Callable[[], None],
         *,
-        sites: Callable[[], Mapping[str, Sequence[Network]]] = dict,
+        sites: Callable[[], Sequence[SiteConfig]] = tuple,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.all: tuple[Override, ...] = ()
@@ -338,7 +339,7 @@ class Overrides:
         handles = dict.fromkeys(handle for pool in concerned for handle in pool.config.shards)
         known = tuple(known_servers(self._belief.views, handles, self._name_of))
         starts_at_s, ends_at_s = wish.times_s(now_s)
-        networks = networks_of(wish.servers, self._sites())
+        site = site_meant(wish.servers, self._sites())
         wanted = Override(
             number=self._last_number + 1,
             action=wish.action,
@@ -350,8 +351,9 @@ class Overrides:
             ends_at_s=ends_at_s,
             share=wish.share,
             pool=wish.pool,
-            places=() if networks else places_of(wish.servers, known),
-            networks=networks,
+            places=places_of(wish.servers, known) if site is None else (),
+            networks=() if site is None else tuple(map(str, site.networks)),
+            handlespace="" if site is None else site.handlespace or "",
             forced=wish.forced,
             has_begun=starts_at_s <= now_s,
             id=wish.id or (new_identifier() if wish.everywhere else None),
@@ -513,8 +515,8 @@ class Overrides:
 
     def deciding(self, handle: str, place: ServerAddress) -> int | None:
         """The number of the override that decides about a server of a pool; None if there is none."""
-        holding = self._holding.get(handle, ())
-        return next((override.number for override in holding if override.servers.has(place)), None)
+        holding, handlespace = self._holding.get(handle, ()), handle.partition("/")[0]
+        return next((each.number for each in holding if each.servers.has(place, handlespace)), None)
 
     def _apply(self) -> None:
         """Have the belief take those that hold now, and come back when that changes."""

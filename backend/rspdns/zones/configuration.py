@@ -90,11 +90,12 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A server that should be in, and what people call it."""
+    """A server that should be in, and what people call it; the handlespace for it, where that is told."""
 
     address: IPv4Address | IPv6Address
     port: int
     name: str
+    handlespace: str = ""
 
 
 def _expect(value: object) -> int | tuple[Expected, ...]:
@@ -105,9 +106,9 @@ def _expect(value: object) -> int | tuple[Expected, ...]:
     if not isinstance(value, dict) or not value:
         words = 'a number of servers, or a table of their addresses: {"10.20.0.5:5060" = "sip-1"}'
         raise ValueError(words)
-    if len(value) > MOST_EXPECTED:
-        raise ValueError(f"{len(value)} servers; {MOST_EXPECTED} at most")
     servers, problems = _each_expected(value)
+    if len(servers) > MOST_EXPECTED:
+        raise ValueError(f"{len(servers)} servers; {MOST_EXPECTED} at most")
     for of_all in (
         [endpoint(str(server.address), server.port) for server in servers],
         [server.name for server in servers],
@@ -120,13 +121,17 @@ def _expect(value: object) -> int | tuple[Expected, ...]:
 
 
 def _each_expected(table: Mapping[str, object]) -> tuple[list[Expected], list[str]]:
-    """The servers of the table `expect`, and what is wrong with the others."""
+    """The servers of the table `expect`, which may have a table for each handlespace, and what is wrong with
+    the others."""
     servers, problems = [], []
-    for text, name in table.items():
-        try:
-            servers.append(_expected(text, name))
-        except ValueError as problem:
-            problems.append(str(problem))
+    of_handlespaces = {name: part for name, part in table.items() if isinstance(part, dict)}
+    whole = {name: part for name, part in table.items() if name not in of_handlespaces}
+    for handlespace, part in {"": whole, **of_handlespaces}.items():
+        for text, name in part.items():
+            try:
+                servers.append(_expected(text, name, handlespace))
+            except ValueError as problem:
+                problems.append(str(problem))
     return servers, problems
 
 
@@ -155,7 +160,7 @@ def _as_is(value: object) -> object:
     return value
 
 
-def _expected(text: str, name: object) -> Expected:
+def _expected(text: str, name: object, handlespace: str) -> Expected:
     host, _, port = text.rpartition(":")
     try:
         address = ip_address(host.removeprefix("[").removesuffix("]"))
@@ -166,7 +171,7 @@ def _expected(text: str, name: object) -> Expected:
         raise ValueError(f"{text!r} is no address with a port, as {example}")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"the name of {text}, {name!r}, is not up to 63 letters, digits, and . _ - inside")
-    return Expected(address, int(port), name)
+    return Expected(address, int(port), name, handlespace)
 
 
 def _label(text: str) -> str:
@@ -326,7 +331,8 @@ class PoolConfig(StrictModel):
     min_in: Annotated[int, Field(ge=1, le=10_000)] = 1
     """A site is enough with so many members in. Only with `order`, as the next four."""
     min_share: Annotated[float, Field(gt=0, le=1)] | None = None
-    """A site is enough with this part of its servers in `expect`, which then is a table."""
+    """A site is enough with this part of its servers in `expect`, which then is a table, or one for each
+    handlespace where sites are handlespaces: `expect.eu = { "10.20.0.5:5060" = "sip-1" }`."""
     spill_at: Annotated[float, Field(gt=0, le=1)] | None = None
     """The mean load of the first site from which on the next one gets a part of the calls, by its weights."""
     spill_back: Annotated[float, Field(ge=0, lt=1)] | None = None
@@ -428,7 +434,13 @@ class PoolConfig(StrictModel):
             return None
         names_in_order = sites.ordered(self.order)
         expected = self.expect if isinstance(self.expect, tuple) else ()
-        of_site = Counter(site_at(sites.networks, server.address) for server in expected)
+        of_handlespaces = {handlespace: name for name, handlespace in sites.handlespaces.items()}
+        of_site = Counter(
+            of_handlespaces.get(server.handlespace)
+            if of_handlespaces
+            else site_at(sites.networks, server.address)
+            for server in expected
+        )
         least = {
             name: max(self.min_in, math.ceil((self.min_share or 0) * of_site[name]))
             for name in names_in_order
@@ -437,7 +449,6 @@ class PoolConfig(StrictModel):
         if back is None and self.spill_at is not None:
             back = 0.75 * self.spill_at
         networks = {name: sites.networks[name] for name in names_in_order}
-        of_handlespaces = {handlespace: name for name, handlespace in sites.handlespaces.items()}
         return SiteRules(
             names_in_order, networks, least, self.spill_at, back, self.back_after_s, of_handlespaces
         )
@@ -446,8 +457,13 @@ class PoolConfig(StrictModel):
         """The key of the pool that does not fit these sites, and why."""
         if self.order is None:
             return None
-        if self.min_share is not None and sites.handlespaces:
-            return "min_share", "needs [[site]] with networks: by these it is known where a server should be"
+        expected = self.expect if isinstance(self.expect, tuple) else ()
+        if (
+            self.min_share is not None
+            and sites.handlespaces
+            and not all(each.handlespace for each in expected)
+        ):
+            return "min_share", "needs expect with a table for each handlespace, [pool.expect.NAME]"
         problem = sites.problem(self.order, self.accept, self.own_handlespaces)
         return ("order", problem) if problem is not None else None
 

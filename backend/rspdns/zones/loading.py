@@ -120,9 +120,9 @@ def _load(
         static, unread = StaticZone.of_lines("", zone, ()), None
     if config is not None:
         near_files, of_files = _near_files(document, config, path.parent, sites)
-        errors += [*of_files, *_order_problems(document, config, sites)]
-        errors += _handlespace_problems(document, config, handlespaces)
         resolved = _resolved(config, handlespaces)
+        errors += [*of_files, *_order_problems(document, resolved, sites)]
+        errors += _handlespace_problems(document, config, handlespaces)
         made = make_zone(resolved, static, sites_of_all=sites, near_files=near_files)
     else:
         pools = _readable_pools(document)
@@ -154,6 +154,14 @@ def _handlespace_problems(
         elif not pool.own_handlespaces and len(known or ()) > 1:
             words = f"needs handlespace: rspdns.toml has several, {', '.join(known or ())}"
             yield document.error(("pool", position), words)
+        expected = pool.expect if isinstance(pool.expect, tuple) else ()
+        foreign = {each.handlespace for each in expected} - {
+            "",
+            *(pool.own_handlespaces or (known or ())[:1]),
+        }
+        if foreign:
+            words = f"{', '.join(sorted(foreign))}: no handlespace of the pool has this name"
+            yield document.error(("pool", position, "expect"), words)
 
 
 def _resolved(config: ZoneConfig, known: Sequence[str] | None) -> ZoneConfig:
