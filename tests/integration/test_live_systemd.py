@@ -465,6 +465,46 @@ def test_news_are_told_by_their_unit_as_the_page_says(machine: LiveSystemd) -> N
     assert machine.show("rspdns-news", "Result") == ["success"]
 
 
+UPPER = "10.99.0.1:3873"
+UPPER_INVENTORY = """\
+[[registrar]]
+name = "above"
+address = "10.99.0.1"
+asap_port = 3873
+enrp_port = 9911
+[[agent]]
+name = "gateways"
+addresses = ["10.99.0.0/24"]
+"""
+GATEWAY = f"""\
+{BACKEND.partition("[pdns]")[0]}
+upper_registrars = ["{UPPER}/9911"]
+address = "10.99.0.1"
+[[pool]]
+handle = "web-tcp"
+accept = ["10.99.0.0/24"]
+"""
+
+
+def test_gateway_stands_for_its_cell_by_its_unit(machine: LiveSystemd) -> None:
+    machine.write("/root/upper.toml", UPPER_INVENTORY)
+    machine.run("rspdns-registrar", "render", "/root/upper.toml", "--output", "/root/upper")
+    for kind in ("env", "gate"):
+        machine.run("cp", f"/root/upper/above/registrar-above.{kind}", "/etc/rspdns/")
+    machine.write("/etc/rspdns/gateway.toml", GATEWAY)
+    machine.run("systemctl", "start", "rspdns-registrar@above", "rspdns-gateway")
+    found = process(machine, "rspdns-gateway")
+    assert (found["NoNewPrivs"], int(found["CapEff"], 16), found["Seccomp"]) == ("1", 0, FILTERED)
+    assert machine.show("rspdns-gateway", "User", "ActiveState") == ["rspdns", "active"]
+    is_above = f"registered at {UPPER}"
+    machine.until(lambda: is_above in machine.run("rspdns", "gateway", "status"))
+    assert "web-tcp above: 1 servers, capacity 1" in machine.run("rspdns", "gateway", "status")
+    assert restarted(machine, "rspdns-gateway", "--signal=SIGKILL") < 3
+    machine.until(lambda: is_above in machine.try_run("rspdns", "gateway", "status").stdout)
+    machine.run("systemctl", "stop", "rspdns-gateway", "rspdns-registrar@above")
+    assert machine.show("rspdns-gateway", "Result", "ExecMainStatus") == ["success", "0"]
+
+
 @pytest.mark.parametrize("unit", ["ppe-agent", "rspdns", "rspdns-registrar@r2", "sctpd"])
 def test_a_killed_service_is_started_again(machine: LiveSystemd, unit: str) -> None:
     assert 0 <= restarted(machine, unit, "--signal=SIGKILL") < 3, "200 ms, on a machine that is not busy"
