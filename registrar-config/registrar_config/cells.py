@@ -5,7 +5,7 @@ register at the upper ones; so they are in both inventories without being writte
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -65,6 +65,8 @@ class CellEntry(Inventory):
     """The hosts that run `rspdns gateway`, by their addresses; best two."""
     name_servers: Addresses
     """The hosts that run PowerDNS and rspdns, by their addresses: the cell's zone is delegated to them."""
+    last_choice: tuple[str, ...] = ()
+    """The upper registrars, by name, that fail together with the cell: `last_choice` of its gateways."""
 
     @property
     def whole(self) -> Inventory:
@@ -109,6 +111,14 @@ class CellsFile(StrictModel):
                     if isinstance(name, str) and (name in _MADE_ENTRIES or name.startswith(GATEWAYS)):
                         yield (*location, *at), f"{name!r} is the name of an entry that is made"
         yield from _shared_hosts(spaces)
+        above = [name for _, name in find(document, ("upper", "registrar", "*", "name"))]
+        for location, names in find(document, ("cell", "*", "last_choice")):
+            named = names if isinstance(names, list) else []
+            for position, name in enumerate(named):
+                if name not in above:
+                    yield (*location, position), f"{name!r} is no registrar of [upper]"
+            if above and all(name in named for name in above):
+                yield location, "names all registrars of [upper]: one must be left as the first choice"
 
     @property
     def inventories(self) -> Mapping[str, Inventory]:
@@ -174,9 +184,11 @@ class CellsFile(StrictModel):
         return "\n".join([f"{_MADE}# Goes into each [[pool]] of the upper zone.", *lines]) + "\n"
 
     def _gateway(self, cell: CellEntry, gateway: str) -> str:
+        last = _endpoints(self.upper, cell.last_choice)
         lines = [
             f"registrars = {json.dumps(_endpoints(cell))}",
             f"upper_registrars = {json.dumps(_endpoints(self.upper))}",
+            *([f"last_choice = {json.dumps(last)}"] if last else []),
             f'address = "{gateway}"',
             f"reregistration_ms = {self.upper.agent_reregistration_ms}",
         ]
@@ -210,12 +222,13 @@ def load_inventories(path: Path) -> Inventories:
     return Inventories(cells.inventories, cells)
 
 
-def _endpoints(inventory: Inventory) -> list[str]:
-    """The registrars as agents and gateways name them."""
+def _endpoints(inventory: Inventory, names: Collection[str] | None = None) -> list[str]:
+    """The registrars, all or those with these names, as agents and gateways name them."""
     return [
         f"{'[' if ':' in str(own.asap.address) else ''}{own.asap.address}"
         f"{']' if ':' in str(own.asap.address) else ''}:{own.asap.port}/{own.enrp.port}"
-        for own in inventory.registrars.values()
+        for name, own in inventory.registrars.items()
+        if names is None or name in names
     ]
 
 

@@ -32,7 +32,7 @@ associations, the silence of a registrar, the machine, and its client for asynci
 import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -389,7 +389,8 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     `pinned`: takeovers are refused; once registered, losing the registrar ends the stay.
     `new_identifier` gives a fresh PE identifier; without it the identifier never changes.
-    `is_keyed`: no two stays have the same identifier (`rserpool.identity`).
+    `is_keyed`: no two stays have the same identifier (`rserpool.identity`). `last_choice`: registrars that
+    are tried only when all others failed.
     """
 
     def __init__(
@@ -402,6 +403,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         pinned: bool = False,
         new_identifier: Callable[[], int] | None = None,
         is_keyed: bool = False,
+        last_choice: Collection[RegistrarAddress] = (),
     ) -> None:
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
@@ -418,10 +420,11 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         self._pinned = pinned
         self._new_identifier = new_identifier or (lambda: self.element.identifier)
         self._is_keyed = is_keyed
+        self._last_choice = frozenset(last_choice)
         self._was_used = True
         """Whether a stay had the identifier: this machine's, or one before it."""
         self._rejoined_at_s = float("-inf")
-        self._rotation = Rotation(preference(registrars, handle, element.identifier))
+        self._rotation = Rotation(self._preferred())
         self._chosen = self._rotation.next(0.0)
         """The registrar in charge, or the one that is tried."""
         self._associations = Associations()
@@ -459,7 +462,7 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
         if not registrars:
             raise ValueError("a pool element needs at least one registrar")
         self.registrars = tuple(registrars)
-        self._rotation.replace(preference(registrars, self.handle, self.element.identifier))
+        self._rotation.replace(self._preferred())
         if self.state not in DEAF and self._rotation.at(self._chosen.endpoint) is None:
             self._failed(
                 ElementInput.LOST, ElementEventKind.REGISTRAR_LOST, now, "it is no longer configured"
@@ -635,11 +638,14 @@ class PoolElementMachine(TableMachine[ElementState, ElementInput, AsapMessage, E
 
     # The beginning of a stay
 
+    def _preferred(self) -> tuple[RegistrarAddress, ...]:
+        return preference(self.registrars, self.handle, self.element.identifier, self._last_choice)
+
     def _begin(self, now: float) -> None:
         if self._is_keyed and self._was_used:
             self.element = dataclasses.replace(self.element, identifier=self._new_identifier())
         self._was_used = True
-        self._rotation = Rotation(preference(self.registrars, self.handle, self.element.identifier))
+        self._rotation = Rotation(self._preferred())
         self._wary_until_s = float("-inf")
         self._move(ElementInput.RETRY)
         self._try_next(now)
@@ -797,9 +803,9 @@ class PoolElementClient:
     lost or silent. `element.life_ms` should be three times `reregistration_ms`. `element`'s addresses must be
     among `local_addresses`: a registrar refuses those that are not the association's. A user transport with
     port 0 gets the port of this client's own SCTP socket. `pinned`: takeovers are refused, and after a
-    registration was lost nothing is registered again until the next `start`. `new_identifier` and `is_keyed`
-    are the machine's. `on_event` is called with each ElementEvent; it must not raise, and may call any method
-    here that is not async.
+    registration was lost nothing is registered again until the next `start`. `new_identifier`, `is_keyed` and
+    `last_choice` are the machine's. `on_event` is called with each ElementEvent; it must not raise, and may
+    call any method here that is not async.
     """
 
     def __init__(
@@ -813,6 +819,7 @@ class PoolElementClient:
         pinned: bool = False,
         new_identifier: Callable[[], int] | None = None,
         is_keyed: bool = False,
+        last_choice: Collection[RegistrarAddress] = (),
         on_event: Callable[[ElementEvent], None] | None = None,
     ) -> None:
         self._machine = PoolElementMachine(
@@ -823,6 +830,7 @@ class PoolElementClient:
             pinned=pinned,
             new_identifier=new_identifier,
             is_keyed=is_keyed,
+            last_choice=last_choice,
         )
         self._driver: Driver[AsapMessage, ElementEvent] = Driver(
             self._machine,
@@ -901,6 +909,11 @@ class PoolElementClient:
     def register_again(self, reason: str) -> None:
         """Renew the registration at once (a look-up missed it, say)."""
         self._machine.register_again(reason, time.monotonic())
+        self._driver.run()
+
+    def leave_registrar(self, reason: str) -> None:
+        """Register at another registrar; nothing happens while there is no registration."""
+        self._machine.leave_registrar(reason, time.monotonic())
         self._driver.run()
 
     def retry(self) -> None:

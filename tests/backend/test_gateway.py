@@ -125,6 +125,7 @@ def test_every_error_is_told_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "gateway.toml"
     text = EXAMPLE.read_text()
     text = text.replace('"10.0.0.11"', '"10.1.0.11"').replace('"10.1.0.31"', '"127.0.0.1"')
+    text = text.replace("\naddress", '\nlast_choice = ["10.0.0.99", "10.0.0.12"]\naddress')
     more = '\n[[pool]]\nhandle = "other"\nupper_handle = "sip-as-udp"\naccept = ["10.1.0.0/16"]\n'
     file.write_text(text + more + '[[pool]]\naccept = ["10.1.0.0/16"]\n')
     with pytest.raises(ConfigurationErrors) as refused:
@@ -133,7 +134,16 @@ def test_every_error_is_told_with_its_line(tmp_path: Path) -> None:
     for words in (
         "10.1.0.11 is one of the cell's registrars",
         "registrars take no loopback",
+        "10.0.0.99 is none of upper_registrars",
         "pool[0] is in the upper pool 'sip-as-udp' already",
         "needs either handle or handles",
     ):
         assert words in told, told
+
+
+def test_last_choice_must_leave_a_first_choice(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    all_of_them = 'last_choice = ["10.0.0.11", "10.0.0.12", "10.0.0.13"]\n'
+    file.write_text(all_of_them + EXAMPLE.read_text())
+    with pytest.raises(ConfigurationErrors, match="names all upper_registrars"):
+        load_gateway(file)

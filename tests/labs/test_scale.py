@@ -13,7 +13,11 @@ from rspdns_lab.scale.page import ScaleTrial
 
 COSTS = MessageCosts(11.0, 41.0, 3.0, 321.0, 10, 1000, 5.0, 1.0)
 SMALL = ScaleSize(5, 24, 40, 3, places=6, steady_s=12.0, full_s=3.0, removals=2)
-BROKEN = ScaleSize(8, 24, 40, 1, places=6, steady_s=10.0, full_s=0.0, removals=0, moved_by=0.0)
+BROKEN = replace(
+    ScaleSize(8, 24, 40, 2, places=6, steady_s=10.0, full_s=0.0, removals=0),
+    moved_by=0.0,
+    is_home_elsewhere=False,
+)
 OF_MACHINE = ("cpu_s", "full")
 
 
@@ -35,9 +39,11 @@ def test_small_size_keeps_every_promise(outcome: ScaleOutcome) -> None:
     assert outcome.full.registrations_per_s == pytest.approx(SMALL.servers / 2, rel=0.2)
 
 
-def test_gateway_without_hysteresis_breaks_the_bound_each_time_alike() -> None:
+def test_gateways_without_hysteresis_and_last_choice_break_bounds_each_time_alike() -> None:
     first, second = simulated(BROKEN, COSTS), simulated(BROKEN, COSTS)
-    assert [problem for problem in problems([first]) if "changes a second above" in problem]
+    told = " ".join(problems([first]))
+    assert "changes a second above" in told
+    assert "a cell of a region that is cut off is named outside for" in told
 
     def of_seed(found: ScaleOutcome) -> dict[str, Any]:
         return {key: value for key, value in asdict(found).items() if key not in OF_MACHINE}
@@ -54,6 +60,7 @@ def test_each_broken_promise_is_told(outcome: ScaleOutcome) -> None:
         ({"removals": [late]}, "named for 1001 ms"),
         ({"removals": [replace(late, seen_ms=[1.0])]}, "2 times a name server went on naming a lost cell"),
         ({"wrong": ["1 s: n1 lost g1"]}, "living cells were lost 1 times, first at 1 s: n1 lost g1"),
+        ({"cut": replace(outcome.cut, gone_ms=[1001.0])}, "is named outside for 1001 ms"),
         ({"cut": replace(outcome.cut, back_ms=0.0)}, "not every name server had every cell again"),
     ):
         (problem,) = problems([replace(outcome, **change)])

@@ -47,6 +47,8 @@ def test_rendered_gateways_and_upper_zone_are_right(tmp_path: Path) -> None:
     gateway = load_gateway(out / "eu1/gateways/10.1.0.31/gateway.toml")
     assert str(gateway.address) == "10.1.0.31"
     assert [pool.upper for pool in gateway.pools] == ["sip-as-udp"]
+    assert [registrar.host for registrar in gateway.last_addresses] == ["10.0.0.11"]
+    assert load_gateway(out / "us1/gateways/10.2.0.31/gateway.toml").last_choice is None
     soa = "@ SOA ns1 hostmaster 1 3600 600 604800 1\n@ NS ns1\nns1 A 10.0.0.21\n"
     delegations = (out / "upper/delegations.zone").read_text()
     (tmp_path / "z.zone").write_text(f"$ORIGIN ims.example.net.\n$TTL 300\n{soa}{delegations}")
@@ -83,6 +85,8 @@ def test_check_says_which_cell_is_full(tmp_path: Path) -> None:
         ('gateways = ["10.2.0.31"]', 'gateways = ["10.2.0.0/24"]', "10.2.0.0/24"),
         ('gateways = ["10.2.0.31"]', "gateways = []", "cell[1].gateways"),
         ('name = "upper-name-servers"', 'name = "gateways-eu1"', "is the name of an entry that is made"),
+        ('last_choice = ["r1"]', 'last_choice = ["r9"]', "'r9' is no registrar of [upper]"),
+        ('last_choice = ["r1"]', 'last_choice = ["r1", "r2", "r3"]', "names all registrars of [upper]"),
         ('address = "10.2.0.12"', 'address = "fd00::1"', "all have IPv4 addresses, or all IPv6"),
     ],
 )

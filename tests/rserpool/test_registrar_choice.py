@@ -75,6 +75,13 @@ def test_a_registrar_given_twice_counts_once() -> None:
     assert sorted(preference(REGISTRARS * 2, HANDLE, 1)) == sorted(REGISTRARS)
 
 
+def test_registrars_of_last_choice_come_after_all_others() -> None:
+    for identifier in range(20):
+        order = preference(REGISTRARS, HANDLE, identifier)
+        last = preference(REGISTRARS, HANDLE, identifier, [order[0]])
+        assert last == (*order[1:], order[0])
+
+
 def test_a_registrar_that_failed_comes_last_for_a_while() -> None:
     first, second, third = REGISTRARS
     assert choose(REGISTRARS, {}, 100.0) == first

@@ -83,6 +83,16 @@ class GatewayPoolConfig(StrictModel):
         return self.upper_handle or self.shards[0]
 
 
+def _last_choice_problems(document: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    above = [text for _, text in find(document, ("upper_registrars", "*"))]
+    last = list(find(document, ("last_choice", "*")))
+    for location, text in last:
+        if text not in above:
+            yield location, f"{text} is none of upper_registrars"
+    if last and {text for _, text in last} >= set(above):
+        yield ("last_choice",), "names all upper_registrars: one must be left as the first choice"
+
+
 class CellGatewayConfig(StrictModel):
     """The whole file."""
 
@@ -92,6 +102,9 @@ class CellGatewayConfig(StrictModel):
     """How the cell's registrars are followed: as a peer that they push changes to, or by asking alone."""
     upper_registrars: RegistrarTexts
     """The registrars of the upper handlespace, where the gateway registers."""
+    last_choice: RegistrarTexts | None = None
+    """Those of `upper_registrars` that fail together with the cell: at the same site, behind the same uplink.
+    The gateway registers there only while it reaches no other."""
     address: Annotated[IPv4Address | IPv6Address, PlainValidator(_own), PlainSerializer(str)]
     """This host's address towards the upper registrars. The upper zone tells cells apart by it."""
     reregistration_ms: Annotated[int, Field(ge=100, le=600_000)] = 2000
@@ -106,6 +119,7 @@ class CellGatewayConfig(StrictModel):
         """Yield what is wrong between keys: something named twice, or both handlespaces the same."""
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("upper_registrars", "*"))
+        yield from _last_choice_problems(document)
         below = {text for _, text in find(document, ("registrars", "*")) if isinstance(text, str)}
         for location, text in find(document, ("upper_registrars", "*")):
             if text in below:
@@ -141,6 +155,11 @@ class CellGatewayConfig(StrictModel):
     def upper_addresses(self) -> tuple[RegistrarAddress, ...]:
         """`upper_registrars`, parsed, in their order."""
         return tuple(RegistrarAddress.parse(text) for text in self.upper_registrars)
+
+    @property
+    def last_addresses(self) -> tuple[RegistrarAddress, ...]:
+        """`last_choice`, parsed."""
+        return tuple(RegistrarAddress.parse(text) for text in self.last_choice or ())
 
     @property
     def pool_rules(self) -> Mapping[str, PoolRules]:

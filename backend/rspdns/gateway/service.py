@@ -41,6 +41,8 @@ LIVES: Final = 3
 _RESOLVE_TIMEOUT_MS: Final = 300
 _LEAVE_MS: Final = 500
 _RELIEVED_S: Final = 3.0
+RETURN_AFTER_S: Final = 30.0
+"""How long the gateway stays at a registrar of `last_choice` before it tries the others again."""
 _FAILURES: Final = frozenset(
     {
         ElementEventKind.REGISTRAR_LOST,
@@ -128,6 +130,7 @@ class UpperElement:
             PoolElement(self.identifier, 0, life_ms, transport, offer.policy),
             local_addresses=[str(config.address)],
             reregistration_ms=config.reregistration_ms,
+            last_choice=config.last_addresses,
             on_event=self._happened,
         )
         self.withheld, self._is_in = None, asyncio.Event()
@@ -157,6 +160,9 @@ class UpperElement:
             self.problem = None
             self._is_in.set()
             self._log.info("registered_above", registrar=str(event.registrar))
+            if event.registrar in self._config.last_addresses and self._client is not None:
+                words = "it is the last choice"
+                asyncio.get_running_loop().call_later(RETURN_AFTER_S, self._client.leave_registrar, words)
 
 
 async def _relieve(former: PoolElementClient, is_in: asyncio.Event) -> None:

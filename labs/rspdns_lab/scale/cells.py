@@ -23,7 +23,14 @@ from rserpool import (
     fresh_identifier,
 )
 from rspdns_lab.scale.figures import MessageCosts, ScaleSize
-from rspdns_lab.scale.parts import Following, PlacedHost, PlacedNetwork, PlayedNameServer, registrars_at
+from rspdns_lab.scale.parts import (
+    REGIONS,
+    Following,
+    PlacedHost,
+    PlacedNetwork,
+    PlayedNameServer,
+    registrars_at,
+)
 
 READY_S: Final = 20.0
 """All is registered and followed by then."""
@@ -70,14 +77,16 @@ class CellLoad:
 def _gateway_config(
     size: ScaleSize,
     number: int,
-    address: str,
+    host: PlacedHost,
     below: Sequence[str],
     upper: Sequence[str],
     handles: Sequence[str],
 ) -> CellGatewayConfig:
     pool = {"handles": handles, "upper_handle": upper_handle(number), "accept": ["10.0.0.0/8"]}
     keys = {"registrars": below, "upper_registrars": upper, "reregistration_ms": size.reregistration_ms}
-    return CellGatewayConfig.model_validate({**keys, "address": address, "pool": [pool]})
+    if size.is_home_elsewhere:
+        keys["last_choice"] = [upper[host.place * REGIONS // size.places]]
+    return CellGatewayConfig.model_validate({**keys, "address": host.address, "pool": [pool]})
 
 
 class AggregatedCell:
@@ -86,7 +95,7 @@ class AggregatedCell:
     def __init__(self, size: ScaleSize, number: int, host: PlacedHost, upper: Sequence[str]) -> None:
         self.number, self.host, self._size = number, host, size
         self.element: UpperElement | None = None
-        self._config = _gateway_config(size, number, host.address, ["10.9.9.9"], upper, ["h"])
+        self._config = _gateway_config(size, number, host, ["10.9.9.9"], upper, ["h"])
         self._load = CellLoad(size.seed, number)
         self._dead: deque[float] = deque()
         self.start()
@@ -157,7 +166,7 @@ class PlayedCell:
         self._servers = self._servers_host.start("servers")
         self._servers.do(lambda: self._servers.call_later(READY_S - _FILL_S, self._report))
         self.process = host.start("gateway")
-        config = _gateway_config(size, 0, host.address, self._addresses, upper, self._handles)
+        config = _gateway_config(size, 0, host, self._addresses, upper, self._handles)
         self.process.do(self._begin, config)
 
     def _begin(self, config: CellGatewayConfig) -> None:

@@ -124,6 +124,8 @@ def _problems(outcome: ScaleOutcome) -> Iterator[str]:
         yield f"{name}: {missing} times a name server went on naming a lost cell"
     if outcome.wrong:
         yield f"{name}: living cells were lost {len(outcome.wrong)} times, first at {outcome.wrong[0]}"
+    if (worst_ms := percentile(outcome.cut.gone_ms, 99)) > SEEN_BOUND_MS:
+        yield f"{name}: a cell of a region that is cut off is named outside for {worst_ms:.0f} ms (p99)"
     if not outcome.cut.back_ms:
         yield f"{name}: not every name server had every cell again after the region was back"
 

@@ -8,7 +8,8 @@ BUSY_BOUND: Final = 0.5
 CHANGES_BOUND: Final = 5.0
 """Changes a second above."""
 SEEN_BOUND_MS: Final = 1000.0
-"""The time after which 99 % of the name servers have a lost cell no more."""
+"""The time after which 99 % of the name servers have a lost cell no more, and those outside the cells of a
+region that is cut off."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class ScaleSize:
 
     `reregistration_ms`: of the gateways. `steady_s`: how long nothing but load and churn happens. `full_s`:
     how long one cell is played in full, 0: not at all. `moved_by`: the load that is news above; the
-    gateway's own value, unless a test breaks it.
+    gateway's own value, unless a test breaks it. `is_home_elsewhere`: the upper registrar of its own region
+    is the last choice of each gateway.
     """
 
     cells: int
@@ -51,6 +53,7 @@ class ScaleSize:
     removals: int = 30
     seed: int = 1
     moved_by: float = 0.05
+    is_home_elsewhere: bool = True
 
     @property
     def all_servers(self) -> int:

@@ -1,7 +1,7 @@
 """Which registrar to turn to, and which one next when it fails: pure decisions over `RegistrarAddress`."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -96,18 +96,22 @@ def _is_ip_address(text: str) -> bool:
 
 
 def preference(
-    registrars: Sequence[RegistrarAddress], handle: bytes, identifier: int
+    registrars: Sequence[RegistrarAddress],
+    handle: bytes,
+    identifier: int,
+    last_choice: Collection[RegistrarAddress] = (),
 ) -> tuple[RegistrarAddress, ...]:
-    """Return `registrars` in the order in which this pool element should try them.
+    """Return `registrars` in the order in which this pool element should try them, those of `last_choice`
+    last.
 
     Each element has an order of its own (rendezvous hashing), so that many elements spread over the
     registrars and a failed registrar's elements spread over the others; the same element always has the same
     order.
     """
 
-    def rank(registrar: RegistrarAddress) -> bytes:
+    def rank(registrar: RegistrarAddress) -> tuple[bool, bytes]:
         seed = b"%s|%d|%s" % (str(registrar).encode(), identifier, handle)
-        return hashlib.blake2b(seed, digest_size=8).digest()
+        return registrar in last_choice, hashlib.blake2b(seed, digest_size=8).digest()
 
     return tuple(sorted(dict.fromkeys(registrars), key=rank))
 
