@@ -189,10 +189,10 @@ def test_the_exponent_is_that_of_what_was_added(power: float) -> None:
 
 def test_the_report_has_a_row_for_each_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     text = as_markdown(ALL)
-    assert re.search(
-        r"\| rspdns, 100 a second \| 22\.0 \| 2\.00 \| - \| - \| 20 \| 0\.50 \| 80 \| 90 \| 100 \|", text
-    )
-    assert re.search(r"\| 1,000 \| 10,000 \| 1\.5 \| 250 \|", text)
+    assert "| rspdns, 100 a second | 22.0 | 2.00 |" in text
+    assert "| rspdns, 100 a second | 20 | 0.50 |" in text
+    assert "In every row: p50 us 80; p95 us 90; p99 us 100." in text
+    assert re.search(r"\| 1,000 \| 10,000 \| 250 \|", text)
     assert "| the backend's memory, MiB | 250.0 | 300 |" in text
     write_page(tmp_path / "page", page_of(ALL))
     page = (tmp_path / "page").read_text()
@@ -316,7 +316,5 @@ def test_a_simulation_that_was_late_is_told() -> None:
 def test_a_measurement_of_registrars_is_read_back_and_its_table_is_whole() -> None:
     assert read_back([MEASURED]) == [MEASURED]
     assert figures([MEASURED])["registrars_3000_300_missing"] == 0
-    assert (
-        "| 3,000 | 300 ms | 310 ms | 68 | 55 | 41 | 60 | 90 | 12 ms | 2 | 0 | 0.64, 0.79 s |"
-        in as_markdown([MEASURED])
-    )
+    assert "| 3,000 | 300 ms | 310 ms | 12 ms | 2 | 0 | 0.64, 0.79 s |" in as_markdown([MEASURED])
+    assert "| 3,000 | 300 ms | 68 | 55 | 41 | 60 | 90 |" in as_markdown([MEASURED])

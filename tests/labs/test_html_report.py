@@ -1,7 +1,7 @@
 """A page with several plots is valid HTML: no id twice, and what refers to one still finds it."""
 
 import re
-from datetime import date
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +12,14 @@ from rspdns_lab.report.page import (
     markdown_table,
     table_of,
     tables_of,
+    write_markdown,
     write_page,
 )
-from rspdns_lab.report.plots import Bars, Curve, Curves, Dots
+from rspdns_lab.report.plots import Bars, Curve, Curves, Dots, share_below, svg
 
-DOTS = Dots("some dots", "ms", ["first", "second"], {"median": [1, 2], "worst": [None, 30]}, [None, 20])
+DOTS = Dots(
+    "some dots", "ms", ["first", "second"], {"median": [[1, 1], [2]], "worst": [[], [30]]}, [None, 20]
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +50,64 @@ def test_no_id_is_there_twice(page: str) -> None:
 
 
 def test_every_reference_is_to_an_id_of_the_same_plot(page: str) -> None:
-    for svg in page.split("<svg")[1:]:
-        referred = set(re.findall(r'href="#([^"]+)"', svg)), set(re.findall(r"url\(#([^)]+)\)", svg))
+    for plot in page.split("<svg")[1:]:
+        referred = set(re.findall(r'href="#([^"]+)"', plot)), set(re.findall(r"url\(#([^)]+)\)", plot))
         assert all(referred)
-        assert set.union(*referred) <= set(re.findall(r'\sid="([^"]+)"', svg))
+        assert set.union(*referred) <= set(re.findall(r'\sid="([^"]+)"', plot))
 
 
 def test_a_page_is_written_alike_each_time(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_page(tmp_path / name, Page("title", "text", [Section("one", plots=[DOTS])]))
     assert (tmp_path / "first").read_text() == (tmp_path / "second").read_text()
+
+
+def test_a_dot_is_drawn_for_each_value_and_few_for_many_that_are_alike() -> None:
+    drawn = [
+        svg(Dots.of("caption", "ms", [[5.0], values], lambda row: str(len(row)), {"ms": lambda row: row}))
+        for values in ([7.0, 8.0, 9.0], [7.0] * 500)
+    ]
+    dots = [text.count("<use") for text in drawn]
+    assert dots[0] - dots[1] < 0
+    assert dots[1] < 40
+
+
+def test_values_that_never_came_are_counted_behind_their_title() -> None:
+    found = [("as1", 5.0), ("as2", None), ("as1", None), ("as1", 6.0)]
+    plot = Dots.of("", "ms", found, lambda row: row[0], {"ms": lambda row: [row[1]]}, bounds={"as2": 9.0})
+    assert list(plot.titles) == ["as1; 1 never", "as2; 1 never"]
+    assert plot.series == {"ms": [[5.0, 6.0], []]}
+    assert plot.bounds == [None, 9.0]
+
+
+def test_curve_of_shares_ends_with_the_longest_and_has_few_points() -> None:
+    curve = share_below("all", range(1000, 0, -1), "#000000")
+    assert (curve.xs[-1], curve.ys[-1]) == (1000, 100)
+    assert curve.ys[curve.xs.index(501)] == pytest.approx(50, abs=1)
+    assert len(curve.xs) < 120
+
+
+def test_columns_whose_rows_are_all_alike_are_said_once() -> None:
+    rows = [
+        ("fault", "trials", "empty", "ms", "note"),
+        ("killed", "20", "0", "5", ""),
+        ("cut", "20", "0", "6", ""),
+    ]
+    section = Section("Faults", "All of them.", rows)
+    made = tables_of(Page("title", "", [section]))
+    assert "In every row: trials 20; empty 0.\n\n| fault | ms |\n| --- | ---: |\n| killed | 5 |\n" in made
+    for whole in (rows[:2], [row[:3] for row in rows]):
+        assert Section("One row, or no other column", table=whole).shown == (whole, "")
+
+
+def test_plots_of_an_earlier_page_do_not_stay_beside_it(tmp_path: Path) -> None:
+    page = Page("title", "text", [Section("first", plots=[DOTS]), Section("second", plots=[DOTS])])
+    other = tmp_path / "page-of-others-1.svg"
+    other.touch()
+    for sections, count in ((page.sections, 2), (page.sections[:1], 1)):
+        write_markdown(tmp_path / "page.md", replace(page, sections=sections), ["lab"], ["Measured."])
+        assert len(set(tmp_path.glob("page-*.svg")) - {other}) == count
+    assert other.exists()
 
 
 def test_a_bar_in_a_cell_begins_no_other_cell() -> None:
@@ -90,12 +141,12 @@ def test_a_page_of_markdown_says_when_where_and_by_which_command_it_was_measured
         Section("Plot", plots=[DOTS]),
     ]
     command = ["rspdns-lab", "ims", "--fault", "as killed"]
-    made = markdown_page(
-        Page("What callers hear", "All of it.", sections), command, date(2026, 1, 31), "a machine"
-    )
+    page = Page("What callers hear", "All of it.", sections)
+    made = markdown_page(page, command, ["Measured on 2026-01-31: a machine."], ["calls-1.svg"])
     assert made == (
         "<!-- Made by the command below; not to be edited by hand. -->\n\n"
         "# What callers hear\n\nAll of it.\n\n"
         "Measured on 2026-01-31: a machine.\n\n    rspdns-lab ims --fault 'as killed'\n\n"
-        "## Calls\n\nOf `as1`.\n\n| fault | calls |\n| --- | ---: |\n| killed | 7 |\n"
+        "## Calls\n\nOf `as1`.\n\n| fault | calls |\n| --- | ---: |\n| killed | 7 |\n\n"
+        "## Plot\n\n![some dots](calls-1.svg)\n"
     )

@@ -32,7 +32,7 @@ def test_rows_count_every_call_of_all_trials_by_fault_and_way() -> None:
     assert (first.calls, first.failed, first.over_2_s, first.max_ms) == (5, 1, 1, LATE_MS + 1)
     assert (second.approach, second.calls, second.over_2_s) == ("redirect", 2, 0)
     assert figures(trials)["rows"][0]["over_2_s"] == 1  # type: ignore[index]
-    assert "| as-killed | without | udp | kamailio | 5 | 1 | 0 | 1 |" in tables_of(page_of(trials))
+    assert "| without, udp, kamailio | 5 | 1 | 0 | 1 |" in tables_of(page_of(trials))
 
 
 def test_only_what_is_promised_can_be_broken() -> None:

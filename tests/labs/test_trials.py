@@ -79,10 +79,22 @@ def test_an_interrupted_run_shows_what_it_has_and_is_gone_on_with(tmp_path: Path
         "interrupted; everything is cleaned up",
     ]
     report = json.loads(file.read_text())
+    (measured,) = report.pop("measured")
+    assert measured.startswith("Measured on ")
     assert report == {"options": {"sides": 6}, "sum": 3, "trials": [asdict(Throw(1, 1)), asdict(Throw(2, 2))]}
     done = dice(*arguments, eyes=lambda number: 10 * number)
     assert (done.exit_code, shown(done)) == (0, "1 2 30"), "what is done is not done again"
     assert json.loads(file.read_text())["sum"] == 33
+
+
+def test_page_made_of_a_finished_run_says_when_its_trials_were_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, page = tmp_path / "throws.json", tmp_path / "page.md"
+    for day, ends_at in (("Monday", 2), ("Tuesday", 99), ("Wednesday", 99)):
+        monkeypatch.setattr(trials, "measured_now", lambda day=day: f"Measured on {day}.")
+        dice("--results", str(file), "--markdown", str(page), ends_at=ends_at)
+    assert "\n\nMeasured on Monday.\nMeasured on Tuesday.\n\n" in page.read_text()
 
 
 def test_results_and_figures_may_go_to_two_files(tmp_path: Path) -> None:

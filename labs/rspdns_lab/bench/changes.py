@@ -28,7 +28,7 @@ from rspdns_lab.net.network import Host, LabNetwork
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, RED, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, RED, Curve, Curves, share_below
 
 CHANGES_PER_S = 8.0
 PORTS = {"idle": 5401, "loaded": 5402, "fastpath": 5403}
@@ -213,9 +213,8 @@ def _plot(found: Sequence[Followed]) -> Curves:
     curves = []
     for followed in found:
         times_ms = [max(time_ms, _SHORTEST_MS) for time_ms in followed.times_ms]
-        parts = [100 * index / len(times_ms) for index in range(1, len(times_ms) + 1)]
         label, colour = f"{followed.kind}: {followed.changes} changes", colours[followed.kind]
-        curves.append(Curve(label, times_ms, parts, colour, "step"))
+        curves += [share_below(label, times_ms, colour)] if times_ms else []
         known = (followed.last_wrong_p50_ms, followed.last_wrong_p95_ms, followed.last_wrong_max_ms)
         curves.append(
             Curve("", [max(time_ms, _SHORTEST_MS) for time_ms in known], (50, 95, 100), colour, "o")

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -31,13 +32,14 @@ from rspdns_lab.net.network import Host, LabNetwork, call_in
 from rspdns_lab.net.processes import Program, end_programs
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Rows, Section, table_of
+from rspdns_lab.report.plots import Bars, Dots
 
 SERVERS: Final[Mapping[str, str]] = {
     "static": "PowerDNS, zone file (bind backend)",
     "live": "rspdns",
     "asked": "rspdns without the table of names",
-    "askers": "rspdns, flooded with names that have affinity, from random prefixes",
-    "near": "rspdns, answers from the kernel, flooded with names that have near, from random prefixes",
+    "askers": "rspdns, flooded with affinity names of random prefixes",
+    "near": "rspdns by the kernel, flooded with near names of random prefixes",
     "fast": "rspdns, answers from the kernel, no limit",
     "limited": "rspdns, answers from the kernel, deep names limited",
 }
@@ -332,9 +334,11 @@ _AIMS: Final = {
 
 def _sections(found: Sequence[Flood]) -> list[Section]:
     known = flood_figures(found)
-    denied = _denied(known, sorted({flood.labels for flood in found if isinstance(flood, Denied)}))
+    labels = sorted({flood.labels for flood in found if isinstance(flood, Denied)})
+    denied = _denied(known, labels)
     if len(denied) == 1:
         return []
+    deepest = labels[-1] if labels else 0
     beside = [
         (server, per_s, f"flood_{server}_beside_{per_s}")
         for server in SERVERS
@@ -351,9 +355,37 @@ def _sections(found: Sequence[Flood]) -> list[Section]:
         ("aimed at", lambda row: _AIMS.get(row[0], "")),
     )
     return [
-        Section("Floods of names that do not exist", _TEXT, denied),
-        Section("Valid names beside a flood", _TEXT_BESIDE, table_of(columns, beside)),
+        Section("Floods of names that do not exist", _TEXT, denied, [_plot_denied(known, deepest)]),
+        Section("Valid names beside a flood", _TEXT_BESIDE, table_of(columns, beside), [_plot_beside(found)]),
     ]
+
+
+def _plot_denied(known: Mapping[str, float], labels: int) -> Bars:
+    rates = {server: known.get(f"flood_{server}_qps_{labels}_labels") for server in SERVERS}
+    values = {SERVERS[server]: rate for server, rate in rates.items() if rate}
+    green = [SERVERS[server] for server in ("live", "fast")]
+    return Bars(
+        f"Names of {labels} labels. Green is rspdns as it is shipped.",
+        "names denied a second",
+        values,
+        green,
+        log=True,
+    )
+
+
+def _plot_beside(found: Sequence[Flood]) -> Dots:
+    beside = [flood for flood in found if isinstance(flood, Beside)]
+    return Dots.of(
+        "The time that 99 % of the valid names do not exceed beside a flood, a dot for each round.",
+        "ms",
+        sorted(beside, key=lambda flood: list(SERVERS).index(flood.server)),
+        lambda flood: SERVERS[flood.server],
+        {f"{per_s:,} a second": partial(_p99_ms, per_s) for per_s in FLOODS_PER_S},
+    )
+
+
+def _p99_ms(per_s: int, flood: Beside) -> Sequence[float]:
+    return [flood.p99_ms] if flood.flood_per_s == per_s else []
 
 
 def _denied(known: Mapping[str, float], labels: Sequence[int]) -> Rows:

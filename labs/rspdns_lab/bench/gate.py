@@ -19,6 +19,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program, children_of, processor_s
 from rspdns_lab.report.page import Rows, Section
+from rspdns_lab.report.plots import Dots
 
 REGISTRARS: Final = ("10.80.0.11", "10.80.0.12", "10.80.0.13")
 RULES: Final = (0, 10, 4000)
@@ -147,6 +148,18 @@ def _table(found: Sequence[Guarded]) -> Rows:
     return [head, *rows]
 
 
+def _plot(found: Sequence[Guarded]) -> Dots:
+    bare = {(each.kind, each.round): each.cpu_us for each in found if each.rules == 0}
+    return Dots.of(
+        "Processor time against no gate in the same round, a dot for each round.",
+        "times that without the gate",
+        [each for each in found if each.rules and (each.kind, each.round) in bare],
+        lambda each: f"{each.kind}, {each.rules:,} rules",
+        {"rounds": lambda each: [each.cpu_us / bare[each.kind, each.round]]},
+        linear=True,
+    )
+
+
 def _read(fields: Mapping[str, Any]) -> Guarded:
     if fields["kind"] not in KINDS:
         raise LookupError(fields["kind"])
@@ -158,7 +171,7 @@ PART: Final = Part(
     "What the gate costs",
     (Guarded,),
     run_gate,
-    lambda found: [Section("Gate", _TEXT, _table(found))],
+    lambda found: [Section("Gate", _TEXT, _table(found), [_plot(found)])],
     gate_figures,
     _read,
 )

@@ -218,10 +218,9 @@ _INTRO: Final = (
     "check, and by rspdns; dnsperf asks each in turn, round after round in one run. It shares the processor "
     "with them: what counts is the processor time for one answer, and ratios; queries a second come second."
 )
-_LATENCIES: Final = (
+_COSTS: Final = (
     "CPU is what the name server's programs use while dnsperf asks. It holds nothing "
-    "of the kernel's answers: their time is by batches, less what asking costs. "
-    f"Latencies are at {LATENCY_QUESTIONS_PER_S} questions a second."
+    "of the kernel's answers: their time is by batches, less what asking costs."
 )
 
 
@@ -236,25 +235,36 @@ def _sections(rates: Sequence[Rate]) -> list[Section]:
         [BY_KEY[key].title for key in keys if key.startswith(("live", "fastpath", "uncached", "signed"))],
         log=True,
     )
-    parts = ("p50", "p95", "p99")
     dots = Dots(
-        f"How long an answer takes. {_LATENCIES}",
+        f"How long an answer takes at {LATENCY_QUESTIONS_PER_S} questions a second; a dot for each round.",
         "microseconds until the answer",
         titles,
-        {part: [known[f"{base(key)}_latency_{part}_us"] for key in keys] for part in parts},
+        {
+            part: [
+                [getattr(rate, f"latency_{part}_us") for rate in rates if rate.variant == key] for key in keys
+            ]
+            for part in ("p50", "p95", "p99")
+        },
     )
-    return [Section("Questions", _LATENCIES, _table(known, keys), [bars, dots])]
+    costs, answers = _tables(known, keys)
+    text = f"At most, and latencies at {LATENCY_QUESTIONS_PER_S} questions a second."
+    return [
+        Section("Processor time", _COSTS, costs, [bars]),
+        Section("Answers a second", text, answers, [dots]),
+    ]
 
 
 def _ratio(known: Mapping[str, float], key: str) -> str:
     return f"{known[key]:.2f}" if key in known else "-"
 
 
-def _table(known: Mapping[str, float], keys: Sequence[str]) -> Rows:
-    rows: list[Sequence[str]] = [
-        ("served by", "CPU us each", "against static", "by batches, us", "against static", "queries/s",
-         "against static", "p50 us", "p95 us", "p99 us", "aimed at")
-    ]  # fmt: skip
+def _tables(known: Mapping[str, float], keys: Sequence[str]) -> tuple[Rows, Rows]:
+    costs: list[Sequence[str]] = [
+        ("served by", "CPU us each", "against static", "by batches, us", "against static by batches")
+    ]
+    answers: list[Sequence[str]] = [
+        ("served by", "queries/s", "against static", "p50 us", "p95 us", "p99 us", "aimed at")
+    ]
     for key in keys:
         variant, name = BY_KEY[key], base(key)
         own = "-" if variant.fast else f"{known[f'{name}_cpu_us']:,.1f}"
@@ -266,8 +276,9 @@ def _table(known: Mapping[str, float], keys: Sequence[str]) -> Rows:
         latencies = [f"{known[f'{name}_latency_{part}_us']:,.0f}" for part in ("p50", "p95", "p99")]
         aim = f"{AIMS[key]:g} of static" if key in AIMS else ""
         aim = f"{LEAST_UNCACHED_QPS:,} queries/s" if key == "uncached_qps" else aim
-        rows.append([variant.title, *each, *qps, *latencies, aim])
-    return rows
+        costs.append([variant.title, *each])
+        answers.append([variant.title, *qps, *latencies, aim])
+    return costs, answers
 
 
 def _read(fields: Mapping[str, object]) -> Rate:

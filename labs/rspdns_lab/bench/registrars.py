@@ -10,7 +10,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import psutil
@@ -24,6 +24,7 @@ from rspdns_lab.net.network import Host, processes_in
 from rspdns_lab.net.processes import processor_s
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Section, table_of
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, Curve, Curves, Dots
 
 REGISTRARS: Final = ("10.79.0.11", "10.79.0.12", "10.79.0.13")
 ELEMENTS: Final = "10.79.0.31"
@@ -69,6 +70,8 @@ class Borne:
     missing: int
     detected_p50_ms: float
     detected_max_ms: float
+    detected_ms: Sequence[float] = field(default_factory=list, repr=False)
+    """The time of each trial; none in older reports."""
 
     @property
     def is_of_simulation(self) -> bool:
@@ -177,6 +180,7 @@ class RegistrarsSite:
             missing=missing,
             detected_p50_ms=round(percentile(silenced_ms, 50), 1),
             detected_max_ms=round(max(silenced_ms, default=0.0), 1),
+            detected_ms=silenced_ms,
         )
 
     def watch(self, seconds: float) -> Watched:
@@ -225,19 +229,42 @@ def _gone(row: Borne) -> str:
     return times if row.detected_max_ms else "-"
 
 
-_COLUMNS: Final[Columns[Borne]] = (
+_COSTS: Final[Columns[Borne]] = (
     *(("elements", "{elements:,}"), ("to be asked every", "{wanted_ms} ms")),
-    *(("asked every", "{interval_ms:.0f} ms"), ("us a keep-alive", "{keep_alive_us:.0f}")),
-    *(("us a registration", "{registration_us:.0f}"), ("a registrar, % of a core", "{busy_percent:.0f}")),
-    *(("its SCTP, %", "{sctp_percent:.0f}"), ("the simulation, %", "{simulation_percent:.0f}")),
-    *(("late by", "{simulation_late_ms:.0f} ms"), ("associations lost", "{lost}")),
-    *(("live ones missing", "{missing}"), ("a silent one gone after: median, longest", _gone)),
+    *(("us a keep-alive", "{keep_alive_us:.0f}"), ("us a registration", "{registration_us:.0f}")),
+    *(("a registrar, % of a core", "{busy_percent:.0f}"), ("its SCTP, %", "{sctp_percent:.0f}")),
+    ("the simulation, %", "{simulation_percent:.0f}"),
+)
+_KEPT: Final[Columns[Borne]] = (
+    *(("elements", "{elements:,}"), ("to be asked every", "{wanted_ms} ms")),
+    *(("asked every", "{interval_ms:.0f} ms"), ("late by", "{simulation_late_ms:.0f} ms")),
+    *(("associations lost", "{lost}"), ("live ones missing", "{missing}")),
+    ("a silent one gone after: median, longest", _gone),
 )
 
 
 def _sections(found: Sequence[Borne]) -> list[Section]:
     rows = sorted(found, key=lambda borne: (borne.elements, borne.wanted_ms))
-    return [Section("Registrars", _TEXT, table_of(_COLUMNS, rows))]
+    times = [borne.detected_ms or (borne.detected_p50_ms, borne.detected_max_ms) for borne in rows]
+    silent = Dots(
+        "Until no registrar listed an element that had fallen silent, a dot for each trial.",
+        "ms",
+        [f"{borne.elements:,} elements, asked every {borne.wanted_ms} ms" for borne in rows],
+        {"trials": [[time_ms for time_ms in of if time_ms] for of in times]},
+    )
+    elements = [borne.elements for borne in rows]
+    curves = [
+        Curve("a registrar", elements, [borne.busy_percent for borne in rows], GREEN),
+        Curve("its SCTP", elements, [borne.sctp_percent for borne in rows], BLUE),
+        Curve("the simulation", elements, [borne.simulation_percent for borne in rows], GREY),
+    ]
+    busy = Curves(
+        "Processor time, each element registering every 2 s.", "elements", "% of a core", curves, "x"
+    )
+    return [
+        Section("Registrars", _TEXT, table_of(_COSTS, rows), [busy]),
+        Section("Elements that are missed", "", table_of(_KEPT, rows), [silent]),
+    ]
 
 
 def _figures(found: Sequence[Borne]) -> dict[str, float]:

@@ -279,13 +279,15 @@ _TEXT: Final = (
 _COLUMNS: Final[Columns[Size]] = (
     *(("pools", "{pools:,}"), ("elements", "{elements:,}"), ("start-up s", "{startup_s:.1f}")),
     *(("memory MiB", "{rss_mib:.0f}"), ("idle CPU %", "{idle_cpu_percent:.1f}")),
-    ("CPU us for a load", "{updated_cpu_us:.0f}"),
+    *(("CPU us for a load", "{updated_cpu_us:.0f}"), ("a registrar, MiB", "{registrar_rss_mib:.0f}")),
+)
+_TIMES: Final[Columns[Size]] = (
+    *(("pools", "{pools:,}"), ("elements", "{elements:,}")),
     *(
         (f"{what} {part} ms", f"{{{what}_{part}_ms:.1f}}")
         for what in ("gone", "back")
         for part in ("p50", "max")
     ),
-    ("a registrar, MiB", "{registrar_rss_mib:.0f}"),
 )
 
 
@@ -307,7 +309,14 @@ def _figures(found: Sequence[Size]) -> dict[str, float]:
 
 def _sections(found: Sequence[Size]) -> list[Section]:
     sizes = _sorted(found)
-    sections = [Section("Size", _TEXT, table_of(_COLUMNS, sizes), [_plot(sizes, key) for key in GROWING])]
+    plots = {key: _plot(sizes, key) for key in GROWING}
+    delay = plots.pop("gone_exponent")
+    sections = [
+        Section("Size", _TEXT, table_of(_COLUMNS, sizes), list(plots.values())),
+        Section(
+            "Changes", "One element leaves and comes back, again and again.", table_of(_TIMES, sizes), [delay]
+        ),
+    ]
     for size in sizes:
         if (size.pools, size.members) == AIMED_AT:
             head = ("with 1,000 pools of 10 elements", "measured", "aimed at")
@@ -328,7 +337,7 @@ def _plot(sizes: Sequence[Size], key: str) -> Curves:
         values = [max(value(size), 0.01) for size in own]
         curves.append(Curve(f"pools of {members}", [size.elements for size in own], values, colour))
     shown = "does not grow" if power is None else f"exponent {power:.2f}"
-    return Curves(f"{title}: {shown}.", "pool elements", title, curves, log="xy", height_inch=3.0)
+    return Curves(f"{title}: {shown}.", "pool elements", title, curves, log="xy")
 
 
 PART: Final = Part(

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.net.network import call_in, processes_in
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Section, table_of
+from rspdns_lab.report.plots import COLOURS, RED, Curves, Dots, share_below
 
 REGISTRARS: Final = ("10.78.0.11", "10.78.0.12", "10.78.0.13")
 BACKEND: Final = "10.78.0.21"
@@ -74,6 +75,10 @@ class Strangers:
     gone_p50_ms: float | None
     gone_max_ms: float | None
     refused: int
+    lookups_ms: Sequence[float] = field(default_factory=list, repr=False)
+    """The percentiles 1 to 100 of the look-ups."""
+    gone_ms: Sequence[float] = field(default_factory=list, repr=False)
+    """The times of all members that left; both are empty in older reports."""
 
 
 def run_strangers(run: Run, found: Sequence[Strangers]) -> Iterator[Sequence[Strangers]]:
@@ -179,6 +184,8 @@ class _StrangersSite:
             gone_p50_ms=percentile(gone_ms, 50) if gone_ms else None,
             gone_max_ms=max(gone_ms, default=None),
             refused=self._refused(),
+            lookups_ms=[round(percentile(lookups.times_ms, part), 3) for part in range(1, 101)],
+            gone_ms=gone_ms,
         )
 
     def _yield_processors(self) -> None:
@@ -302,19 +309,45 @@ def _gone(time_ms: float | None) -> str:
 
 _COLUMNS: Final[Columns[Strangers]] = (
     *(("strangers", "{stranger}"), ("look-up p50 ms", "{lookup_p50_ms:.2f}")),
-    *(("p99 ms", "{lookup_p99_ms:.2f}"), ("max ms", "{lookup_max_ms:.2f}")),
-    *(("DNS p99 ms", "{dns_p99_ms:.2f}"), ("max ms", "{dns_max_ms:.2f}")),
-    ("gone p50 ms", lambda row: _gone(row.gone_p50_ms)),
-    ("max ms", lambda row: _gone(row.gone_max_ms)),
-    *(("refused", "{refused:,}"), ("aimed at, p99", lambda _: f"{BOUND_MS:g} ms")),
+    *(("look-up p99 ms", "{lookup_p99_ms:.2f}"), ("look-up max ms", "{lookup_max_ms:.2f}")),
+    *(("DNS p99 ms", "{dns_p99_ms:.2f}"), ("DNS max ms", "{dns_max_ms:.2f}")),
+    ("aimed at, p99 of look-ups", lambda _: f"{BOUND_MS:g} ms"),
 )
+_LEFT: Final[Columns[Strangers]] = (
+    ("strangers", "{stranger}"),
+    ("gone p50 ms", lambda row: _gone(row.gone_p50_ms)),
+    ("gone max ms", lambda row: _gone(row.gone_max_ms)),
+    ("registrations refused", "{refused:,}"),
+)
+
+
+def _sections(found: Sequence[Strangers]) -> list[Section]:
+    shown = [(row, colour) for row, colour in zip(found, COLOURS, strict=False) if row.lookups_ms]
+    curves = [share_below(row.stranger, row.lookups_ms, colour) for row, colour in shown]
+    caption = (
+        "Look-ups of the quiet pool that were answered after this time. Dashed: what is aimed at for 99 %."
+    )
+    lookups = Curves(caption, "ms", "% of the look-ups", curves, "x", [(BOUND_MS, RED)])
+    left = [row for row in found if row.gone_max_ms is not None]
+    gone = Dots(
+        "From the moment that a member leaves until DNS shows it, a dot for each time.",
+        "ms",
+        [row.stranger for row in left],
+        {"times": [row.gone_ms or (row.gone_p50_ms or 0.0, row.gone_max_ms or 0.0) for row in left]},
+    )
+    text = "A member of the quiet pool leaves and comes back, again and again."
+    return [
+        Section("Strangers", _TEXT, table_of(_COLUMNS, found), [lookups] if curves else []),
+        Section("A member leaves beside strangers", text, table_of(_LEFT, found), [gone] if left else []),
+    ]
+
 
 PART: Final = Part(
     "strangers",
     "What strangers can do",
     (Strangers,),
     run_strangers,
-    lambda found: [Section("Strangers", _TEXT, table_of(_COLUMNS, found))],
+    _sections,
     lambda found: {
         f"strangers_{row.stranger}_{key}": getattr(row, key) for row in found for key in OF_STRANGERS
     },

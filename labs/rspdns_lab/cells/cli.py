@@ -23,6 +23,7 @@ from rspdns_lab.errors import LabError
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 DEATH_BOUND_MS: Final = 30.0
@@ -194,7 +195,10 @@ def _deaths(deaths: Sequence[CellServerDeath]) -> Section | None:
         f"A server's association ends without a word, in one cell after the other. Aimed at: p99 below "
         f"{DEATH_BOUND_MS:g} ms."
     )
-    return Section("A server dies", text, table)
+    titles = [row[0] for row in table[1:]]
+    both = [[death.gone_ms for death in deaths], [death.back_ms for death in deaths]]
+    plot = Dots("A dot for each death.", "ms", titles, {"deaths": both}, [DEATH_BOUND_MS, None])
+    return Section("A server dies", text, table, [plot])
 
 
 def _losses(losses: Sequence[CellLoss]) -> Section | None:
@@ -208,7 +212,15 @@ def _losses(losses: Sequence[CellLoss]) -> Section | None:
         "gateway's first; named again: after the cut ended. The upper name server is asked every "
         f"millisecond. Aimed at: gone within {LOSS_BOUND_MS:g} ms."
     )
-    return Section("A whole cell is lost", text, table_of(columns, losses)) if losses else None
+    plot = Dots.of(
+        "A dot for each loss; red: what is aimed at for gone.",
+        "ms",
+        losses,
+        lambda loss: loss.fault,
+        {"gone": lambda loss: [loss.gone_ms], "named again": lambda loss: [loss.back_ms]},
+        bounds=dict.fromkeys(FAULTS, LOSS_BOUND_MS),
+    )
+    return Section("A whole cell is lost", text, table_of(columns, losses), [plot]) if losses else None
 
 
 def _uppers(uppers: Sequence[UpperLoss]) -> Section | None:

@@ -55,6 +55,13 @@ from rspdns_lab.report.trials import LabReport, run_lab, trials_option
     is_flag=True,
     help=f"The faults of ppu-agent instead: {', '.join(fault.name for fault in PPU_FAULTS)}.",
 )
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 16),
+    default=1,
+    show_default=True,
+    help="Labs side by side, not with --ppu; each needs most of a processor, or times grow.",
+)
 @click.option("--slack", type=click.FloatRange(1, 1000), default=1.0, show_default=True,
               help="Multiplies the time bounds, for a busy machine.")  # fmt: skip
 @report_options
@@ -66,6 +73,7 @@ def chaos(
     follows: tuple[FollowMethod, ...],
     fastpath: bool,
     ppu: bool,
+    jobs: int,
     slack: float,
     report: ReportFiles,
 ) -> None:
@@ -103,4 +111,4 @@ def chaos(
         return page_of(order.rows(found), slack)
 
     lab_report = LabReport(read_trial, figures, page, problems, CaseTrial.as_json)
-    run_lab(report, lab_report, {}, lambda earlier: run_chaos(order, earlier, say))
+    run_lab(report, lab_report, {}, lambda earlier: run_chaos(order, earlier, say, jobs))

@@ -33,6 +33,7 @@ from rspdns_lab.ims.ppu import ClientWay, PpuLab
 from rspdns_lab.net.network import Host, call_in, lose_no_packets, lose_packets
 from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Columns, Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport
 
 VICTIM: Final = "as1"
@@ -630,9 +631,22 @@ def ppu_report(slack: float) -> LabReport[PpuTrial]:
         lambda fields: PpuTrial(**fields),
         lambda found: {"ok": not problems(found), "rows": rows(found)},
         lambda found: Page(
-            "Faults of ppu-agent", _INTRO, [Section("Faults", "", table_of(_COLUMNS, rows(found)))]
+            "Faults of ppu-agent",
+            _INTRO,
+            [Section("Faults", "", table_of(_COLUMNS, rows(found)), [_plot(found)])],
         ),
         problems,
+    )
+
+
+def _plot(found: Sequence[PpuTrial]) -> Dots:
+    return Dots.of(
+        "Time to the last wrong probe, a dot for each trial; a red line is the bound.",
+        "ms",
+        sorted(found, key=lambda trial: list(_WHAT).index(trial.fault)),
+        lambda trial: trial.fault,
+        {"UDP": lambda trial: [trial.wrong_udp_ms], "TCP": lambda trial: [trial.wrong_tcp_ms]},
+        bounds={fault.name: fault.bound_ms for fault in PPU_FAULTS},
     )
 
 

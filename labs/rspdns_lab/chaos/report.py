@@ -15,8 +15,8 @@ _INTRO: Final = (
     "a live one, among questions sent after the fault. A question without an answer for 1 s is unanswered."
 )
 _CAPTION: Final = (
-    "Time to the last wrong answer: p50, p99 and max of the trials; 0: never wrong. A red line is the bound "
-    "of p99, or of max where p99 has none."
+    "Time to the last wrong answer, a dot for each trial; the stroke is the median. A red line is the bound "
+    "of p99, or of the longest where p99 has none."
 )
 _WHAT: Final = {fault.name: fault for fault in ALL_FAULTS}
 
@@ -28,7 +28,7 @@ def page_of(rows: Sequence[ChaosRow], slack: float = 1.0) -> Page:
         own = [row for row in rows if _chain(row) == (size, follow, fastpath)]
         by_kernel = ", answered by the kernel" if fastpath else ""
         title = f"Pools of {size}, registrars {FOLLOWED[follow]}{by_kernel}"
-        sections.append(Section(title, _verdict(own), table(own), [_plot(own, slack)]))
+        sections.append(Section(title, _verdict(own), table(own), _plots(own, slack)))
     what = [("fault", "what is done"), *((name, _WHAT[name].what) for name in _faults(rows))]
     sections.append(Section("The faults", "", what))
     more = f" Bounds are multiplied by {slack:g}." if slack != 1 else ""
@@ -44,21 +44,25 @@ def _faults(rows: Sequence[ChaosRow]) -> list[str]:
 
 
 def _verdict(rows: Sequence[ChaosRow]) -> str:
+    right = ", ".join(row.case.fault for row in rows if not row.max_ms)
+    words = f" No answer was wrong in {right}." if right else ""
     broken = [row.case.fault for row in rows if row.problems]
     trials = sum(row.trials for row in rows)
     if not broken:
-        return f"{trials} trials, {sum(row.answers for row in rows):,} answers; every bound was kept."
-    return f"{trials} trials; bounds were broken by {', '.join(broken)}."
+        return f"{trials} trials, {sum(row.answers for row in rows):,} answers; every bound was kept.{words}"
+    return f"{trials} trials; bounds were broken by {', '.join(broken)}.{words}"
 
 
-def _plot(rows: Sequence[ChaosRow], slack: float) -> Dots:
-    series = {part: [getattr(row, f"{part}_ms") for row in rows] for part in ("p50", "p99", "max")}
-    bounds = [_WHAT[row.case.fault].bounds_for(row.case.follow) for row in rows]
+def _plots(rows: Sequence[ChaosRow], slack: float) -> Sequence[Dots]:
+    """Return a plot of the faults after which some answer was wrong, if there are any."""
+    wrong = [row for row in rows if row.max_ms]
+    bounds = [_WHAT[row.case.fault].bounds_for(row.case.follow) for row in wrong]
     bounds_ms = [bound.max_ms if bound.p99_ms is None else bound.p99_ms for bound in bounds]
-    return Dots(
+    plot = Dots(
         _CAPTION,
         "ms from the fault to the last wrong answer",
-        [row.case.fault for row in rows],
-        series,
+        [row.case.fault for row in wrong],
+        {"trials": [row.times_ms for row in wrong]},
         [None if bound_ms is None else bound_ms * slack for bound_ms in bounds_ms],
     )
+    return [plot] if wrong else []

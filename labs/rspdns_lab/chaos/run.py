@@ -21,6 +21,7 @@ from rspdns_lab.chaos.scene import ChaosFault, ChaosScene, Strike
 from rspdns_lab.chaos.summary import FOLLOWED, Case, CaseTrial, ChaosRow, compared, summarize, trials_of
 from rspdns_lab.chaos.verdict import ChaosTrial, judge_trial
 from rspdns_lab.errors import LabError
+from rspdns_lab.side_by_side import side_by_side
 
 ALL_FAULTS: Final = (
     *FAULTS,
@@ -96,19 +97,55 @@ _POOLS: Final = (
 """Kinds of pools."""
 
 
-def run_chaos(order: Order, earlier: Sequence[CaseTrial], say: Say) -> Iterator[Sequence[CaseTrial]]:
-    """Run what was not found `earlier`; yield trial after trial. Raises LabError when the lab can't run."""
+def run_chaos(
+    order: Order, earlier: Sequence[CaseTrial], say: Say, jobs: int = 1
+) -> Iterator[Sequence[CaseTrial]]:
+    """Run what was not found `earlier`; yield trials as they come. Raises LabError when the lab can't run.
+
+    `jobs`: labs side by side, each of which runs every fault once.
+    """
     done = Counter(trial.case for trial in earlier)
+    while plan := _plan(order, done):
+        before = done.total()
+        for trials in _side_by_side(order, plan, jobs, say) if jobs > 1 else _in_turn(order, plan, say):
+            done.update(trial.case for trial in trials)
+            yield trials
+        if done.total() == before:
+            raise LabError("the lab came to no trial")
+
+
+LabPlan = tuple[LabSetting, Sequence[tuple[int, Case, ChaosFault]]]
+"""A lab, and the trials in it."""
+
+
+def _plan(order: Order, done: Counter[Case]) -> list[LabPlan]:
     labs = itertools.product(order.sizes, order.follows, _POOLS, order.chains)
-    for size, follow, kind, fastpath in labs:
-        setting = replace(kind, members=size, follow=follow, fastpath=fastpath)
-        while left := list(_left(order, done, setting)):
-            before = done.total()
-            for trial in _run_in_lab(order, setting, left, say):
-                done[trial.case] += 1
-                yield [trial]
-            if done.total() == before:
-                raise LabError("the lab came to no trial")
+    settings = [
+        replace(kind, members=size, follow=follow, fastpath=fastpath) for size, follow, kind, fastpath in labs
+    ]
+    return [(setting, left) for setting in settings if (left := list(_left(order, done, setting)))]
+
+
+def _in_turn(order: Order, plan: Sequence[LabPlan], say: Say) -> Iterator[Sequence[CaseTrial]]:
+    for setting, left in plan:
+        for trial in _run_in_lab(order, setting, left, say):
+            yield [trial]
+
+
+def _side_by_side(
+    order: Order, plan: Sequence[LabPlan], jobs: int, say: Say
+) -> Iterator[Sequence[CaseTrial]]:
+    """Yield the trials of a lab when it has ended."""
+    labs = [
+        (setting, list(trials))
+        for setting, left in plan
+        for _, trials in itertools.groupby(left, key=lambda each: each[0])
+    ]
+    for found in side_by_side(lambda lab: list(_run_in_lab(order, *lab, say)), labs, jobs):
+        if isinstance(found, LabError):
+            say(f"a lab ended: {found}")
+        else:
+            yield found
 
 
 def _left(order: Order, done: Counter[Case], setting: LabSetting) -> Iterator[tuple[int, Case, ChaosFault]]:

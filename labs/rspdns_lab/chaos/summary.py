@@ -91,11 +91,14 @@ class ChaosRow:
     answers: int
     problems: tuple[str, ...]
     report_off: float | None = None
+    times_ms: tuple[float, ...] = ()
+    """The time to the last wrong answer in each trial."""
 
     def as_json(self) -> dict[str, object]:
         """Return it for programs."""
         fields = asdict(self)
         fields["longest_missing_ms"] = fields.pop("missing_ms")
+        del fields["times_ms"]
         return {**fields.pop("case"), **fields}
 
 
@@ -135,7 +138,8 @@ def summarize(case: Case, trials: Sequence[ChaosTrial], bounds: Bounds, slack: f
     )
     problems += sorted({trial.problem for trial in trials if trial.problem})
     counts = {"empty": empty, "servfail": servfail, "timeouts": timeouts, "answers": answers}
-    return ChaosRow(case, len(trials), **found, **counts, problems=tuple(problems), report_off=report_off)
+    found |= {"problems": tuple(problems), "report_off": report_off, "times_ms": tuple(times)}
+    return ChaosRow(case, len(trials), **found, **counts)
 
 
 _ENOUGH_TO_COMPARE: Final = 5
@@ -160,29 +164,20 @@ def compared(rows: Sequence[ChaosRow], slack: float = 1.0) -> list[ChaosRow]:
     return [judged(row) for row in rows]
 
 
+def _besides(row: ChaosRow) -> str:
+    counts = {"empty": row.empty, "SERVFAIL": row.servfail, "unanswered": row.timeouts}
+    words = [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join(words + ([] if row.report_off is None else [f"report off by {row.report_off:.2%}"]))
+
+
 _COLUMNS: Final[Columns[ChaosRow]] = (
-    ("fault", lambda row: row.case.fault),
-    ("members", lambda row: str(row.case.members)),
-    ("registrars", lambda row: FOLLOWED[row.case.follow]),
-    ("answered by", lambda row: "kernel" if row.case.fastpath else "PowerDNS"),
-    *(
-        ("trials", "{trials}"),
-        ("p50", "{p50_ms:.0f} ms"),
-        ("p99", "{p99_ms:.0f} ms"),
-        ("max", "{max_ms:.0f} ms"),
-    ),
-    *(("live one missing", "{missing_ms:.0f} ms"), ("empty", "{empty}"), ("SERVFAIL", "{servfail}")),
-    ("report off by", lambda row: "" if row.report_off is None else f"{row.report_off:.2%}"),
-    *(("unanswered", "{timeouts}"), ("bounds", lambda row: "; ".join(row.problems) or "kept")),
+    *(("fault", lambda row: row.case.fault), ("trials", "{trials}")),
+    *(("median", "{p50_ms:,.0f} ms"), ("longest", "{max_ms:,.0f} ms")),
+    *(("live one missing", "{missing_ms:,.0f} ms"), ("answers besides", _besides)),
+    ("bounds", lambda row: "; ".join(row.problems) or "kept"),
 )
 
 
 def table(rows: Sequence[ChaosRow]) -> Rows:
-    """Return the table of a report. It says who answered, and how far `rspdns report` was off, if that was
-    compared."""
-    needless = set()
-    if not any(row.case.fastpath for row in rows):
-        needless.add("answered by")
-    if all(row.report_off is None for row in rows):
-        needless.add("report off by")
-    return table_of([each for each in _COLUMNS if each[0] not in needless], rows)
+    """Return the table of a report: of one size of pools, one way to follow, one kind of answers."""
+    return table_of(_COLUMNS, rows)

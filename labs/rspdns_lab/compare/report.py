@@ -18,8 +18,10 @@ NOTES: Final = (
     "and sees the server itself. But a caller learns of a change only with the next look-up, after the TTL. "
     "Neither way carries a call's state: the far end must. Here the stream asks DNS again each TTL (1 s)."
 )
-_CONVERGED: Final = "From the fault until DNS no longer named the server, or the last packet was lost"
-_GLITCH: Final = "Speech that was lost: lost packets / packet rate"
+_CAPTION: Final = (
+    "*Converged*: from the fault until DNS no longer named the server, or the last packet was lost. "
+    "*Glitch*: speech that was lost, lost packets / packet rate. A dot for each trial."
+)
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,23 @@ def page_of(trials: Sequence[StreamTrial]) -> Page:
     sections = []
     for fault, title in FAULTS.items():
         if rows := [row for row in found if row.fault == fault]:
-            plots = [_dots(rows, _CONVERGED, "converged"), _dots(rows, _GLITCH, "glitch")]
-            sections.append(Section(f"{fault}: {title}", "", table_of(_COLUMNS, rows), plots))
+            own = [trial for trial in trials if trial.fault == fault]
+            sections.append(Section(f"{fault}: {title}", "", table_of(_COLUMNS, rows), [_dots(own)]))
     return Page("How long a voice is gone", NOTES, sections)
 
 
-def _dots(rows: Sequence[Summary], caption: str, what: str) -> Dots:
-    series = {
-        name: [getattr(row, f"{what}_{part}_ms") for row in rows]
-        for name, part in (("median", "median"), ("worst", "max"))
-    }
-    return Dots(caption, f"{what}, ms", [TITLES[row.approach] for row in rows], series)
+def _dots(trials: Sequence[StreamTrial]) -> Dots:
+    return Dots.of(
+        _CAPTION,
+        "ms",
+        sorted(trials, key=lambda trial: list(TITLES).index(trial.approach)),
+        lambda trial: TITLES[trial.approach],
+        {
+            "converged": lambda trial: [trial.converged_ms],
+            "glitch": lambda trial: [trial.quality.glitch_ms],
+        },
+        never="not in time",
+    )
 
 
 def _summary(of_pair: Sequence[StreamTrial]) -> Summary:
@@ -104,8 +112,8 @@ def _in_time(time_ms: float | None) -> str:
 _COLUMNS: Final[Columns[Summary]] = (
     ("who answers", lambda row: TITLES[row.approach]),
     ("trials", "{trials}"),
-    ("converged ms (median)", lambda row: _in_time(row.converged_median_ms)),
-    ("(max)", lambda row: _in_time(row.converged_max_ms)),
-    *(("glitch ms (median)", "{glitch_median_ms:,.0f}"), ("(max)", "{glitch_max_ms:,.0f}")),
-    *(("delay p99 ms", "{delay_p99_ms:.2f}"), ("jitter ms", "{jitter_ms:.3f}")),
+    ("converged ms: median", lambda row: _in_time(row.converged_median_ms)),
+    ("longest", lambda row: _in_time(row.converged_max_ms)),
+    *(("glitch ms: median", "{glitch_median_ms:,.0f}"), ("longest glitch ms", "{glitch_max_ms:,.0f}")),
+    ("delay p99 ms", "{delay_p99_ms:.2f}"),
 )

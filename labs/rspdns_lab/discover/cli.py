@@ -13,6 +13,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 _QUICK_S: Final = 10
@@ -146,11 +147,14 @@ _COLUMNS: Final = (
     ),
     ("came or went", lambda row: _number(row.flaps)),
     ("different weights", lambda row: _number(row.weights)),
+)
+_TIMES: Final = (
+    ("client", "{client}"),
     ("weights follow: p50 ms", lambda row: _number(row.follow_p50_ms)),
-    ("max ms", lambda row: _number(row.follow_max_ms)),
+    ("longest ms", lambda row: _number(row.follow_max_ms)),
     ("not followed", lambda row: _number(row.unfollowed)),
     ("killed: out after, p50 ms", lambda row: _number(row.out_p50_ms)),
-    ("max ms", lambda row: _number(row.out_max_ms)),
+    ("latest ms", lambda row: _number(row.out_max_ms)),
     ("its own poll s", "{poll_s:g}"),
 )
 
@@ -161,7 +165,23 @@ def _page(trials: Sequence[DiscoverTrial]) -> Page:
     return Page(
         "Lists of servers out of DNS: HAProxy, nginx, Prometheus, Envoy",
         _INTRO + busy,
-        [Section("Lists", "", table_of(_COLUMNS, rows(trials)))],
+        [
+            Section("Lists", "", table_of(_COLUMNS, rows(trials))),
+            Section("Times", "", table_of(_TIMES, rows(trials)), [_plot(trials)]),
+        ],
+    )
+
+
+def _plot(trials: Sequence[DiscoverTrial]) -> Dots:
+    return Dots.of(
+        "A dot for each change of loads, and for each killed server.",
+        "ms",
+        trials,
+        lambda trial: trial.client,
+        {
+            "weights follow": lambda trial: trial.follow_ms,
+            "killed: out": lambda trial: [trial.out_ms] if trial.answers != "default" else [],
+        },
     )
 
 

@@ -12,7 +12,7 @@ from rspdns_lab.link import DirectionCounters
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Columns, Page, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, Bars, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, Bars, Curves, share_below
 from rspdns_lab.report.trials import LabReport, run_lab
 
 PUBLISHED: Final = {
@@ -24,7 +24,6 @@ PUBLISHED: Final = {
 _JUDGED_S: Final = 100.0
 _QUICK_S: Final = 12.0
 _COLOURS: Final = {"CHOKe": ORANGE, "RED": BLUE, "REDFavor": GREEN, "drop-tail": GREY}
-_POINTS: Final = 300
 
 
 @click.command()
@@ -82,14 +81,11 @@ def _beside(trial: FavorTrial) -> Sequence[str]:
     published = PUBLISHED.get(trial.discipline)
     cells = [trial.discipline]
     for at, form in enumerate(("{:,}", "{:.3f}", "{:,}", "{:.1%}")):
-        cells += [form.format(ours[at]), form.format(published[at]) if published else ""]
+        cells.append(form.format(ours[at]) + (f" ({form.format(published[at])})" if published else ""))
     return cells
 
 
-_HEAD: Final = (
-    "discipline",
-    *(word for what in ("dropped", "rate", "SYNs dropped", "link used") for word in (what, "published")),
-)
+_HEAD: Final = ("discipline", "dropped (published)", "rate", "SYNs dropped", "link used")
 _OBJECTS: Final[Columns[FavorTrial]] = (
     ("discipline", "{discipline}"),
     ("short objects", lambda trial: f"{len(trial.short_ms):,}"),
@@ -140,12 +136,11 @@ def page_of(found: Sequence[FavorTrial]) -> Page:
 
 
 def _completion(trials: Sequence[FavorTrial]) -> Curves:
-    curves = []
-    for trial in trials:
-        times = trial.short_ms
-        shown = list(enumerate(times, start=1))[:: max(1, len(times) // _POINTS)]
-        shares, colour = [100 * rank / len(times) for rank, _ in shown], _COLOURS[trial.discipline]
-        curves.append(Curve(trial.discipline, [took_ms for _, took_ms in shown], shares, colour, "-"))
+    curves = [
+        share_below(trial.discipline, trial.short_ms, _COLOURS[trial.discipline])
+        for trial in trials
+        if trial.short_ms
+    ]
     caption = "Short objects that were complete after this time; a lost SYN costs 3 s."
     return Curves(caption, "ms", "% of short objects", curves, log="x")
 
@@ -155,4 +150,4 @@ def _read(fields: dict[str, Any]) -> FavorTrial:
     return FavorTrial(**{**fields, "counters": DirectionCounters(*fields["counters"]), "flows": flows})
 
 
-REPORT: Final = LabReport(_read, lambda _: {}, page_of, problems, markdown_plots=True)
+REPORT: Final = LabReport(_read, lambda _: {}, page_of, problems)

@@ -147,6 +147,6 @@ def _measurement(fields: dict[str, Any]) -> CallTrial:
     return CallTrial(**{**fields, "calls": calls})
 
 
-REPORT: Final = LabReport(_measurement, _figures, page_of, problems, markdown_plots=True)
+REPORT: Final = LabReport(_measurement, _figures, page_of, problems)
 SHIM_REPORT: Final = LabReport(_measurement, shim_calls.figures, shim_calls.page_of, shim_calls.problems)
 PPU_REPORT: Final = LabReport(_measurement, ppu.figures, ppu.page_of, ppu.problems)

@@ -20,6 +20,7 @@ from rspdns_lab.net.network import Host
 from rspdns_lab.net.preconditions import SctpRunner
 from rspdns_lab.net.processes import Program
 from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 
 WITHOUT: Final = "without"
 STEER: Final = "steer"
@@ -277,17 +278,33 @@ def page_of(trials: Sequence[CallTrial]) -> Page:
     return Page(
         "IMS calls with ppu-agent beside the S-CSCF, and without",
         _INTRO,
-        [Section("Calls", "", table_of(_COLUMNS, rows(trials)))],
+        [
+            Section(
+                f"{fault.name}: {fault.title}",
+                "",
+                table_of(_COLUMNS, of),
+                [_plot([trial for trial in trials if trial.fault == fault.name])],
+            )
+            for fault in FAULTS
+            if (of := [row for row in rows(trials) if row.fault == fault.name])
+        ],
+    )
+
+
+def _plot(trials: Sequence[CallTrial]) -> Dots:
+    titles = {way.key: f"{way.approach}, {way.transport}, {way.client}" for way in WAYS}
+    return Dots.of(
+        "A dot for each call that was set up; few of those that are alike.",
+        "ms",
+        sorted(trials, key=lambda trial: list(titles).index(trial.approach)),
+        lambda trial: titles[trial.approach],
+        {"calls": lambda trial: [delay_ms for _, delay_ms, _ in trial.calls]},
+        never="failed or rang",
     )
 
 
 _COLUMNS: Final = (
-    *(
-        ("fault", "{fault}"),
-        ("ppu-agent", "{approach}"),
-        ("transport", "{transport}"),
-        ("client", "{client}"),
-    ),
+    ("ppu-agent, transport, client", "{approach}, {transport}, {client}"),
     *(("calls", "{calls}"), ("failed", "{failed}"), ("rang", "{rang}"), ("over 2 s", "{over_2_s}")),
     *(("p50 ms", "{p50_ms:,.0f}"), ("max ms", "{max_ms:,.0f}")),
 )

@@ -98,14 +98,16 @@ def _by_fault(figures: Sequence[Figures]) -> list[tuple[ImsFault, list[Figures]]
     return [(fault, of_fault) for fault, of_fault in found if of_fault]
 
 
-def _of_dead(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
+def _to_dead(row: Figures) -> str:
+    last = (
+        "" if not row.to_dead or row.last_to_dead_s is None else f", the last after {row.last_to_dead_s:g} s"
+    )
+    return "-" if row.to_dead is None else f"{row.to_dead:g}{last}"
 
 
 _COLUMNS: Final[Columns[Figures]] = (
     ("DNS served by", lambda row: TITLES[row.approach]),
     *(("calls", "{calls}"), ("failed", "{failed}"), ("slow (> 1 s)", "{slow}")),
-    *((f"{part} ms", f"{{{part}_ms:,.0f}}") for part in ("p50", "p95", "p99", "max")),
-    ("sent to the dead", lambda row: _of_dead(row.to_dead)),
-    ("last to the dead, s", lambda row: _of_dead(row.last_to_dead_s)),
+    *((f"{part} ms", f"{{{part}_ms:,.0f}}") for part in ("p95", "max")),
+    ("sent to the dead", _to_dead),
 )

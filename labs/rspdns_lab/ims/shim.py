@@ -21,6 +21,7 @@ from rspdns_lab.net.preconditions import check_programs, find_sctp
 from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 
 FAULT: Final = "cable-pulled"
 KEYS: Final = ("tcp", "shim")
@@ -198,5 +199,16 @@ def page_of(trials: Sequence[CallTrial]) -> Page:
     return Page(
         "IMS calls while a cable of two is pulled",
         text,
-        [Section("Calls", "", table_of(columns, rows(trials)))],
+        [Section("Calls", "", table_of(columns, rows(trials)), [_plot(trials)])],
+    )
+
+
+def _plot(trials: Sequence[CallTrial]) -> Dots:
+    return Dots.of(
+        "A dot for each call that was set up; few of those that are alike.",
+        "ms",
+        trials,
+        lambda trial: trial.approach,
+        {"calls": lambda trial: [delay_ms for _, delay_ms, _ in trial.calls]},
+        never="failed",
     )

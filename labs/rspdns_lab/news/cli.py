@@ -21,7 +21,7 @@ from rspdns_lab.news.lab import (
 )
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Columns, Page, Section, table_of
-from rspdns_lab.report.plots import Bars
+from rspdns_lab.report.plots import Bars, Dots
 from rspdns_lab.report.trials import LabReport, run_lab
 
 CLIENTS: Final = (3000, 30_000)
@@ -123,7 +123,15 @@ def _of(found: Sequence[NewsTrial], count: int) -> Iterator[Section]:
         )
         for caption, (label, form) in figures.items()
     ]
-    yield Section(f"{count:,} clients", text, table_of(_MEASURED, trials), plots)
+    costs, delays = _MEASURED[:_COSTS], (_MEASURED[0], *_MEASURED[_COSTS:])
+    yield Section(f"{count:,} clients", text, table_of(costs, trials), plots)
+    series = {
+        part: [[trial.delays_ms[at]] for trial in trials] for at, part in enumerate(("p50", "p99", "longest"))
+    }
+    dots = Dots(
+        "From the change to a client.", "ms", [TRANSPORTS[trial.transport] for trial in trials], series
+    )
+    yield Section(f"{count:,} clients: delays", "", table_of(delays, trials), [dots])
     short = [trial for trial in trials if trial.transport == "short"]
     if short:
         rows = [_beside(trial, short[0]) for trial in trials]
@@ -138,7 +146,10 @@ def _beside(trial: NewsTrial, short: NewsTrial) -> Sequence[str]:
         for ours, most in ((trial.polling, short.polling), (trial.telling, short.telling))
     ]
     busiest = f"{max(trial.polling.cpu, trial.telling.cpu):.0%}"
-    return [TRANSPORTS[trial.transport], *shares, bandwidth, busiest, processor, _megabytes(trial), memory]
+    return [
+        *(TRANSPORTS[trial.transport], *shares, bandwidth),
+        *(f"{busiest} ({processor})", f"{_megabytes(trial)} ({memory})"),
+    ]
 
 
 def _megabytes(trial: NewsTrial) -> str:
@@ -147,23 +158,27 @@ def _megabytes(trial: NewsTrial) -> str:
 
 _HEAD: Final = (
     *("transport", "bandwidth: no news", "with news", "published"),
-    *("processor", "published", "MB", "published"),
+    *("processor (published)", "MB (published)"),
 )
 _MEASURED: Final[Columns[NewsTrial]] = (
     ("transport", lambda trial: TRANSPORTS[trial.transport]),
     ("processor: no news", lambda trial: f"{trial.polling.cpu:.1%}"),
-    ("with news", lambda trial: f"{trial.telling.cpu:.1%}"),
+    ("processor: with news", lambda trial: f"{trial.telling.cpu:.1%}"),
     ("kB/s: no news", lambda trial: f"{trial.polling.kilobytes_per_s:,.0f}"),
-    ("with news", lambda trial: f"{trial.telling.kilobytes_per_s:,.0f}"),
+    ("kB/s: with news", lambda trial: f"{trial.telling.kilobytes_per_s:,.0f}"),
     ("sockets", lambda trial: f"{max(trial.polling.sockets, trial.telling.sockets):,}"),
     ("MB", _megabytes),
-    ("delay p50, ms", lambda trial: f"{trial.delays_ms[0]:,.0f}"),
+    ("p50 ms", lambda trial: f"{trial.delays_ms[0]:,.0f}"),
     ("p99", lambda trial: f"{trial.delays_ms[1]:,.0f}"),
     ("longest", lambda trial: f"{trial.delays_ms[2]:,.0f}"),
     ("lost", "{lost:,}"),
     ("polls late, ms", "{late_ms:,.0f}"),
     ("load average", "{load_average}"),
 )
+
+
+_COSTS: Final = 7
+"""The columns before the delays."""
 
 
 def _figures(found: Sequence[NewsTrial]) -> Mapping[str, Any]:
@@ -179,4 +194,4 @@ def _problems(found: Sequence[NewsTrial]) -> Sequence[str]:
     ]
 
 
-REPORT: Final = LabReport(read=_read, figures=_figures, page=_page, problems=_problems, markdown_plots=True)
+REPORT: Final = LabReport(read=_read, figures=_figures, page=_page, problems=_problems)

@@ -13,6 +13,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.proxies.lab import FAULTS, PROXIES, ProxyFault, ProxyLab, ProxyTrial, run_fault
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport, each_undone, run_lab, trials_left, trials_option
 
 LATE_MS: Final = 2000.0
@@ -129,15 +130,20 @@ def problems(trials: Sequence[ProxyTrial]) -> list[str]:
     ]
 
 
-_FAULTS: Final = "; ".join(f"*{fault.name}*: {fault.what}" for fault in FAULTS)
+def _plot(trials: Sequence[ProxyTrial]) -> Dots:
+    return Dots.of(
+        "A dot for each answered request; few of those that are alike.",
+        "ms",
+        trials,
+        lambda trial: f"{trial.proxy}, {'ppu-agent' if trial.has_agent else 'without'}",
+        {"requests": lambda trial: [delay_ms for _, delay_ms in trial.calls]},
+        never="failed",
+    )
+
+
 _COLUMNS: Final = (
-    *(("fault", "{fault}"), ("proxy", "{proxy}"), ("beside it", "{agent}"), ("requests", "{requests}")),
-    *(
-        ("failed", "{failed}"),
-        ("over 2 s", "{over_2_s}"),
-        ("p50 ms", "{p50_ms:,.0f}"),
-        ("max ms", "{max_ms:,.0f}"),
-    ),
+    *(("proxy", "{proxy}"), ("beside it", "{agent}"), ("requests", "{requests}"), ("failed", "{failed}")),
+    *(("over 2 s", "{over_2_s}"), ("p50 ms", "{p50_ms:,.0f}"), ("max ms", "{max_ms:,.0f}")),
 )
 
 
@@ -154,10 +160,13 @@ REPORT: Final = LabReport(
         _INTRO,
         [
             Section(
-                "Requests",
-                _FAULTS,
-                table_of(_COLUMNS, rows(found)),
+                f"{fault.name}: {fault.what}",
+                "",
+                table_of(_COLUMNS, of),
+                [_plot([trial for trial in found if trial.fault == fault.name])],
             )
+            for fault in FAULTS
+            if (of := [row for row in rows(found) if row.fault == fault.name])
         ],
     ),
     problems,

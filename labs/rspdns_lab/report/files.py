@@ -79,6 +79,11 @@ class ReportFiles:
             )
         return found
 
+    def measured(self) -> list[str]:
+        """Return when and where the trials of `earlier` were measured, in sentences."""
+        file = self.results
+        return list(json.loads(file.read_text()).get("measured", ())) if file and file.exists() else []
+
     def keep(self, report: Mapping[str, Any], options: Mapping[str, Any]) -> None:
         """Write the report to its files, if there are any; never half. Raises LabError: a full disk, say.
 
@@ -142,7 +147,10 @@ def report_options(command: Callable[..., None]) -> Callable[..., None]:
 
     for option in (
         click.option(
-            "--markdown", "markdown_file", type=ReportPath(), help="One page of Markdown: the tables."
+            "--markdown",
+            "markdown_file",
+            type=ReportPath(),
+            help="One page of Markdown; plots in files beside it.",
         ),
         click.option("--html", "html_file", type=ReportPath(), help="One page with tables and plots."),
         click.option(

@@ -1,9 +1,8 @@
 """A report as a page, made of rows and captions.
 
 It is written as one self-contained HTML file with text, tables and plots, into which nothing is fetched; as
-Markdown for documentation, with when, where and by which command it was measured, and its plots beside it
-where a lab wants that; or the tables alone are
-printed.
+Markdown for documentation, with when, where and by which command it was measured, and its plots beside it;
+or the tables alone are printed. A column whose rows are all alike is said in words instead.
 """
 
 import html
@@ -45,8 +44,7 @@ th:first-child, td:first-child { text-align: left; }
 thead th { background: var(--soft); }
 p { max-width: 46rem; }
 figure { margin: 1.5rem 0; border: 1px solid var(--line); border-radius: .5rem; padding: .5rem; }
-figure div { overflow-x: auto; }
-figure svg { display: block; width: 100%; min-width: 38rem; height: auto; }
+figure svg { display: block; width: 100%; max-width: 44rem; height: auto; }
 figure svg text { fill: var(--ink); }
 figcaption { padding: .3rem .5rem; font-size: .9rem; }
 @media (max-width: 40rem) {
@@ -56,7 +54,6 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
   /* The first column stays in sight while a table is scrolled sideways. */
   th:first-child, td:first-child { position: sticky; left: 0; border-right: 1px solid var(--line); }
   td:first-child { background: var(--paper); }
-  figcaption::after { content: " The plot scrolls sideways."; }
   h1 { font-size: 1.5rem; }
 }
 """
@@ -73,6 +70,21 @@ class Section:
     text: str = ""
     table: Rows = ()
     plots: Sequence[Plot] = ()
+
+    @property
+    def shown(self) -> tuple[Rows, str]:
+        """The table without the columns whose rows are all alike, and these in words.
+
+        The first column and the only row of a table stay.
+        """
+        rows = self.table[1:]
+        columns = list(zip(*self.table, strict=True)) if len(rows) > 1 else []
+        alike = {index for index, column in enumerate(columns) if index and len(set(column[1:])) == 1}
+        if not alike or len(alike) == len(columns) - 1:
+            return self.table, ""
+        words = [f"{columns[index][0]} {rows[0][index]}" for index in sorted(alike) if rows[0][index]]
+        table = [[cell for index, cell in enumerate(line) if index not in alike] for line in self.table]
+        return table, f"In every row: {'; '.join(words)}." if words else ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,9 @@ def write_page(file: Path, page: Page) -> None:
 def markdown_table(table: Rows) -> str:
     """Return the table in Markdown."""
     head, *rows = table
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+    sides = ["---" if not index or _is_long(column) else "---:"
+             for index, column in enumerate(zip(*table, strict=True))]  # fmt: skip
+    lines = [head, sides, *rows]
     cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
@@ -126,27 +140,32 @@ class _Fields:
 
 def tables_of(page: Page) -> str:
     """Return the tables of a page in Markdown, each below the title of its section."""
-    parts = [(section.title, section.table) for section in page.sections if section.table]
-    return "\n".join(f"### {title}\n\n{markdown_table(table)}" for title, table in parts)
+    parts = []
+    for section in page.sections:
+        table, alike = section.shown
+        if table:
+            parts += [f"### {section.title}\n", *([f"{alike}\n"] if alike else []), markdown_table(table)]
+    return "\n".join(parts)
 
 
 def _section(section: Section, number: Iterator[int]) -> str:
     """Return the section; `number` gives each plot of the page another one."""
     parts = [f"<section><h2>{html.escape(section.title)}</h2>"]
-    if section.text:
-        parts.append(f"<p>{_marked_up(section.text)}</p>")
-    if section.table:
-        parts.append(_table(section.table))
+    table, alike = section.shown
+    if text := " ".join(filter(None, (section.text, alike))):
+        parts.append(f"<p>{_marked_up(text)}</p>")
+    if table:
+        parts.append(_table(table))
     for plot in section.plots:
         drawn = svg(plot, next(number))
         caption = html.escape(plot.caption)
-        parts.append(f"<figure><div>{drawn}</div><figcaption>{caption}</figcaption></figure>")
+        parts.append(f"<figure>{drawn}<figcaption>{caption}</figcaption></figure>")
     return "\n".join([*parts, "</section>\n"])
 
 
 def _table(table: Rows) -> str:
     head, *rows = table
-    classes = [_class(column) for column in zip(*table, strict=True)]
+    classes = [' class="long"' if _is_long(column) else "" for column in zip(*table, strict=True)]
     cells = "".join(
         f'<th scope="col"{how}>{_marked_up(cell)}</th>' for cell, how in zip(head, classes, strict=True)
     )
@@ -159,9 +178,9 @@ def _table(table: Rows) -> str:
     return f'<div class="table"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
-def _class(column: Sequence[str]) -> str:
-    """Return how a column is shown: one with a long cell below its head holds texts, in all of its cells."""
-    return ' class="long"' if max(map(len, column[1:]), default=0) > _LONG_CELL else ""
+def _is_long(column: Sequence[str]) -> bool:
+    """Whether a column has a long cell below its head, and so holds texts."""
+    return max(map(len, column[1:]), default=0) > _LONG_CELL
 
 
 def _marked_up(text: str) -> str:
@@ -186,37 +205,45 @@ def _lines(path: str) -> list[str]:
         return []
 
 
-def markdown_page(
-    page: Page, command: Sequence[str], today: date, where: str, pictures: Sequence[str] = ()
-) -> str:
-    """The texts and tables of `page`, made `today` by `command` on the machine `where`.
+def measured_now() -> str:
+    """Return a sentence on when and where figures came about, at the end of their run."""
+    load = os.getloadavg()[0]
+    return f"Measured on {date.today().isoformat()}: {machine()}; load average {load:.1f} at the end."
 
-    `pictures`: the files of its plots, in their order; without them it has none.
+
+def markdown_page(
+    page: Page, command: Sequence[str], measured: Sequence[str], pictures: Sequence[str] = ()
+) -> str:
+    """The texts, tables and plots of `page`, made by `command`.
+
+    `measured`: sentences as those of `measured_now`. `pictures`: the files of the plots, in their order.
     """
-    number = itertools.count()
+    files = iter(pictures)
     parts = [
         "<!-- Made by the command below; not to be edited by hand. -->",
         f"# {page.title}",
         page.text,
-        f"Measured on {today.isoformat()}: {where}.",
+        "\n".join(measured),
         f"    {join(command)}",
     ]
     for section in page.sections:
-        if section.text or section.table:
-            parts += [
-                f"## {section.title}",
-                section.text,
-                markdown_table(section.table) if section.table else "",
-                *(f"![{plot.caption}]({pictures[next(number)]})" for plot in section.plots if pictures),
-            ]
+        table, alike = section.shown
+        parts += [
+            f"## {section.title}",
+            section.text,
+            alike,
+            markdown_table(table) if table else "",
+            *(f"![{plot.caption}]({file})" for plot, file in zip(section.plots, files, strict=False)),
+        ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def write_markdown(file: Path, page: Page, command: Sequence[str], *, with_plots: bool = False) -> None:
+def write_markdown(file: Path, page: Page, command: Sequence[str], measured: Sequence[str]) -> None:
     """Write the page, its plots beside it (FILE-1.svg), or leave what was there before. Raises OSError."""
-    plots = [plot for section in page.sections for plot in section.plots] if with_plots else []
-    pictures = [f"{file.stem}-{number}.svg" for number in range(1, len(plots) + 1)]
+    plots = [plot for section in page.sections for plot in section.plots]
+    pictures = [file.with_name(f"{file.stem}-{number}.svg") for number in range(1, len(plots) + 1)]
     for picture, plot in zip(pictures, plots, strict=True):
-        write_whole(file.with_name(picture), svg(plot))
-    where = f"{machine()}; load average {os.getloadavg()[0]:.1f} at the end"
-    write_whole(file, markdown_page(page, command, date.today(), where, pictures))
+        write_whole(picture, svg(plot))
+    write_whole(file, markdown_page(page, command, measured, [picture.name for picture in pictures]))
+    for picture in set(file.parent.glob(f"{file.stem}-[0-9]*.svg")) - set(pictures):
+        picture.unlink()

@@ -1,27 +1,49 @@
-"""Plots of a page: their values, and how they are drawn. Matplotlib is loaded only when a plot is drawn."""
+"""Plots of a page: their values, and how they are drawn. Matplotlib is loaded only when a plot is drawn.
+
+A plot is narrow, with titles above what they are of: its letters can be read on a phone.
+"""
 
 import io
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+T = TypeVar("T")
 GREEN: Final = "#009e73"
 BLUE: Final = "#0072b2"
 ORANGE: Final = "#e69f00"
 PURPLE: Final = "#cc79a7"
 RED: Final = "#d55e00"
 GREY: Final = "#9aa0a6"
-_SERIES: Final = (GREEN, ORANGE, BLUE)
+COLOURS: Final = (GREEN, ORANGE, BLUE, PURPLE, RED, GREY)
 _INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
 """Matplotlib's own colours, and what they are on a page that may be dark."""
+_STYLE: Final = """<style>
+:root { --ink: #1f2328; --paper: #ffffff; --line: #d1d9e0; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #16181b; --line: #3d444d; } }
+text { fill: var(--ink); }
+</style>
+"""
+"""The colours of a plot that is a file of its own."""
 _ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
 """The text before an id in SVG, where the id is given or referred to."""
 _LINEAR_BELOW: Final = 10.0
 """An axis that shows 0 and is logarithmic elsewhere is linear up to this value."""
+_WIDTH_INCH: Final = 5.4
+_ROW_INCH: Final = 0.44
+_MEDIAN_FROM: Final = 5
+"""Values: of fewer the median is no news."""
+_MOST_STACKED: Final = 7
+"""Equal values in a row, above and below each other; more of them are not drawn."""
+_MOST_STEPS: Final = 100
+"""Points of a curve of shares: more can't be told apart."""
 
 
 @dataclass(frozen=True)
@@ -37,63 +59,103 @@ class Bars:
     @property
     def height_inch(self) -> float:
         """The height that suits this number of titles."""
-        return 0.32 * len(self.values) + 1.2
+        return _ROW_INCH * len(self.values) + 0.7
 
     def draw(self, axes: "Axes") -> None:
         """Draw it."""
         values = list(self.values.values())
         colours = [GREEN if title in self.green else GREY for title in self.values]
-        bars = axes.barh(list(self.values), values, color=colours)
+        rows = [index + _BELOW_TITLE for index in range(len(values))]
+        bars = axes.barh(rows, values, color=colours, height=0.36)
         axes.bar_label(bars, [in_digits(value) for value in values], padding=4, fontsize="small")
         axes.set(xlabel=self.label, xscale="log" if self.log else "linear")
         axes.set_xlim(int(self.log), (2.5 if self.log else 1.2) * max([*values, 1e-9]))
         _plain_numbers(axes)
-        axes.invert_yaxis()
+        _titles_above(axes, list(self.values))
 
 
 @dataclass(frozen=True)
 class Dots:
-    """Several values beside each title: `series` has a row of them for each kind; None is left out.
+    """Many values below each title, a dot each: a row shows how they are spread. A stroke is their median.
 
-    `bounds`: a red line for each title, or None. The axis is logarithmic, and shows 0.
+    `series` has, for each kind of values, those of each title. `bounds`: a red line for each title, or None.
+    The axis shows 0; it is logarithmic, or with `linear` it isn't.
     """
 
     caption: str
     label: str
     titles: Sequence[str]
-    series: Mapping[str, Sequence[float | None]]
+    series: Mapping[str, Sequence[Sequence[float]]]
     bounds: Sequence[float | None] = ()
+    linear: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        caption: str,
+        label: str,
+        found: Iterable[T],
+        title: Callable[[T], str],
+        kinds: Mapping[str, Callable[[T], Iterable[float | None]]],
+        *,
+        bounds: Mapping[str, float] = MappingProxyType({}),
+        never: str = "never",
+        linear: bool = False,
+    ) -> "Dots":
+        """Return a plot of what was found: in the row of its `title` the values of each of `kinds`.
+
+        Rows come in the order in which they are found. `never`: the word for values that are None, which
+        are counted behind the title. `bounds`: of titles.
+        """
+        rows: dict[str, list[T]] = {}
+        for each in found:
+            rows.setdefault(title(each), []).append(each)
+        all_of = {
+            kind: [[value for each in row for value in values(each)] for row in rows.values()]
+            for kind, values in kinds.items()
+        }
+        missing = [sum(values.count(None) for values in row) for row in zip(*all_of.values(), strict=True)]
+        titles = [
+            f"{name}; {count:,} {never}" if count else name for name, count in zip(rows, missing, strict=True)
+        ]
+        series = {
+            kind: [[value for value in row if value is not None] for row in of] for kind, of in all_of.items()
+        }
+        return cls(caption, label, titles, series, [bounds.get(name) for name in rows], linear)
 
     @property
     def height_inch(self) -> float:
         """The height that suits this number of titles."""
-        return 0.32 * len(self.titles) + 1.2
+        return _ROW_INCH * len(self.titles) + (0.95 if len(self.series) > 1 else 0.7)
 
     def draw(self, axes: "Axes") -> None:
-        """Draw it: the last kind as rings, since its values are often those of another kind, too."""
-        *_, last = self.series
-        for (name, values), colour in zip(self.series.items(), _SERIES, strict=False):
-            known = [(value, index) for index, value in enumerate(values) if value is not None]
-            ring = {"markersize": 10, "markerfacecolor": "none"} if name == last else {}
-            marks: dict[str, Any] = {
-                "linestyle": "",
-                "marker": "o",
-                "color": colour,
-                "clip_on": False,
-                **ring,
-            }
-            axes.plot([value for value, _ in known], [index for _, index in known], label=name, **marks)
+        """Draw it; of several kinds, each has a part of the row."""
+        count = len(self.series)
+        known = [value for rows in self.series.values() for values in rows for value in values]
+        step = max([*known, 1.0]) / 100 if self.linear else 0.0
+        for kind, ((name, rows), colour) in enumerate(zip(self.series.items(), COLOURS, strict=False)):
+            aside = 0.3 * (kind - (count - 1) / 2) / count
+            points: list[tuple[float, float]] = []
+            for index, values in enumerate(rows):
+                y = index + _BELOW_TITLE + aside
+                points += [(value, y + away / count) for value, away in _stacked(values, step)]
+                if len(values) >= _MEDIAN_FROM:
+                    at, half = median(values), 0.2 / count
+                    axes.plot([at, at], [y - half, y + half], color=colour, linewidth=1.5)
+            marks: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "alpha": 0.6}
+            xs, ys = [x for x, _ in points], [y for _, y in points]
+            axes.plot(xs, ys, label=name, color=colour, markeredgewidth=0, clip_on=False, **marks)
         for index, bound in enumerate(self.bounds):
             if bound is not None:
-                axes.plot([bound, bound], [index - 0.3, index + 0.3], color="#d00", linewidth=1.5)
-        axes.set_yticks(range(len(self.titles)), self.titles)
-        axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
+                axes.plot([bound, bound], [index - 0.1, index + 0.4], color="#d00", linewidth=1.5)
+        if not self.linear:
+            axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
         axes.set_xlim(left=0)
         axes.set(xlabel=self.label)
-        axes.grid(axis="y", color="#8888", linewidth=0.4)
-        axes.invert_yaxis()
+        _titles_above(axes, self.titles)
         _plain_numbers(axes)
-        _legend_above(axes)
+        if count > 1:
+            _legend_above(axes)
 
 
 @dataclass(frozen=True)
@@ -105,6 +167,16 @@ class Curve:
     ys: Sequence[float]
     colour: str
     style: str = "o-"
+
+
+def share_below(label: str, values: Sequence[float], colour: str) -> Curve:
+    """Return the percentage of the values (at least one) that are not above each of them: a distribution."""
+    ordered = sorted(values)
+    points = list(enumerate(ordered, 1))
+    shown = [*points[:: max(1, len(points) // _MOST_STEPS)], points[-1]]
+    return Curve(
+        label, [x for _, x in shown], [100 * rank / len(points) for rank, _ in shown], colour, "step"
+    )
 
 
 @dataclass(frozen=True)
@@ -121,7 +193,11 @@ class Curves:
     log: str = ""
     at_x: Sequence[tuple[float, str]] = ()
     at_y: Sequence[tuple[float, str]] = ()
-    height_inch: float = field(default=4.0)
+
+    @property
+    def height_inch(self) -> float:
+        """The height with the lines of the legend."""
+        return 3.2 + 0.2 * len(self.curves) / _columns([curve.label for curve in self.curves])
 
     def draw(self, axes: "Axes") -> None:
         """Draw it."""
@@ -142,6 +218,8 @@ class Curves:
 
 
 Plot = Bars | Dots | Curves
+_BELOW_TITLE: Final = 0.15
+"""The middle of a row's values: its title is above."""
 
 
 def in_digits(value: float) -> str:
@@ -150,24 +228,51 @@ def in_digits(value: float) -> str:
 
 
 def svg(plot: Plot, number: int | None = None) -> str:
-    """Return the plot as SVG: a file's, or with a `number` a page's, which has the page's colours.
+    """Return the plot as SVG, which is light or dark as the reader's system is: a file's, or with a `number`
+    a page's, which has the page's colours.
 
     In a page its ids are no other plot's: Matplotlib's are alike in each.
     """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    figure: Figure = Figure(figsize=(9.0, plot.height_inch), layout="constrained")
+    figure: Figure = Figure(figsize=(_WIDTH_INCH, plot.height_inch), layout="constrained")
     plot.draw(figure.subplots())
     text = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "rspdns", "svg.fonttype": "none"}):
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     drawn = text.getvalue()
-    if number is None:
-        return drawn
     for colour, ours in _INKS.items():
         drawn = drawn.replace(colour, ours)
-    return _ID.sub(rf"\1plot{number}-", drawn[drawn.index("<svg") :])
+    begin = drawn.index("<svg")
+    if number is None:
+        head = drawn.index(">", begin) + 1
+        return f"{drawn[:head]}\n{_STYLE}{drawn[head:].lstrip()}"
+    return _ID.sub(rf"\1plot{number}-", drawn[begin:])
+
+
+def _stacked(values: Sequence[float], step: float) -> Iterator[tuple[float, float]]:
+    """Yield each value, and how far aside it is drawn, in rows, since others are alike.
+
+    Alike are values that have the same two digits, or with a `step` the same number of steps.
+    """
+    seen: Counter[float] = Counter()
+    for value in values:
+        place = round(value / step) if step else float(f"{max(value, 0.1):.2g}")
+        seen[place] += 1
+        if seen[place] <= _MOST_STACKED:
+            yield value, 0.05 * (seen[place] // 2) * (-1) ** seen[place]
+
+
+def _titles_above(axes: "Axes", titles: Sequence[str]) -> None:
+    """Write the title of each row above its values, and show the first row at the top."""
+    for index, title in enumerate(titles):
+        place = axes.get_yaxis_transform()
+        axes.text(0.01, index - 0.25, title, transform=place, fontsize="small", va="center")
+    axes.hlines([index + 0.5 for index in range(len(titles) - 1)], 0, 1, "#cccccc", linewidth=0.4,
+                transform=axes.get_yaxis_transform())  # fmt: skip
+    axes.set_yticks([])
+    axes.set_ylim(len(titles) - 0.5, -0.5)
 
 
 def _plain_numbers(axes: "Axes") -> None:
@@ -180,6 +285,14 @@ def _plain_numbers(axes: "Axes") -> None:
             axis.set_minor_formatter(NullFormatter())
 
 
+def _columns(labels: Sequence[str]) -> int:
+    """Return how many labels fit beside each other."""
+    return max(1, min(4, 56 // (6 + max(map(len, labels), default=0))))
+
+
 def _legend_above(axes: "Axes") -> None:
     """Put the legend where it hides nothing."""
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
+    labels = axes.get_legend_handles_labels()[1]
+    if labels:
+        columns = _columns(labels)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, fontsize="small", frameon=False)

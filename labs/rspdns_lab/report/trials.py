@@ -12,7 +12,7 @@ import click
 from rspdns_lab.ending import ending_plainly, say
 from rspdns_lab.net.preconditions import become_root
 from rspdns_lab.report.files import ReportFiles
-from rspdns_lab.report.page import Page, tables_of, write_markdown, write_page
+from rspdns_lab.report.page import Page, measured_now, tables_of, write_markdown, write_page
 
 EXIT_BROKEN = 1
 REPORTS = ("--json", "--results", "--html", "--markdown")
@@ -39,7 +39,7 @@ class LabReport(Generic[T]):
     `figures`: what programs want to know beside the trials. `page`: tables and plots of at least one trial.
     `problems`: broken promises, in words; with any the lab's exit status is 1. `figures` and `problems` are
     also asked when there is no trial yet. `house`: the folder of the product beside this one whose
-    `make bench` it is. `markdown_plots`: whether the page in Markdown gets its plots, in files beside it.
+    `make bench` it is.
     """
 
     read: Callable[[dict[str, Any]], T]
@@ -48,7 +48,6 @@ class LabReport(Generic[T]):
     problems: Callable[[Sequence[T]], Sequence[str]] = nothing_broken
     write: Callable[[T], Mapping[str, Any]] = trial_as_json
     house: str = ""
-    markdown_plots: bool = False
 
 
 def run_lab(
@@ -61,29 +60,35 @@ def run_lab(
 
     `measure` is given the trials of the earlier run, and yields those that it lacks as they come; it may
     raise LabError. `options`: what a trial's figures depend on; a run with others is not gone on with.
+    With all trials in the results file, the pages are made from them, and nothing is run.
     """
     found: list[T] = []
+    measured: list[str] = []
 
     def tables() -> str:
         return tables_of(report.page(found)) if found else ""
 
     def keep() -> None:
         trials = [report.write(trial) for trial in found]
-        files.keep({**report.figures(found), "trials": trials}, options)
+        files.keep({**report.figures(found), "measured": measured, "trials": trials}, options)
 
     with ending_plainly(tables):
         become_root()
         found += files.earlier(report.read, options)
+        before = files.measured()
+        measured += before
         with contextlib.closing(_each(measure(tuple(found)))) as trials:  # the lab ends before a word is said
             for more in trials:
                 found += more
+                measured[:] = [*before, measured_now()]
                 keep()
+        measured = measured or [measured_now()]
         keep()
         if files.html_file is not None and found:
             write_page(files.html_file, report.page(found))
         if files.markdown_file is not None and found:
-            page, command = report.page(found), _command(report.house, files)
-            write_markdown(files.markdown_file, page, command, with_plots=report.markdown_plots)
+            command = _command(report.house, files)
+            write_markdown(files.markdown_file, report.page(found), command, measured)
     click.echo(tables())
     broken = report.problems(found)
     for problem in broken:

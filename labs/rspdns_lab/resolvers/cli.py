@@ -8,6 +8,7 @@ import click
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 from rspdns_lab.resolvers.programs import RESOLVERS
 from rspdns_lab.resolvers.run import (
@@ -20,7 +21,7 @@ from rspdns_lab.resolvers.run import (
 )
 
 _QUICK_TRIALS = 2
-_HEAD = ("answers of", "changes", "gone: median", "longest", "back: median", "longest")
+_HEAD = ("answers of", "changes", "gone: median", "gone: longest", "back: median", "back: longest")
 _TITLE = "How long resolvers go on naming a server that has left"
 _INTRO = (
     "A client asks each resolver every 20 ms while a server is drained and comes back. In the first table "
@@ -65,7 +66,15 @@ def _section(found: Sequence[Delay], *, is_told: bool) -> Section:
     ]
     rate = asked_per_s(found, is_told=is_told)
     asked = "" if rate is None else f"All resolvers together ask the name servers {rate:g} times a second."
-    return Section(f"Told, TTL {TOLD_TTL_S} s" if is_told else "Not told, TTL 1 s", asked, [_HEAD, *rows])
+    plot = Dots.of(
+        "From the change to the last answer of before, a dot for each change.",
+        "ms",
+        [delay for delay in found if delay.is_told == is_told],
+        lambda delay: titles[delay.resolver].replace("`", ""),
+        {"gone": lambda delay: [delay.gone_ms], "back": lambda delay: [delay.back_ms]},
+    )
+    title = f"Told, TTL {TOLD_TTL_S} s" if is_told else "Not told, TTL 1 s"
+    return Section(title, asked, [_HEAD, *rows], [plot])
 
 
 def _results(found: Sequence[Delay]) -> dict[str, object]:

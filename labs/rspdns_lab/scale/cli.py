@@ -157,6 +157,4 @@ def _figures(trials: Sequence[ScaleTrial]) -> dict[str, float]:
     }
 
 
-REPORT: Final[LabReport[ScaleTrial]] = LabReport(
-    _read, _figures, scale_page, problems, _write, markdown_plots=True
-)
+REPORT: Final[LabReport[ScaleTrial]] = LabReport(_read, _figures, scale_page, problems, _write)

@@ -5,7 +5,7 @@ from typing import Final
 
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.page import Columns, Page, Rows, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curve, Curves, share_below
 from rspdns_lab.scale.figures import (
     BUSY_BOUND,
     CHANGES_BOUND,
@@ -184,8 +184,7 @@ def _removals(outcomes: Sequence[ScaleOutcome]) -> Section:
         times = sorted(ms for removal in removals for ms in removal.seen_ms)
         values = (percentile(times, 50), percentile(times, 99), max(times, default=0.0))
         rows.append((f"{cells}", fault, f"{len(times)}", *(f"{value:.0f}" for value in values)))
-        parts = [100 * number / len(times) for number in range(1, len(times) + 1)]
-        curves.append(Curve(f"{cells} cells: {fault}", times, parts, colour, "-"))
+        curves += [share_below(f"{cells} cells: {fault}", times, colour)] if times else []
     plot = Curves(
         "The part of the name servers above that have a lost cell no more; dashed: the bound for 99 %.",
         "ms",

@@ -12,7 +12,7 @@ from rspdns_lab.ending import say
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Section, table_of
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curve, Curves
+from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, Curves, share_below
 from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 from rspdns_lab.secondaries.lab import (
     RATES,
@@ -204,9 +204,7 @@ def _plot(deaths: Sequence[ServerDeath]) -> Curves:
     titles = list(deaths[0].right_ms)
     for title, colour in zip(titles, COLOURS, strict=False):
         found = [ms for death in deaths for ms in death.right_ms[title] if ms is not None]
-        parts = range(1, 101)
-        times = [percentile(found, part) for part in parts]
-        curves.append(Curve(title, times, parts, colour, "step"))
+        curves += [share_below(title, found, colour)] if found else []
     caption = "Right after this time, percent of all answers. Dashed: what is aimed at."
     return Curves(caption, "ms", "%", curves, log="x", at_x=[(BOUND_MS, RED)])
 
@@ -226,9 +224,9 @@ def _streams(trials: Sequence[Trial]) -> Section | None:
     columns = (
         ("changes a second, wanted", "{wanted_per_s:g}"),
         ("reached", lambda row: f"{row.changes / row.seconds:.1f}"),
-        *(("seconds", "{seconds:.0f}"), ("changes", "{changes}"), ("serials", "{serials}")),
+        *(("changes", "{changes} in {seconds:.0f} s"), ("serials", "{serials}")),
         ("all right after the last one, ms", lambda row: _number(row.settled_ms)),
-        *(("other serial at the end", "{behind}"), ("other records", "{different}")),
+        ("other serials, records at the end", "{behind}, {different}"),
         ("serial went back", "{went_back}"),
     )
     text = (
@@ -290,5 +288,4 @@ REPORT: Final[LabReport[Trial]] = LabReport(
     _page,
     problems,
     _write,
-    markdown_plots=True,
 )

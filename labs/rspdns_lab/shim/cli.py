@@ -275,4 +275,4 @@ def _read(fields: dict[str, Any]) -> ShimTrial:
     return ShimTrial(**fields)
 
 
-REPORT: Final = LabReport(_read, figures, page_of, problems, markdown_plots=True)
+REPORT: Final = LabReport(_read, figures, page_of, problems)

@@ -75,7 +75,7 @@ def voip(
                 sweep = [trial for trial in earlier if trial.part == "sweep"]
                 yield from run_sweep(program, sweep, *((200, 2) if quick else (5000, 5)), say)
 
-    run_lab(report, LabReport(read_trial, figures, page_of, problems, markdown_plots=True), options, measure)
+    run_lab(report, LabReport(read_trial, figures, page_of, problems), options, measure)
 
 
 def _all_codecs(seconds: int) -> VoipConfiguration:

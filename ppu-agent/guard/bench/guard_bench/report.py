@@ -10,7 +10,7 @@ import click
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Columns, Page, Rows, Section, table_of
-from rspdns_lab.report.plots import BLUE, ORANGE, Curve, Curves
+from rspdns_lab.report.plots import BLUE, ORANGE, Curve, Curves, Dots
 from rspdns_lab.report.trials import LabReport, run_lab
 
 from guard_bench.lab import GuardPlace
@@ -148,11 +148,14 @@ _SET_UPS: Final[Columns[SetUp]] = (
     ("with", "{ended}"),
 )
 _LOADS: Final[Columns[Load]] = (
-    *(("SYN/s", "{rate_per_s:,}"), ("the network", "{way}"), ("reached", "{reached_per_s:,}")),
+    *(("SYN/s", "{rate_per_s:,}"), ("the network", "{way}")),
     ("SYN p50, p99, us", "{syn_p50_us:.1f}, {syn_p99_us:.1f}"),
-    ("added", "{added_syn_p50_us:+.1f}, {added_syn_p99_us:+.1f}"),
+    ("added to a SYN", "{added_syn_p50_us:+.1f}, {added_syn_p99_us:+.1f}"),
     ("SYN-ACK p50, p99, us", "{answer_p50_us:.1f}, {answer_p99_us:.1f}"),
-    ("added", "{added_answer_p50_us:+.1f}, {added_answer_p99_us:+.1f}"),
+    ("added to a SYN-ACK", "{added_answer_p50_us:+.1f}, {added_answer_p99_us:+.1f}"),
+)
+_COSTS: Final[Columns[Load]] = (
+    *(("SYN/s", "{rate_per_s:,}"), ("the network", "{way}"), ("reached", "{reached_per_s:,}")),
     ("processor, us each", "{processor_us:.2f}"),
     ("of a core", lambda row: f"{row.processor_us * row.reached_per_s / 1e4:.1f} %"),
     (
@@ -191,15 +194,20 @@ def page_of(found: Sequence[GuardTrial]) -> Page:
                 "One set-up to a silent server",
                 f"Without help the client's kernel goes on for two minutes; it was watched {WATCHED_S:g} s.",
                 table_of(_SET_UPS, _of(SetUp, found)),
+                [_set_ups(_of(SetUp, found))],
             ),
             Section(
                 "Many set-ups",
                 "Bursts and intervals are uniform, between random addresses of two /24. Each server drops "
-                "some SYNs, which the guard repeats; the generator repeats nothing. *Processor* is the "
-                "guard's process and its BPF programs. A rate that is not reached, and what is lost there, "
-                "is this machine's: its processors carry clients, network and servers as well.",
+                "some SYNs, which the guard repeats; the generator repeats nothing.",
                 table_of(_LOADS, loads),
                 [_plot(loads)] if len(loads) > 1 else (),
+            ),
+            Section(
+                "Processor time of many set-ups",
+                "It is that of the guard's process and its BPF programs. A rate that is not reached, and "
+                "what is lost there, is this machine's: its processors carry clients, network, servers, too.",
+                table_of(_COSTS, loads),
             ),
             Section(
                 "Set-ups that wait",
@@ -208,6 +216,18 @@ def page_of(found: Sequence[GuardTrial]) -> Page:
             ),
             Section("The prototype, to compare", "It held packets back in user space (NFQUEUE).", _PROTOTYPE),
         ],
+    )
+
+
+def _set_ups(trials: Sequence[SetUp]) -> Dots:
+    return Dots.of(
+        "A silent server is asked again, until the set-up ends.",
+        "ms",
+        trials,
+        lambda trial: f"{_GUARDS[trial.mode].replace('`', '')}, {trial.way}",
+        {"SYNs at the server": lambda trial: trial.syns_ms, "ended": lambda trial: [trial.ended_ms]},
+        never="not ended",
+        linear=True,
     )
 
 
