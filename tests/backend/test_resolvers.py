@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import hmac
+import re
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -216,7 +217,7 @@ PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "tell-resolvers.md").read_text(
 
 
 def test_tables_of_the_page_are_right() -> None:
-    tables = [part.partition("```")[0] for part in PAGE.split("```toml\n")[1:]]
+    tables = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)
     document = tomllib.loads('registrars = ["10.0.0.1"]\n' + "".join(tables))
     config = BackendConfig.model_validate(document)
     assert {resolver.type for resolver in config.resolvers} == TELL.keys()

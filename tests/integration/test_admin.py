@@ -36,7 +36,7 @@ DOCUMENT = (REPOSITORY / "docs" / "how-to" / "servers" / "stateful-servers.md").
 
 def example(table: str) -> str:
     """The TOML block of the document that begins with this table, of the pool with a standby."""
-    blocks = re.findall(rf"```toml\n(\[\[{table}\]\].*?)```", DOCUMENT, re.DOTALL)
+    blocks = re.findall(rf"```toml[^\n]*\n(\[\[{table}\]\].*?)```", DOCUMENT, re.DOTALL)
     (found,) = [block for block in blocks if '"sip-ha"' in block]
     return str(found)
 

@@ -20,7 +20,7 @@ from tests.support.parent_zone import PARENT, gpgsql
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "beside-postgresql.md").read_text()
-BLOCKS = re.findall(r"```bash\n(.*?)```", PAGE, re.S)
+BLOCKS = re.findall(r"```bash[^\n]*\n(.*?)```", PAGE, re.S)
 LINES = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
 
 

@@ -34,7 +34,7 @@ def pool(loads: Mapping[int, float]) -> dict[str, PoolView]:
 @pytest.fixture
 def whole(tmp_path: Path) -> Iterator[Served]:
     """A PowerDNS that answers for the pool of the page."""
-    pool_of_page = textwrap.dedent(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])
+    pool_of_page = textwrap.dedent(re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[0])
     with served([zone(pool_of_page)], pool(dict.fromkeys(SERVERS, 0.5)), tmp_path) as made:
         yield made
 

@@ -28,7 +28,7 @@ COMPARED_S = 30.0
 
 def peer_table(port: int, folder: Path) -> str:
     """The [[peer]] of the page, for these two name servers."""
-    table = PAGE.partition("```toml\n[[peer]]")[2].partition("```")[0]
+    table = PAGE.partition("\n[[peer]]")[2].partition("```")[0]
     assert "tls_ca" in table
     text = f"[[peer]]{table}".replace("https://ns2.example.net:8054", f"https://127.0.0.1:{port}")
     text = text.replace("/etc/rspdns/ca.pem", str(folder / "ca.pem"))

@@ -19,7 +19,7 @@ PROMETHEUS = "127.0.0.1:9090"
 
 def block(language: str, marker: str) -> str:
     """Return the block of the page that holds `marker`."""
-    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    blocks: list[str] = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
     (text,) = [block for block in blocks if marker in block]
     return text
 

@@ -36,7 +36,7 @@ MANY = 101
 
 def lines(language: str) -> str:
     """The block of the page in this language."""
-    (text, *_) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    (text, *_) = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
     return str(text)
 
 
@@ -312,7 +312,7 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
     (behind / "conf").write_text(knot.format(folder=behind))
     secondary = transferred.namespace.start("knotd", "-c", str(behind / "conf"), log=behind / "log")
     try:
-        table = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[1]
+        table = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[1]
         transferred.configure(f"{table}signs = true\n" if signs else table)
         until(lambda: transferred.targets(OTHER) == EVERYBODY, SOON_S, tmp_path / "bind.log")
         for number in (8, 9):

@@ -23,7 +23,7 @@ EU, US = range(1, 5), range(5, 9)
 
 def example(language: str, table: str) -> str:
     """The lines of the page, with the networks of this test."""
-    (text,) = re.findall(rf"```{language}\n( *{re.escape(table)}.*?)```", PAGE, re.DOTALL)
+    (text,) = re.findall(rf"```{language}[^\n]*\n( *{re.escape(table)}.*?)```", PAGE, re.DOTALL)
     text = textwrap.dedent(text)
     return text.replace("10.1.0.0/16", f"{ADDRESS}/32").replace("10.2.0.0/16", f"{OTHER}/32")
 

@@ -21,7 +21,7 @@ from tests.support.served import Served, served, status
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs/how-to/clients/web-servers.md").read_text()
-POOL = textwrap.dedent(re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)[0])
+POOL = textwrap.dedent(re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[0])
 WITH_ALIAS = POOL.replace('"h2"] }', '"h2"], apex_alias = true }')
 NAME = f"www.{ZONE}"
 SERVICE = f"_https._tcp.{NAME}"

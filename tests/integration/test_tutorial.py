@@ -43,7 +43,7 @@ def commands(section: str) -> list[str]:
 
 def configuration(section: str) -> str:
     """The file that the section shows."""
-    (text,) = re.findall(r"```toml\n(.*?)```", section, re.S)
+    (text,) = re.findall(r"```toml[^\n]*\n(.*?)```", section, re.S)
     return str(text)
 
 

@@ -33,7 +33,7 @@ def test_only_what_is_promised_can_be_broken() -> None:
 
 def test_lab_measures_with_the_files_of_the_page(tmp_path: Path) -> None:
     """The lab has more damping, ports and paths of its own; nothing else may differ."""
-    blocks = re.findall(r"^( *)```toml\n(.*?)\1```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    blocks = re.findall(r"^( *)```toml[^\n]*\n(.*?)\1```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     of_upstream, of_proxy = (tomllib.loads(textwrap.dedent(block)) for _, block in blocks)
     path = tmp_path / "ppu-agent.toml"
     path.write_text(agent_toml(tmp_path))

@@ -31,8 +31,8 @@ START_S = 30.0
 
 def example(language: str, first: str) -> str:
     """The block of the page in this language that holds `first`."""
-    blocks = [textwrap.dedent(block) for block in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)]
-    (block,) = (block for block in blocks if first in block)
+    blocks = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+    (block,) = (textwrap.dedent(block) for block in blocks if first in block)
     return block
 
 

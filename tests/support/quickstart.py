@@ -37,7 +37,7 @@ def start_kamailio(namespace: Namespace, folder: Path, address: str) -> subproce
 
 def page(name: str) -> str:
     """Return the configuration of the page that begins with `# name`."""
-    (text,) = re.findall(rf"```toml\n(# {name}\n.*?)```", PAGE.read_text(), re.DOTALL)
+    (text,) = re.findall(rf"```toml[^\n]*\n(# {name}\n.*?)```", PAGE.read_text(), re.DOTALL)
     return str(text)
 
 

@@ -26,7 +26,7 @@ SETTLING_S = 2.0
 
 def ten_lines() -> str:
     """Return the configuration that the sidecar's README begins with."""
-    found = re.search(r"## Ten lines\n+```toml\n(.*?)```", README.read_text(), re.DOTALL)
+    found = re.search(r"## Ten lines\n+```toml[^\n]*\n(.*?)```", README.read_text(), re.DOTALL)
     assert found is not None
     return found[1]
 
