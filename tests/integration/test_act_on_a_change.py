@@ -38,7 +38,7 @@ def write_news(chain: Chain) -> None:
         file.write(f'\n[news]\nlisten = "{NEWS}"\n[news.keys]\n"{ZONE}" = "{key}"\n')
         (push,) = re.findall(r"\[news\.push\]\n.*?\n *```", PAGE, re.DOTALL)
         files = certificate_of(chain.folder, authority(chain.folder, "ca"), 30)
-        lines = textwrap.dedent(" " * 4 + push.rstrip("` \n")).replace("10.0.0.53", ADDRESS)
+        lines = textwrap.dedent(" " * 4 + push.rstrip("` \n")).replace("192.0.2.1", ADDRESS)
         for name, path in files.items():
             lines = lines.replace(f"/etc/rspdns/ns1.{name}", str(path))
         file.write(lines + "\n")
@@ -108,8 +108,8 @@ def whole(watched: Watched) -> Iterator[Watched]:
 
 def script(language: str, folder: Path, marker: str) -> str:
     """Write the script of the page that holds `marker`; return its path."""
-    texts = [text for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) if marker in text]
-    (text,) = texts
+    found = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = (text for text in found if marker in text)
     for path in re.findall(r"/run/haproxy/admin\.sock", text):
         text = text.replace(path, str(folder / "haproxy.sock"))
     text = text.replace("kamcmd ", f"kamcmd -s unix:{folder}/kamailio_ctl ")
@@ -313,10 +313,10 @@ HTTPServer(("127.0.0.1", 8081), Chat).serve_forever()
 
 def hook(name: str, folder: Path, port: int) -> str:
     """A hook of the page, for a receiver at this port of loopback."""
-    texts = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    texts = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)
     (text,) = [textwrap.dedent(text) for text in texts if f'"{name}"' in text]
     text = re.sub(r"https://[a-z.]*", f"http://127.0.0.1:{port}", text)
-    return text.replace("/etc/rspdns", str(folder))
+    return text.replace("sip-as-udp", HANDLE).replace("/etc/rspdns", str(folder))
 
 
 def test_hooks_of_the_page_are_told_also_of_the_time_they_and_the_backend_were_down(

@@ -443,9 +443,9 @@ def test_news_are_told_by_their_unit_as_the_page_says(machine: LiveSystemd) -> N
     page = NEWS_PAGE.read_text()
     make_key = "\n".join(re.findall(r"\$ (.*/etc/rspdns/news-ims\.key)$", page, re.M)[:2])
     machine.run("sh", "-euc", make_key)
-    (table,) = (text for text in re.findall(r"```toml\n(.*?)```", page, re.S) if "[news]" in text)
+    (table,) = (text for text in re.findall(r"```toml[^\n]*\n(.*?)```", page, re.S) if "[news]" in text)
     table = (
-        textwrap.dedent(table).replace("10.0.0.53:8056", NEWS_AT).replace("ims.example.net", "example.net")
+        textwrap.dedent(table).replace("192.0.2.1:8056", NEWS_AT).replace("ims.example.net", "example.net")
     )
     machine.write("/etc/rspdns/rspdns.toml", f"{BACKEND}{table}")
     machine.run("systemctl", "start", "rspdns-news")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.backend import OWNER
+from tests.support.backend import HANDLE, OWNER
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, end, own_namespace
 from tests.support.waiting import until
@@ -90,6 +90,7 @@ def test_commands_of_the_page_do_what_it_says(chain: Chain) -> None:
     for line in lines:
         for number, port in enumerate(SIP_PORTS, 11):
             line = re.sub(rf"10\.20\.0\.{number}(:5060)?", f"{chain.address}:{port}", line)
+        line = line.replace("sip-as-udp", HANDLE)
         program, *words = shlex.split(line)
         assert program == "rspdns"
         done = chain.backend.command(*words)
