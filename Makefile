@@ -8,7 +8,8 @@
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
-# make soak   simulated faults on all processors for SOAK_SCENARIOS=10000 scenarios (hours), into docs/results/simulated.md; needs no root
+# make soak   SOAK_SCENARIOS=10000 more simulated scenarios on all processors (hours; what is done stays when it is interrupted), added to
+#             docs/results/soak.jsonl and docs/results/simulated.md; needs no root
 # make test-determinism    the same simulated scenarios with another Python: the same bytes? PYTHON=python3.13
 # make mutants    breaks MUTANTS=300 rules of the product, one at a time, and writes docs/results/mutants.md: does a simulated scenario notice it?
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
@@ -89,7 +90,7 @@ bench:
 	@$(BIN)/rspdns-lab bench $(BENCH_OPTIONS)
 
 soak: environment
-	@$(BIN)/rspdns-lab simulate --seed 1 --scenarios $(SOAK_SCENARIOS) --jobs $$(nproc) --json build/soak.json --markdown docs/results/simulated.md
+	@$(BIN)/rspdns-lab simulate --results docs/results/soak.jsonl --scenarios $(SOAK_SCENARIOS) --jobs $$(nproc) --markdown docs/results/simulated.md
 
 test-determinism: environment
 	@setup/determinism.sh $(PYTHON)

@@ -15,9 +15,17 @@ from typing import Any
 import click
 
 from rspdns_lab.errors import LabError
-from rspdns_lab.report.files import STDOUT, ReportPath
+from rspdns_lab.report.files import STDOUT, ReportPath, write_whole
 from rspdns_lab.report.page import machine
 from rspdns_lab.simulate.page import markdown
+from rspdns_lab.simulate.regressions import SIZE
+from rspdns_lab.simulate.soak import (
+    SoakResult,
+    added,
+    read_results,
+    result_of,
+    write_results,
+)
 
 EXIT_BROKEN = 1
 _PER_WORKER = 10
@@ -26,7 +34,11 @@ _SOME = 100_000_000
 
 
 @click.command()
-@click.option("--seed", type=click.IntRange(0), help="The first scenario. Default: a number by chance.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="The first scenario. Default: the next that --results has not; without, a number by chance.",
+)
 @click.option(
     "--scenarios", type=click.IntRange(1), default=1, show_default=True, help="How many, from it on."
 )
@@ -37,11 +49,9 @@ _SOME = 100_000_000
 @click.option("--leave-out", default="", help="Faults of the plan that do not come, by their numbers: N,...")
 @click.option("--shrink", is_flag=True, help="Leave out every fault without which it fails all the same.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes at a time.")
-@click.option("--size", default="3,10,2", show_default=True, help="Registrars, servers, name servers.")
+@click.option("--size", default=SIZE, show_default=True, help="Registrars, servers, name servers.")
 @click.option("--trace", type=ReportPath(stdout=True), help='The timeline of the last one ("-": stdout).')
-@click.option(
-    "--json", "json_file", type=ReportPath(), help="Write every scenario's figures here, a line each."
-)
+@click.option("--results", type=ReportPath(), help="Add to the results in this file, while it goes on.")
 @click.option("--markdown", "markdown_file", type=ReportPath(), help="Write a page of results here.")
 def simulate(
     seed: int | None,
@@ -53,34 +63,38 @@ def simulate(
     jobs: int,
     size: str,
     trace: Path | None,
-    json_file: Path | None,
+    results: Path | None,
     markdown_file: Path | None,
 ) -> None:
     """Run the whole chain on a virtual clock, with faults chosen by a seed, and look for broken promises.
 
     Needs no root. The same seed does the same each time. Exit status: 0 nothing was broken, 1 a promise was.
     """
-    first = int.from_bytes(os.urandom(4), "big") % _SOME if seed is None else seed
-    options = [
-        "--faults",
-        faults,
-        "--leave-out",
-        leave_out,
-        "--size",
-        size,
-        *(["--shrink"] if shrink else []),
-    ]
+    if results is not None and (faults or leave_out):
+        raise click.UsageError(
+            "--results are of the faults that each seed chooses: leave out --faults, --leave-out"
+        )
+    options = ["--faults", faults, "--leave-out", leave_out, "--size", size]
+    options += ["--shrink"] if shrink else []
+    totals: list[SoakResult] = []
     outcomes: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="rspdns-simulate-") as folder:
         if trace is not None:
             options += ["--trace", str(Path(folder) / "trace")]
         try:
-            for outcome in _run(first, scenarios, minutes, options, jobs):
-                outcomes.append(outcome)
-                for broken in outcome["broken"]:
-                    click.echo(_words(outcome, broken, faults), err=True)
-                if json_file is not None:
-                    json_file.write_text("".join(f"{json.dumps(each)}\n" for each in outcomes))
+            totals = [] if results is None else read_results(results)
+            first = _first(seed, totals, results)
+            command = _command(first, scenarios, minutes, size, results)
+            for found in _run(first, scenarios, minutes, options, jobs):
+                outcomes += found
+                for outcome in found:
+                    totals = added(totals, result_of(outcome, size, date.today().isoformat()))
+                    for broken in outcome["broken"]:
+                        click.echo(_words(outcome, broken, faults, size), err=True)
+                if results is not None:
+                    write_results(results, totals)
+                if markdown_file is not None:
+                    write_whole(markdown_file, markdown(totals, machine_and_load(), command))
         except LabError as error:
             raise click.ClickException(str(error)) from None
         if trace is not None:
@@ -90,21 +104,37 @@ def simulate(
             else:
                 trace.write_text(text)
     click.echo(_summary(outcomes, first), err=True)
-    if markdown_file is not None:
-        markdown_file.write_text(markdown(outcomes, minutes, machine_and_load()))
     sys.exit(EXIT_BROKEN if any(outcome["broken"] for outcome in outcomes) else 0)
+
+
+def _first(seed: int | None, totals: Sequence[SoakResult], results: Path | None) -> int:
+    """The seed that was asked for, or the next that no result has, or any."""
+    if seed is not None:
+        return seed
+    if results is not None:
+        return max((result.next_seed for result in totals), default=1)
+    return int.from_bytes(os.urandom(4), "big") % _SOME
+
+
+def _command(first: int, scenarios: int, minutes: float, size: str, results: Path | None) -> str:
+    """The command of the page: the same again, or the next ones."""
+    if results is None:
+        begin = f"--seed {first} --scenarios {scenarios}"
+    else:
+        begin = f"--results {results} --scenarios {scenarios}"
+    return f"rspdns-lab simulate {begin} --minutes {minutes:g} --size {size}"
 
 
 def _run(
     first: int, count: int, minutes: float, options: Sequence[str], jobs: int
-) -> Iterator[dict[str, Any]]:
-    """Run the scenarios; yield their outcomes in order. Raises LabError when one can't be run to its end."""
+) -> Iterator[list[dict[str, Any]]]:
+    """Run the scenarios; yield the outcomes of each process, in order. Raises LabError when a process ends
+    before its scenarios do."""
     starts = range(first, first + count, _PER_WORKER)
     with ThreadPoolExecutor(jobs) as pool:
-        for found in pool.map(
+        yield from pool.map(
             lambda start: _work(start, min(start + _PER_WORKER, first + count) - 1, minutes, options), starts
-        ):
-            yield from found
+        )
 
 
 def _work(first: int, last: int, minutes: float, options: Sequence[str]) -> list[dict[str, Any]]:
@@ -126,14 +156,22 @@ def worker_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": "0"}
 
 
-def _words(outcome: dict[str, Any], broken: dict[str, Any], names: str) -> str:
-    again = f"rspdns-lab simulate --seed {outcome['seed']} --minutes {outcome['minutes']:g} --trace -"
-    if names:
-        again += f" --faults {names}"
-    if outcome["left_out"]:
-        again += f" --leave-out {','.join(map(str, outcome['left_out']))}"
-    faults = "".join(f"\n    fault {fault}" for fault in outcome["faults"]) if outcome["left_out"] else ""
-    return f"{broken['at_s']:.3f} s: {broken['promise']}: {broken['words']}{faults}\n  {again}"
+def _words(outcome: dict[str, Any], broken: dict[str, Any], names: str, size: str) -> str:
+    """The broken promise, the faults that are left, the command that shows it, and the line of
+    `regressions`."""
+    seed, minutes = outcome["seed"], f"{outcome['minutes']:g}"
+    left_out = ",".join(map(str, outcome["left_out"]))
+    more = {"faults": names, "left_out": left_out, "size": "" if size == SIZE else size}
+    options = "".join(
+        f" --{name.replace('left_out', 'leave-out')} {value}" for name, value in more.items() if value
+    )
+    keys = "".join(f', {name}="{value}"' for name, value in more.items() if value)
+    faults = "".join(f"\n    fault {fault}" for fault in outcome["faults"]) if left_out else ""
+    return (
+        f"{broken['at_s']:.3f} s: {broken['promise']}: {broken['words']}{faults}\n"
+        f"  rspdns-lab simulate --seed {seed} --minutes {minutes}{options} --trace -\n"
+        f"  Regression(seed={seed}, minutes={minutes}{keys}),"
+    )
 
 
 def _summary(outcomes: Sequence[dict[str, Any]], first: int) -> str:

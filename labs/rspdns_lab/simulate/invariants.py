@@ -202,6 +202,10 @@ class Watch:
         for promise in ANSWERED + OF_PACKETS if is_new else ANSWERED:
             self._check(promise, promise(self, name_server, answer))
 
+    def has_broken(self, promise: str) -> bool:
+        """Whether this promise was broken."""
+        return any(broken.promise == promise for broken in self.broken)
+
     def end(self) -> None:
         """The scenario is over."""
         for promise in ENDED:
@@ -209,7 +213,7 @@ class Watch:
 
     def _check(self, promise: Callable[..., Iterator[str]], words: Iterator[str]) -> None:
         for each in words:
-            if all(broken.promise != promise.__name__ for broken in self.broken):
+            if not self.has_broken(promise.__name__):
                 self.broken.append(Broken(self.now, promise.__name__, each))
                 self.world.tell("", f"BROKEN {promise.__name__}: {each}")
 

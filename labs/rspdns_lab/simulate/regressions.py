@@ -3,16 +3,22 @@
 from dataclasses import dataclass
 from typing import Final
 
+SIZE: Final = "3,10,2"
+"""Registrars, servers, name servers."""
+
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A scenario by its seed; `left_out` are the faults without which it failed all the same."""
+    """A scenario by its seed; `left_out` are the faults without which it failed all the same.
+
+    `rspdns-lab simulate` prints the line of a seed that breaks a promise.
+    """
 
     seed: int
     minutes: float
     faults: str = ""
     left_out: str = ""
-    size: str = "3,10,2"
+    size: str = SIZE
 
     @property
     def words(self) -> list[str]:

@@ -18,6 +18,8 @@ from rspdns_lab.simulate.world import World, WorldSize
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made anew, for this user alone
 """The state files stand there: a disk would make every scenario wait for it."""
+_STEP_S: Final = 1.0
+"""A scenario that ends when a promise breaks looks so often, in its own time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,10 @@ def run(
     names: Collection[str] = (),
     left_out: Collection[int] = (),
     size: WorldSize | None = None,
+    until_broken: str = "",
 ) -> Outcome:
-    """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come."""
+    """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come. It ends soon
+    after the promise `until_broken` is broken."""
     seams.install()
     began_s = determinism.real_s()
     folder = Path(tempfile.mkdtemp(prefix="rspdns-simulate-", dir=MEMORY if MEMORY.is_dir() else None))
@@ -65,8 +69,10 @@ def run(
         faults.schedule(world, seed, planned)
         world.start()
         try:
-            kernel.run(minutes * 60)
-            watch.end()
+            while kernel.now < minutes * 60 and not watch.has_broken(until_broken):
+                kernel.run(min(kernel.now + _STEP_S, minutes * 60))
+            if kernel.now >= minutes * 60:
+                watch.end()
         except EndlessLoopError as problem:
             watch.broken.append(Broken(kernel.now, "time_passes", str(problem)))
         cpu_s = determinism.real_s() - began_s
@@ -104,26 +110,35 @@ def _words(planned: Sequence[PlannedFault]) -> list[str]:
     return [str(fault) for fault in planned]
 
 
-def shrink(outcome: Outcome, names: Collection[str] = ()) -> Outcome:
-    """Leave out one fault after the other for as long as the same promise is broken; return the last such
-    outcome."""
-    promise = outcome.broken[0].promise
-    kept = faults.plan(outcome.seed, outcome.minutes * 60, names)
-    kept = [
-        fault for fault in kept if fault.index not in outcome.left_out and fault.at_s < outcome.broken[0].at_s
-    ]
-    everything = [fault.index for fault in faults.plan(outcome.seed, outcome.minutes * 60, names)]
-    size = max(1, len(kept) // 2)
+def shrink(outcome: Outcome, names: Collection[str] = (), size: WorldSize | None = None) -> Outcome:
+    """Leave out faults for as long as the same promise is broken: first the half of them, at last each alone.
+    Return the last such outcome, which ends soon after its promise broke.
+
+    It takes about 2n scenarios for n faults.
+    """
+    promise, broken_s = outcome.broken[0].promise, outcome.broken[0].at_s
+    everything = faults.plan(outcome.seed, outcome.minutes * 60, names)
+    kept = [fault.index for fault in everything if fault.index not in outcome.left_out]
+    later = {fault.index for fault in everything if fault.at_s >= broken_s}
+
+    def attempt(fewer: Collection[int]) -> Outcome | None:
+        left_out = [fault.index for fault in everything if fault.index not in fewer]
+        tried = run(
+            outcome.seed, outcome.minutes, names=names, left_out=left_out, size=size, until_broken=promise
+        )
+        return tried if any(broken.promise == promise for broken in tried.broken) else None
+
+    if later.intersection(kept) and (tried := attempt([index for index in kept if index not in later])):
+        kept, outcome = [index for index in kept if index not in later], tried
+    count = max(1, len(kept) // 2)
     while True:
-        position = 0
+        position, before = 0, len(kept)
         while position < len(kept):
-            fewer = kept[:position] + kept[position + size :]
-            left_out = [index for index in everything if index not in [each.index for each in fewer]]
-            attempt = run(outcome.seed, outcome.minutes, names=names, left_out=left_out)
-            if any(broken.promise == promise for broken in attempt.broken):
-                kept, outcome = fewer, attempt
+            fewer = kept[:position] + kept[position + count :]
+            if tried := attempt(fewer):
+                kept, outcome = fewer, tried
             else:
-                position += size
-        if size == 1:
+                position += count
+        if count == 1 and len(kept) == before:
             return outcome
-        size //= 2
+        count = max(1, count // 2)

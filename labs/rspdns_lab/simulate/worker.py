@@ -16,6 +16,8 @@ import click
 from rspdns_lab.simulate import determinism, scenario
 from rspdns_lab.simulate.mutations import GROUPS
 from rspdns_lab.simulate.reached import ReachedLines
+from rspdns_lab.simulate.regressions import SIZE
+from rspdns_lab.simulate.soak import code_version
 from rspdns_lab.simulate.world import WorldSize
 
 
@@ -29,7 +31,7 @@ from rspdns_lab.simulate.world import WorldSize
 @click.option("--trace", type=click.Path(path_type=Path))
 @click.option("--until-broken", is_flag=True)
 @click.option("--for-s", type=float, default=float("inf"))
-@click.option("--size", default="3,10,2")
+@click.option("--size", default=SIZE)
 @click.option("--lines", type=click.Path(path_type=Path))
 def main(
     first: int,
@@ -48,18 +50,17 @@ def main(
     reached = None if lines is None else ReachedLines(chain.from_iterable(GROUPS.values()))
     if reached is not None:
         reached.begin()
+    world_size = WorldSize(*map(int, size.split(",")))
     names = [name for name in faults.split(",") if name]
     left_out = [int(index) for index in leave_out.split(",") if index]
-    began_s = determinism.real_s()
+    began_s, code = determinism.real_s(), code_version()
     for seed in range(first, last + 1):
         if determinism.real_s() - began_s > for_s:
             break
-        outcome = scenario.run(
-            seed, minutes, names=names, left_out=left_out, size=WorldSize(*map(int, size.split(",")))
-        )
+        outcome = scenario.run(seed, minutes, names=names, left_out=left_out, size=world_size)
         if shrink and outcome.broken:
-            outcome = scenario.shrink(outcome, names)
-        print(json.dumps(outcome.as_json()), flush=True)
+            outcome = scenario.shrink(outcome, names, world_size)
+        print(json.dumps({**outcome.as_json(), "code": code}), flush=True)
         if trace is not None:
             trace.write_text("".join(f"{line}\n" for line in outcome.lines))
         if until_broken and outcome.broken:
