@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Lists sentences that open with a stand-in for a noun: `setup/prose.py [FILE...]`; default: all of Git's.
 
-It reads the text of Markdown without headings, tables and code, docstrings, and comments of all other files.
+It reads the text of Markdown without headings, tables and code, docstrings, comments of all other files, and
+strings of Python and TOML that hold a sentence: help of options, messages, the meanings of log events.
 A sentence begins with the noun that acts, a condition with "if" or "when" (CONTRIBUTING.md).
 """
 
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 OPENERS = "What|Whatever|Who|Whoever|Whom|Whose|Where|Wherever|Nobody|Of|One that|So many|So long"
@@ -56,6 +58,30 @@ def python_texts(source: str) -> Iterator[PlacedText]:
     )
 
 
+def python_sentences(source: str) -> Iterator[PlacedText]:
+    """Strings with a sentence, but for docstrings: help of options, messages."""
+    nodes = list(ast.walk(ast.parse(source)))
+    seen = {node.value for node in nodes if isinstance(node, ast.Expr)}
+    for node in (node for node in nodes if node not in seen):
+        match node:
+            case ast.JoinedStr(values=parts):
+                seen.update(parts)
+                text = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in parts)
+            case ast.Constant(str() as text):
+                pass
+            case _:
+                continue
+        if re.search(r"\.(\s|$)", text):
+            yield node.lineno, text
+
+
+def toml_texts(source: str) -> Iterator[PlacedText]:
+    """Comments, and strings with sentences."""
+    yield from line_comments(source)
+    for number, line in enumerate(source.splitlines(), 1):
+        yield from ((number, text) for text in re.findall(r'"([^"]*\.)"', line))
+
+
 def c_texts(source: str) -> Iterator[PlacedText]:
     """Comments of both kinds."""
     for match in re.finditer(r"/\*+(.*?)\*/", source, re.DOTALL):
@@ -64,11 +90,13 @@ def c_texts(source: str) -> Iterator[PlacedText]:
 
 
 def markdown_texts(source: str) -> Iterator[PlacedText]:
-    """Paragraphs and list items; also those of man pages."""
-    in_code, first, text = False, 0, ""
+    """Paragraphs and list items, those of tabs too; also those of man pages."""
+    in_code, in_tab, first, text = False, False, 0, ""
     for number, line in enumerate([*source.splitlines(), ""], 1):
+        in_tab = line.startswith("=== ") or (in_tab and line[:4].strip() == "")
+        line = line[4:] if in_tab and not line.startswith("=== ") else line
         in_code ^= line.lstrip().startswith("```")
-        has_words = not in_code and re.match(r"\s*$|\s*[|#>]|\s*```|    |\.", line) is None
+        has_words = not in_code and re.match(r"\s*$|===|\s*[|#>]|\s*```|    |\.", line) is None
         item = re.match(r"\s*(?:[-*+]|\d+\.)\s+", line)
         if item or not has_words:
             yield first, text
@@ -80,6 +108,7 @@ def markdown_texts(source: str) -> Iterator[PlacedText]:
 
 READERS: dict[str, Callable[[str], Iterator[PlacedText]]] = {
     ".py": python_texts,
+    ".toml": toml_texts,
     **dict.fromkeys((".c", ".h", ".js", ".css"), c_texts),
     **dict.fromkeys((".md", ".1", ".8"), markdown_texts),
 }
@@ -93,7 +122,10 @@ def stand_ins(path: Path) -> Iterator[PlacedText]:
         return  # no text
     if not re.search(rf"\b(?:{OPENERS})\b", source):
         return  # most files: they need not be parsed
-    for first, text in READERS.get(path.suffix, line_comments)(source):
+    texts = READERS.get(path.suffix, line_comments)(source)
+    if path.suffix == ".py" and "tests" not in path.parts:  # tests compare with parts of sentences
+        texts = chain(texts, python_sentences(source))
+    for first, text in texts:
         for start in SENTENCE.finditer(text):
             sentence = re.split(r"(?<=[.!?])\s", text[start.end() :].rstrip(), maxsplit=1)[0]
             if STAND_IN.match(sentence) and not sentence.endswith("?"):

@@ -12,13 +12,19 @@ WRONG = {
     "page.md": "# What it is\n\nAll is well. Nobody\nknows:\n\n- One that left\n\n| What | Where |\n",
     "code.py": 'LIMIT = 3\n"""So many at a time."""\n# The first.\n# Whose end\n# is near. Where it is.\n',
     "code.c": "/* The port. Of IPv4.\n * Whatever comes */\nint port; // Who asks\n",
+    "help.py": 'option("--all", help="Of each fault.")\nlog(f"{place}: all. Nobody knows {place}.")\n',
     "notes.conf": "[section] # Whoever reads this\n",
+    "events.toml": 'left = "It left. What is left, stays."\n',
+    "tabs.md": '=== "A"\n\n    Nobody knows.\n\n        What a command\n\nWho asks is known.\n',
 }
 EXPECTED = {
     "page.md": [(3, "Nobody knows:"), (6, "One that left")],
     "code.py": [(2, "So many at a time."), (4, "Whose end is near."), (5, "Where it is.")],
     "code.c": [(1, "Of IPv4."), (2, "Whatever comes"), (3, "Who asks")],
+    "help.py": [(1, "Of each fault."), (2, "Nobody knows X.")],
     "notes.conf": [(1, "Whoever reads this")],
+    "events.toml": [(1, "What is left, stays.")],
+    "tabs.md": [(3, "Nobody knows."), (7, "Who asks is known.")],
 }
 RIGHT = {
     "page.md": "The page. What is left?\n\n```\nWhat a program prints\n```\n",

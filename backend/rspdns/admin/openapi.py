@@ -218,7 +218,7 @@ ROUTES = (
         "GET",
         "/v1/answers",
         "answers",
-        "What DNS answers now for each pool, page by page, pools with problems first.",
+        "The answers of DNS now for each pool, page by page, pools with problems first.",
         "AnswersPage",
         query={
             "filter": "words that name pool, server or state, all of which must be found; "

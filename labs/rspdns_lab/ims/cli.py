@@ -61,7 +61,7 @@ _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
     type=click.Choice(["udp", "tcp"]),
     default="udp",
     show_default=True,
-    help="Of the calls: --shim needs tcp, and --ppu has both.",
+    help="The transport of the calls: --shim needs tcp, and --ppu has both.",
 )
 @trials_option(1, "Trials of each fault.")
 @click.option(

@@ -34,8 +34,8 @@ _INTRO: Final = (
     "since the processors had other work, and the delays have it in them."
 )
 _BESIDE: Final = (
-    "Bandwidth is a share of short polling's, the processor that of the busier phase. Of the published "
-    "machine and messages nothing is known that could be repeated here; and if the phases are shorter, news "
+    "Bandwidth is a share of short polling's, the processor that of the busier phase. The published "
+    "machine and messages are not known well enough to be repeated here; and if the phases are shorter, news "
     "come more often. Compare the order."
 )
 _PUBLISHED: Final = {

@@ -93,7 +93,7 @@ def made(count: int) -> list[TrialMutant]:
 
 @click.command()
 @click.option("--count", type=click.IntRange(0), default=300, show_default=True, help="Made ones; 0: all.")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="Of the processor, for each.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="Processor time for each.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes at a time.")
 @click.option("--json", "json_file", type=ReportPath(), required=True, help="The trials; those in it stand.")
 @click.option("--markdown", "markdown_file", type=ReportPath(), help="Write a page of results here.")

@@ -23,9 +23,9 @@ _QUICK_CALLS, _QUICK_SECONDS = 100, 4
 @click.option("--firewalls", is_flag=True, help="Two firewalls in the path: fail-overs, then a load sweep.")
 @click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Only these firewalls.")
 @click.option("--fault", "faults", multiple=True, type=click.Choice(list(FAULTS)), help="Only this fault.")
-@click.option("--trials", type=click.IntRange(1, 1000), help="Of each fault.  [default: 7]")
-@click.option("--calls", type=click.IntRange(1, 5000), help="At each fault.  [default: 816]")
-@click.option("--seconds", type=click.IntRange(2, 600), help="After a fault.  [default: 5]")
+@click.option("--trials", type=click.IntRange(1, 1000), help="Trials of each fault.  [default: 7]")
+@click.option("--calls", type=click.IntRange(1, 5000), help="Calls at each fault.  [default: 816]")
+@click.option("--seconds", type=click.IntRange(2, 600), help="Time after a fault.  [default: 5]")
 @click.option("--quick", is_flag=True, help="Little of everything, in less than two minutes.")
 @report_options
 def voip(
