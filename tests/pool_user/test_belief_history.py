@@ -74,6 +74,25 @@ def test_members_that_no_home_confirmed_leave_the_last_good_members_as_they_are(
     assert [last.identifier for last in history.recent] == [1]
 
 
+@pytest.mark.parametrize("identifier", [1, 2], ids=["the same identifier", "a fresh identifier"])
+def test_members_that_are_back_for_a_moment_without_a_home_are_the_last_good_ones_of_before(
+    identifier: int,
+) -> None:
+    """A liar deletes all servers of a pool, which register anew, and deletes them again before their home
+    speaks for them (found by a simulated scenario)."""
+    history = History()
+    good = replace(member(1), since_s=70.0)
+    unconfirmed = replace(good, identifier=identifier, home_registrar=R2)
+    for before, after, confirmed, now in (
+        ({1: good}, {9: replace(good, identifier=9, port=5061)}, {1}, 100.0),
+        ({9: replace(good, identifier=9, port=5061)}, {identifier: unconfirmed}, set[int](), 100.001),
+        ({identifier: unconfirmed}, {}, set[int](), 100.003),
+    ):
+        history.departures.note(before, after, {}, confirmed, now)
+        history.note(before, after, {}, confirmed, now)
+    assert [last.identifier for last in history.recent] == [1]
+
+
 def test_member_of_a_moment_does_not_replace_the_last_good_members() -> None:
     play = playing(1, 2)
     play.wait(3600)

@@ -3,7 +3,7 @@ last good members."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 
 from pool_user.belief.rules import (
@@ -14,7 +14,7 @@ from pool_user.belief.rules import (
 )
 from pool_user.cause import Cause, Code
 from pool_user.departures import MOST_DEPARTURES, Departures
-from pool_user.views import Departure, Member, OutMember, TransportAddresses
+from pool_user.views import Departure, Member, OutMember, ServerAddress, TransportAddresses
 
 _GONE = Cause(Code.GONE)
 
@@ -43,6 +43,8 @@ class History:
         """How long the longest of these was in; those of before a restart count as in for long."""
         self._in_since_s = float("-inf")
         """Since when the pool has members, or had some at last."""
+        self._left: dict[ServerAddress, Departure] = {}
+        """The confirmed members that left during the last RECENT_S, in again or not; the oldest first."""
 
     def since_s(
         self, identifier: int, addresses: TransportAddresses, before: Mapping[int, Member], now: float
@@ -69,12 +71,29 @@ class History:
         self.departures.removed(before.keys() - after.keys(), causes)
         if after and not before:
             self._in_since_s = now
+        leaving = {
+            identifier: Departure(
+                before[identifier], now, causes.get(identifier, _GONE), identifier in confirmed
+            )
+            for identifier in before.keys() - after.keys()
+        }
+        self._note_left(leaving.values(), now)
         if before and not after:
-            leaving = {
-                identifier: Departure(member, now, causes.get(identifier, _GONE), identifier in confirmed)
-                for identifier, member in before.items()
-            }
             self._note_last_good(leaving, now)
+
+    def _note_left(self, leaving: Iterable[Departure], now: float) -> None:
+        """Keep the confirmed: a liar can have a server back for a moment, in a stay that no home confirms."""
+        for departure in leaving:
+            server = departure.member.server_address
+            if departure.is_confirmed or departure.cause.code is Code.DRAINED:
+                self._left.pop(server, None)
+            if departure.is_confirmed:
+                self._left[server] = departure
+        while self._left:
+            server = next(iter(self._left))
+            if len(self._left) <= MOST_DEPARTURES and now - self._left[server].left_s <= RECENT_S:
+                break
+            del self._left[server]
 
     def _note_last_good(self, leaving: Mapping[int, Departure], now: float) -> None:
         """The pool became empty."""
@@ -83,11 +102,9 @@ class History:
             for departure in self.departures.all
             if now - departure.left_s <= RECENT_S
         }
-        lately = [
-            departure
-            for departure in {**known, **leaving}.values()
-            if departure.is_confirmed and departure.cause.code is not Code.DRAINED
-        ]
+        confirmed = [each for each in {**known, **leaving}.values() if each.is_confirmed]
+        by_identifier = {each.member.identifier: each for each in (*self._left.values(), *confirmed)}
+        lately = [each for each in by_identifier.values() if each.cause.code is not Code.DRAINED]
         if not lately:  # members without the word of a home replace nobody
             return
         good = [departure for departure in lately if departure.was_in_s >= LAST_GOOD_AFTER_S]
