@@ -105,11 +105,12 @@ def machine(
         (package,) = (PACKAGES / suite).glob(f"{name}_*_{ARCHITECTURE}.deb")
         shutil.copy(before, made / "old" / suite)
         put(package, made / "new" / suite, version_of(before))
-    make_repository(files / "srv" / "new", made / "new", key)
     if (PREVIOUS / "apt").exists():
         shutil.copytree(PREVIOUS / "apt", files / "srv" / "old")
     else:
         make_repository(files / "srv" / "old", made / "old", key)
+    time.sleep(1)  # apt takes no list that is older than the present one
+    make_repository(files / "srv" / "new", made / "new", key)
     shutil.rmtree(made)
     source = files / "etc/apt/sources.list.d/rspdns.list"
     source.parent.mkdir(parents=True)
