@@ -38,7 +38,7 @@ for suite in "$@"; do
     source=$layer/upper/build/rspdns
     mkdir -p "$source"
     if git rev-parse --git-dir >/dev/null 2>&1; then
-        git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'ls -d -- "$@" 2>/dev/null' sh | tar -c -T - | tar -x -C "$source"
+        git ls-files -z --cached --others --exclude-standard -- . ':!tests' ':!packaging/trial' | xargs -0 sh -c 'ls -d -- "$@" 2>/dev/null' sh | tar -c -T - | tar -x -C "$source"
     else
         tar -c --exclude=./build --exclude=./.venv --exclude=./.setup . | tar -x -C "$source"
     fi
