@@ -1,5 +1,6 @@
 """Answers by the asker: nearness and its scope, affinity and its shares, and what leaves them alone."""
 
+import base64
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ import orjson
 import pytest
 from click.testing import CliRunner
 from daemon_kit.config_file import ConfigurationErrors
+from dns import rdata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pool_user import Member, Weighted
@@ -19,6 +21,7 @@ from rspdns.answers.nearness import first_for
 from rspdns.configuration import load_configuration
 from rspdns.fastpath.ready import Question, ReadyAnswers
 from rspdns.near_command import near
+from rspdns.next_records import NextRecords
 from rspdns.pdns.responder import PdnsResponder
 from rspdns.zone_command import zone as zone_command
 from rspdns.zones.asker_classes import AskerClasses
@@ -273,6 +276,21 @@ def test_answers_of_before_a_reload_are_not_given_after_it() -> None:
     swap(responder, after)
     assert first_sites(lookup(responder, "192.0.2.5/32")) == {"us"}
     assert ready.take(after, ())[Question(OWNER, "SRV")] == ()
+
+
+async def test_client_of_dns_push_is_told_the_records_for_an_asker_that_nothing_is_known_of() -> None:
+    """Sessions share their answers, so their clients' addresses don't count (act-on-a-change.md)."""
+    for pools in (NEAR, NEAR + 'affinity = "asker"\n'):
+        responder = at_sites(pools, eu=2, us=2)
+        answer = await NextRecords(lambda: responder.snapshot).tell({"names": [OWNER]})  # noqa: B023
+        pushed = {
+            rdata.from_wire("IN", number, wire := base64.b64decode(data), 0, len(wire)).to_text()
+            for number, _, data in answer["records"][OWNER]
+        }
+        of_nobody = {f"{each['content']}." for each in lookup(responder, None) if each["qtype"] == "SRV"}
+        assert {content.split()[3] for content in pushed} == {each.split()[3] for each in of_nobody}
+        first = {content.split()[3] for content in pushed if content.startswith("0 ")}
+        assert {int(target[:8], 16) // 100 for target in first} == {1}, "the first site of the pool's order"
 
 
 AFFINITY = UDP + 'affinity = "asker"\nslow_start_s = 0\n'

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import math
 import random
+import resource
 import socket
 import ssl
 import struct
@@ -38,6 +40,10 @@ SURPLUS_SESSIONS = 100
 LOOK_FOR_CERTIFICATE_S = 10.0
 BACKLOG = 1024
 END_WITHIN_S = 5.0
+OTHER_FILES = 200
+"""The descriptors of this process that are no client's of DNS Push."""
+REFUSED_EVERY_S = 60.0
+"""Refused clients are logged at most this often."""
 LATEST_RETURN_MS = 10_000
 """The clients of a server that stops come back within this time, each at a time of its own."""
 _MOST_NAMES_BYTES = MAX_LINE_BYTES // 2
@@ -61,10 +67,13 @@ class PushServer:
         """Set once the backend has answered; clients wait for it."""
         self._all_ended = asyncio.Event()
         self._has_backend = True
+        self._refused_s = -math.inf
+        """When refused clients were logged last."""
         self._tls: ssl.SSLContext
 
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set. Raises FatalError."""
+        self._raise_limit()
         listener = self._listen()
         async with asyncio.TaskGroup() as tasks:
             parts = [
@@ -91,6 +100,17 @@ class PushServer:
             f"{len(self._connections)} push clients, {subscriptions} subscriptions; "
             f"{counts['pushes']} pushes, {counts['refused']} clients refused, {counts['aborted']} cut off"
         )
+
+    def _raise_limit(self) -> None:
+        """Let this process have a descriptor for each session. Raises FatalError."""
+        needed = self._config.sessions + SURPLUS_SESSIONS + OTHER_FILES
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if hard < needed:
+            raise FatalError(
+                f"news.push.sessions: {self._config.sessions} sessions need {needed} open files, and this "
+                f"process may have {hard}; raise that (LimitNOFILE= of the unit, ulimit -Hn), or allow fewer"
+            )
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
 
     def _listen(self) -> socket.socket:
         address = self._config.address
@@ -187,16 +207,23 @@ class PushServer:
         """Make the connection of a client at this address; None: there are too many."""
         config, count = self._config, len(self._connections)
         is_surplus = count >= config.sessions
-        is_refused = count >= config.sessions + SURPLUS_SESSIONS
-        is_refused |= self._by_host[host] >= config.sessions_per_address
-        self._counts["refused"] += is_surplus or is_refused
-        if is_refused:
+        is_greedy = self._by_host[host] >= config.sessions_per_address
+        if is_surplus or is_greedy:
+            self._note_refused(host, "sessions_per_address" if is_greedy else "sessions")
+        if is_greedy or count >= config.sessions + SURPLUS_SESSIONS:
             return None
         session = PushSession(self._store, time.monotonic(), config.subscriptions, is_surplus=is_surplus)
         connection = _Connection(self, session, host)
         self._connections.add(connection)
         self._by_host[host] += 1
         return connection
+
+    def _note_refused(self, host: str, limit: str) -> None:
+        self._counts["refused"] += 1
+        if time.monotonic() >= self._refused_s + REFUSED_EVERY_S:
+            self._refused_s = time.monotonic()
+            most = getattr(self._config, limit)
+            _log.warning("push_refused", host=host, limit=f"news.push.{limit}", most=most)
 
     async def _shake_hands(self, client: socket.socket, connection: _Connection) -> None:
         loop = asyncio.get_running_loop()
