@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
 import secrets
@@ -216,7 +215,8 @@ class NewsServer:
                 return
             with client:
                 try:
-                    subscription = read_subscription(client.recv(MOST_SUBSCRIPTION_BYTES + 1))
+                    line = client.recv(MOST_SUBSCRIPTION_BYTES + 1, socket.MSG_DONTWAIT)
+                    subscription = read_subscription(line)
                     topic = self._named(subscription.pool)
                 except OSError:
                     self._counts["refused"] += 1
@@ -254,7 +254,8 @@ class NewsServer:
 
     def _send(self, client: socket.socket, message: bytes, what: str) -> None:
         try:
-            sent = client.send(message)
+            # MSG_MORE: one packet with the end of the connection, which follows.
+            sent = client.send(message, socket.MSG_DONTWAIT | socket.MSG_MORE)
         except OSError:
             sent = -1
         self._counts[what if sent == len(message) else "cut"] += 1
@@ -345,8 +346,7 @@ class NewsServer:
 
 
 def _accepted(listener: socket.socket) -> socket.socket | None:
-    with contextlib.suppress(OSError):
-        client, _ = listener.accept()
-        client.setblocking(False)
-        return client
-    return None
+    try:
+        return listener.accept()[0]
+    except OSError:
+        return None
