@@ -179,5 +179,14 @@ def processor_s(pid: int) -> float:
 
     psutil counts in steps of 10 ms, in which a second of little work is none. Raises OSError.
     """
+    return _scheduled_s(pid, 0)
+
+
+def waited_s(pid: int) -> float:
+    """Return the time for which threads of a process could have run and had no processor. Raises OSError."""
+    return _scheduled_s(pid, 1)
+
+
+def _scheduled_s(pid: int, column: int) -> float:
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
+    return sum(int(thread.read_text().split()[column]) for thread in threads) / 1e9

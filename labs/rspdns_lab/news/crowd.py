@@ -1,152 +1,191 @@
-"""Some thousand clients of one transport: `python -m ... TRANSPORT HOST PORT POOL KEY CLIENTS`.
+"""Some thousand clients of one transport: `python -m ... PROGRAM TRANSPORT HOST PORT POOL KEY CLIENTS`.
 
-It writes "ready" once all have subscribed; on SIGTERM, as JSON, when each client heard of each change, and by
-how much polls were late. Clients that poll do so in batches: those of a batch have the same state and poll
-together, each with a connection of its own. A batch whose clients are told different things is parted.
+It writes "ready" once all that poll were answered, "all heard N" once all know change N; on SIGTERM, as JSON,
+when each client heard of each change, and by how much its connection was late. Clients ask in batches: those
+of a batch have the same state and ask together, each with a connection of its own (`connections.c`, PROGRAM).
+A batch whose clients are told different things is parted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import heapq
-import itertools
+import errno
 import json
+import os
 import random
 import resource
-import selectors
 import signal
-import socket
-import struct
+import subprocess
 import sys
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 
-from rspdns.news import Poller, read_key
+from daemon_kit.child import die_with_parent
+from rspdns.news import CONNECT_TIMEOUT_S, Poller, read_key
 
+from rspdns_lab.errors import LabError
 from rspdns_lab.observe.percentiles import percentile
 
+SOURCE: Final = Path(__file__).with_name("connections.c")
 EVERY_S: Final = 1.0
-BATCHES: Final = 200
-"""Their polls are spread over the time between two."""
-_TIMEOUT_S: Final = 5.0
-_CONNECT_TIMEOUT_S: Final = 60.0
-"""The patience of clients that hold their connection, since thousands of them connect at once."""
-_AT_ONCE: Final = struct.pack("ii", 1, 0)
-_PIECE: Final = 256 * 1024
+BATCHES: Final = 500
+BEGINNERS_PER_S: Final = 2000
+"""Clients that begin in a second; later polls come at the same times of a second."""
+HELD: Final = ("long", "events")
+"""The transports that hold a connection for each client."""
+HTTP_PATIENCE_S: Final = 60.0
+FOR_EVER_S: Final = 1e6
+
+
+class ClientQuestion(NamedTuple):
+    """A connection to `port` (None: the open port) at `due_s` on the monotonic clock, and its first line."""
+
+    due_s: float
+    port: int | None
+    line: bytes
+    patience_s: float = HTTP_PATIENCE_S
+    is_stream: bool = False
+    """Each piece is told with its time once the connection ends."""
+
+
+class ClientOutcome(NamedTuple):
+    """The clients of a batch that were told the same, and when; their connections were late by less than
+    `late_s`."""
+
+    said: bytes | OSError
+    at_s: list[float]
+    late_s: float
+
+
+class Connections:
+    """The program `connections.c` on this host."""
+
+    def __init__(self, program: str, host: str, port: int) -> None:
+        self._port = port
+        jobs, self._jobs = os.pipe()
+        outcomes, told = os.pipe()
+        prepare = die_with_parent(signal.SIGKILL)
+        self.process = subprocess.Popen([program, host], stdin=jobs, stdout=told, preexec_fn=prepare)
+        os.close(jobs)
+        os.close(told)
+        self._outcomes = open(outcomes, "rb")  # noqa: SIM115 - until this process ends
+
+    def open(self, name: int, count: int, asked: ClientQuestion) -> None:
+        """Have `count` connections opened when they are due."""
+        times_us = round(1e6 * asked.due_s), round(1e6 * asked.patience_s)
+        words = (name, asked.port or self._port, count, *times_us, int(asked.is_stream), len(asked.line))
+        with contextlib.suppress(BrokenPipeError):  # it was ended
+            os.write(self._jobs, " ".join(map(str, words)).encode() + b"\n" + asked.line)
+
+    def end(self) -> None:
+        """Close all connections; `outcomes` ends once all is told."""
+        self.process.terminate()
+
+    def outcomes(self) -> Iterator[tuple[int, list[ClientOutcome]]]:
+        """Yield what came of each job, by its name, as it comes. Raises LabError."""
+        while line := self._outcomes.readline():
+            name, late_us, groups = map(int, line.split())
+            yield name, [self._group(late_us / 1e6) for _ in range(groups)]
+        if status := self.process.wait():
+            raise LabError(f"the program of connections ended with {status}")
+
+    def _group(self, late_s: float) -> ClientOutcome:
+        problem, count, length = map(int, self._outcomes.readline().split())
+        at_us = array("q", self._outcomes.read(8 * count))
+        said = self._outcomes.read(length)
+        return ClientOutcome(OSError(problem, "") if problem else said, [at / 1e6 for at in at_us], late_s)
 
 
 class Heard:
-    """When the clients heard of the changes, by number; `ended` once SIGTERM came."""
+    """When each of `clients` heard of the changes, by number, and by how much its connection was late."""
 
-    def __init__(self) -> None:
-        self.at_s: dict[int, list[float]] = defaultdict(list)
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self.at_s: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self.failures = 0
-        self.ended = False
 
-    def take(self, changes: list[dict[str, Any]], at_s: list[float]) -> int:
-        """Note these changes of the clients that heard of them at these times; return the last number."""
+    def take(self, changes: list[dict[str, Any]], outcome: ClientOutcome) -> int:
+        """Note these changes of the clients that heard of them; return the last number."""
         for change in changes:
-            self.at_s[change["number"]] += at_s
+            heard = self.at_s[change["number"]]
+            heard += [(round(at, 4), round(outcome.late_s, 4)) for at in outcome.at_s]
+            if len(heard) == self._clients:
+                print("all heard", change["number"], flush=True)
         return max((change["number"] for change in changes), default=0)
 
 
-def exchanges(address: tuple[str, int], line: bytes, count: int) -> Iterator[bytes | OSError]:
-    """Open `count` connections together, send `line` on each; yield all that came on it, or why nothing."""
-    begun = []
-    for _ in range(count):
-        connection = socket.socket()
-        connection.setblocking(False)
-        connection.connect_ex(address)
-        begun.append(connection)
-    for connection in begun:
-        with connection:
-            try:
-                yield _rest(connection, line)
-            except OSError as problem:
-                yield problem
+class AskingClient(Protocol):
+    """A client that asks again and again."""
 
+    def question(self) -> ClientQuestion:
+        """Return what to ask next."""
 
-def _rest(connection: socket.socket, line: bytes) -> bytes:
-    pieces = []
-    if not line:
-        with contextlib.suppress(BlockingIOError):  # most often it was refused meanwhile
-            pieces.append(connection.recv(_PIECE))
-    connection.settimeout(_TIMEOUT_S)
-    connection.sendall(line)
-    while piece := connection.recv(_PIECE):
-        pieces.append(piece)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-    return b"".join(pieces)
-
-
-class PollingClient(Protocol):
-    """A client that polls."""
-
-    due_s: float
-
-    def question(self) -> tuple[int | None, bytes]:
-        """Return the port to ask (None: the open port) and the line to send."""
-
-    def take(self, said: bytes | OSError, at_s: list[float]) -> None:
+    def take(self, outcome: ClientOutcome) -> None:
         """Take what this client was told, and as many others like it as there are times."""
 
 
 class LightWeightClient:
     """A client of `rspdns news`, by the machine that `rspdns watch` has."""
 
-    def __init__(self, pool: str, key: bytes, heard: Heard) -> None:
+    def __init__(self, pool: str, key: bytes, heard: Heard, due_s: float) -> None:
         self._poller = Poller(pool, key)
         self._heard = heard
-        self.due_s = 0.0
+        self._due_s = due_s
 
     def __copy__(self) -> LightWeightClient:
-        twin = LightWeightClient(self._poller.pool, self._poller.key, self._heard)
+        twin = LightWeightClient(self._poller.pool, self._poller.key, self._heard, self._due_s)
         twin._poller = copy.copy(self._poller)
         return twin
 
-    def question(self) -> tuple[int | None, bytes]:
-        """See `PollingClient`."""
-        poll = self._poller.next(time.monotonic())
-        return poll.port, poll.line
+    def question(self) -> ClientQuestion:
+        """See `AskingClient`."""
+        poll = self._poller.next(self._due_s)
+        return ClientQuestion(self._due_s, poll.port, poll.line, CONNECT_TIMEOUT_S)
 
-    def take(self, said: bytes | OSError, at_s: list[float]) -> None:
-        """See `PollingClient`."""
-        now = time.monotonic()
+    def take(self, outcome: ClientOutcome) -> None:
+        """See `AskingClient`."""
+        now, said = outcome.at_s[-1], outcome.said
         if isinstance(said, ConnectionRefusedError):
             self._poller.refused(now)
         elif isinstance(said, OSError):
             self._poller.failed(now, str(said))
         elif (answer := self._poller.received(now, said)) is not None:
-            self._heard.take(answer["changes"], at_s)
-        self._heard.failures += len(at_s) if self._poller.problem else 0
-        self.due_s = self._poller.next(now).at_s
+            self._heard.take(answer["changes"], outcome)
+        self._heard.failures += len(outcome.at_s) if self._poller.problem else 0
+        self._due_s = self._poller.next(now).at_s
 
 
-class ShortPollClient:
-    """A client that asks again and again."""
+class HttpClient:
+    """A client that asks by HTTP: each second, or at once again if it holds its connections."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, path: str, heard: Heard, due_s: float) -> None:
+        self._path = path
         self._heard = heard
         self._after = 0
-        self.due_s = 0.0
+        self._due_s = due_s
 
-    def question(self) -> tuple[int | None, bytes]:
-        """See `PollingClient`."""
-        self.due_s = time.monotonic() + EVERY_S
-        return None, request_of("short", self._after)
+    def question(self) -> ClientQuestion:
+        """See `AskingClient`."""
+        is_stream = self._path == "events"
+        patience_s = FOR_EVER_S if is_stream else HTTP_PATIENCE_S
+        return ClientQuestion(self._due_s, None, request_of(self._path, self._after), patience_s, is_stream)
 
-    def take(self, said: bytes | OSError, at_s: list[float]) -> None:
-        """See `PollingClient`."""
+    def take(self, outcome: ClientOutcome) -> None:
+        """See `AskingClient`."""
+        self._due_s = max(outcome.at_s[-1], self._due_s + (0.0 if self._path in HELD else EVERY_S))
         try:
-            if isinstance(said, OSError):
-                raise said
-            self._after = max(self._after, self._heard.take(changes_of(body_of(said)), at_s))
+            if isinstance(outcome.said, OSError):
+                raise outcome.said
+            for body in bodies_of(outcome.said, is_stream=self._path == "events"):
+                self._after = max(self._after, self._heard.take(changes_of(body), outcome))
         except (OSError, ValueError, KeyError):
-            self._heard.failures += len(at_s)
+            self._heard.failures += len(outcome.at_s)
 
 
 def request_of(path: str, after: int) -> bytes:
@@ -154,9 +193,11 @@ def request_of(path: str, after: int) -> bytes:
     return f"GET /{path}?after={after} HTTP/1.1\r\nHost: news\r\nConnection: close\r\n\r\n".encode()
 
 
-def body_of(response: bytes) -> bytes:
-    """The body of an HTTP response that is whole."""
-    return response.partition(b"\r\n\r\n")[2]
+def bodies_of(said: bytes, *, is_stream: bool) -> list[bytes]:
+    """The body of an HTTP response that is whole, or the data of a piece of server-sent events."""
+    if is_stream:
+        return [line[6:] for line in said.splitlines() if line.startswith(b"data: ")]
+    return [said.partition(b"\r\n\r\n")[2]]
 
 
 @lru_cache(maxsize=64)
@@ -166,126 +207,61 @@ def changes_of(body: bytes) -> list[dict[str, Any]]:
     return changes
 
 
-def run_in_turn(client: PollingClient, address: tuple[str, int], count: int, heard: Heard) -> list[float]:
-    """Let `count` clients like this one poll when they are due; return how late each poll was, in s."""
-    batches, number = min(BATCHES, count), itertools.count()
-    due: list[tuple[float, int, PollingClient, int]] = []
+def run_clients(
+    connections: Connections, batches: list[tuple[AskingClient, int]], are_held: bool = False
+) -> list[float]:
+    """Have the clients ask until the connections end; return how late each batch was, in s.
+
+    `are_held`: they are not answered before there is news.
+    """
+    asking = dict(enumerate(batches))
     late_s: list[float] = []
-
-    def poll(client: PollingClient, count: int) -> None:
-        port, line = client.question()
-        told: dict[object, tuple[bytes | OSError, list[float]]] = {}
-        for said in exchanges((address[0], port or address[1]), line, count):
-            same = said.errno if isinstance(said, OSError) else said
-            told.setdefault(same, (said, []))[1].append(round(time.monotonic(), 4))
-        for said, at_s in told.values():
-            twin = client if len(told) == 1 else copy.copy(client)
-            twin.take(said, at_s)
-            heapq.heappush(due, (twin.due_s, next(number), twin, len(at_s)))
-
-    for place in range(batches):
-        poll(copy.copy(client), count // batches + (place < count % batches))
-    now = time.monotonic()
-    due = [(now + EVERY_S * random.random(), *batch[1:]) for batch in due]  # noqa: S311 - no secret
-    heapq.heapify(due)
-    print("ready", flush=True)
-    while not heard.ended:
-        wait_s = due[0][0] - time.monotonic()
-        if wait_s > 0:
-            time.sleep(min(0.1, wait_s))
-            continue
-        _, _, client, count = heapq.heappop(due)
-        late_s.append(-wait_s)
-        poll(client, count)
+    silent, last = set() if are_held else set(asking), len(asking)
+    for name, (client, count) in asking.items():
+        connections.open(name, count, client.question())
+    if are_held:
+        print("ready", flush=True)
+    for name, outcomes in connections.outcomes():
+        client, _ = asking.pop(name)
+        outcomes = [each for each in outcomes if not _is_cancelled(each)]
+        late_s += [outcome.late_s for outcome in outcomes[:1]]
+        for outcome in outcomes:
+            twin = client if len(outcomes) == 1 else copy.copy(client)
+            twin.take(outcome)
+            last += 1
+            asking[last] = (twin, len(outcome.at_s))
+            connections.open(last, len(outcome.at_s), twin.question())
+        if silent:
+            silent.discard(name)
+            if not silent:
+                print("ready", flush=True)
     return late_s
 
 
-class HeldConnection:
-    """A client with an open connection: a long poll, or server-sent events."""
-
-    def __init__(
-        self, address: tuple[str, int], path: str, heard: Heard, selector: selectors.BaseSelector
-    ) -> None:
-        self._address = address
-        self._path = path
-        self._heard = heard
-        self._selector = selector
-        self._after = 0
-        self._data = b""
-        self.connect()
-
-    def connect(self) -> None:
-        """Ask anew."""
-        self._data = b""
-        self._socket = socket.create_connection(self._address, _CONNECT_TIMEOUT_S)
-        self._socket.sendall(request_of(self._path, self._after))
-        self._socket.setblocking(False)
-        self._selector.register(self._socket, selectors.EVENT_READ, self)
-
-    def read(self) -> None:
-        """Take what came."""
-        try:
-            piece = self._socket.recv(_PIECE)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        self._data += piece
-        if self._path == "events":
-            *events, self._data = self._data.split(b"\n\n")
-            for event in events:
-                for line in event.splitlines():
-                    if line.startswith(b"data: "):
-                        self._take(line[6:])
-        if piece:
-            return
-        if self._path == "long":
-            self._take(body_of(self._data))
-        else:
-            self._heard.failures += 1
-        self._selector.unregister(self._socket)
-        self._socket.close()
-        with contextlib.suppress(OSError):
-            self.connect()
-
-    def _take(self, body: bytes) -> None:
-        try:
-            last = self._heard.take(changes_of(body), [round(time.monotonic(), 4)])
-            self._after = max(self._after, last)
-        except (ValueError, KeyError):
-            self._heard.failures += 1
+def _is_cancelled(outcome: ClientOutcome) -> bool:
+    return isinstance(outcome.said, OSError) and outcome.said.errno == errno.ECANCELED
 
 
-def run_connected(address: tuple[str, int], path: str, count: int, heard: Heard) -> None:
-    """Hold a connection for each client."""
-    selector = selectors.DefaultSelector()
-    for _ in range(count):
-        HeldConnection(address, path, heard, selector)
-    print("ready", flush=True)
-    while not heard.ended:
-        for ready, _ in selector.select(0.1):
-            ready.data.read()
-
-
-def main(transport: str, host: str, port: int, pool: str, key: str, count: int) -> None:
+def main(program: str, transport: str, host: str, port: int, pool: str, key: str, count: int) -> None:
     """Run the clients until SIGTERM."""
-    heard, address, late_s = Heard(), (host, port), [0.0]
-
-    def end(*_: object) -> None:
-        heard.ended = True
-
-    signal.signal(signal.SIGTERM, end)
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    heard, connections = Heard(count), Connections(program, host, port)
+    signal.signal(signal.SIGTERM, lambda *_: connections.end())
+    number, now = min(BATCHES, count), time.monotonic()
+    counts = [count // number + (place < count % number) for place in range(number)]
+    begin_s = [now + count / BEGINNERS_PER_S * random.random() for _ in counts]  # noqa: S311 - no secret
+    clients: Iterator[AskingClient]
     if transport == "light":
-        late_s = run_in_turn(LightWeightClient(pool, read_key(key), heard), address, count, heard)
-    elif transport == "short":
-        late_s = run_in_turn(ShortPollClient(heard), address, count, heard)
+        secret = read_key(key)
+        clients = (LightWeightClient(pool, secret, heard, due_s) for due_s in begin_s)
     else:
-        run_connected(address, transport, count, heard)
+        clients = (HttpClient(transport, heard, due_s) for due_s in begin_s)
+    late_s = run_clients(connections, list(zip(clients, counts, strict=True)), transport in HELD)
     late_ms = round(1000 * percentile(late_s, 99), 1)
     print(json.dumps({"at_s": heard.at_s, "failures": heard.failures, "late_ms": late_ms}), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))
+    program, transport, host, port, pool, key, count = sys.argv[1:]
+    main(program, transport, host, int(port), pool, key, int(count))

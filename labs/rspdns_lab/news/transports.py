@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 from daemon_kit.child import die_with_parent
-from daemon_kit.control import ask
+from daemon_kit.control import ControlError, ask
 
 LONG_POLL_S = 30.0
 WAIT_S = 10.0
@@ -47,7 +47,12 @@ class Transports:
     async def follow(self) -> None:
         """Take what the backend tells, for ever."""
         while True:
-            answer = await ask(self._control, "changes", timeout_s=WAIT_S + 5, wait_s=WAIT_S, **self._keys)
+            try:
+                answer = await ask(
+                    self._control, "changes", timeout_s=WAIT_S + 5, wait_s=WAIT_S, **self._keys
+                )
+            except ControlError:  # this process has so much to do that it does not come to read the answer
+                continue
             self._keys |= {"life": answer["life"], "after": answer["number"]}
             self._pool = answer["pool"]
             self._bodies.clear()
