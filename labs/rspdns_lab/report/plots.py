@@ -36,8 +36,13 @@ _ID: Final = re.compile(r'(\sid="|href="#|url\(#)')
 """The text before an id in SVG, where the id is given or referred to."""
 _LINEAR_BELOW: Final = 10.0
 """An axis that shows 0 and is logarithmic elsewhere is linear up to this value."""
+_FEW_DECADES: Final = 100.0
+"""A logarithmic axis that spans less has numbers between the powers of ten, too."""
 _WIDTH_INCH: Final = 5.4
-_ROW_INCH: Final = 0.44
+_TITLE_INCH: Final = 0.22
+_KIND_INCH: Final = 0.2
+"""The height of one kind of values, or of a bar, below its title."""
+_DOT_INCH: Final = 0.022
 _MEDIAN_FROM: Final = 5
 """Values: of fewer the median is no news."""
 _MOST_STACKED: Final = 7
@@ -59,19 +64,19 @@ class Bars:
     @property
     def height_inch(self) -> float:
         """The height that suits this number of titles."""
-        return _ROW_INCH * len(self.values) + 0.7
+        return _row_inch(1) * len(self.values) + 0.7
 
     def draw(self, axes: "Axes") -> None:
         """Draw it."""
         values = list(self.values.values())
         colours = [GREEN if title in self.green else GREY for title in self.values]
-        rows = [index + _BELOW_TITLE for index in range(len(values))]
+        rows = [_middle(index, 0, 1) for index in range(len(values))]
         bars = axes.barh(rows, values, color=colours, height=0.36)
         axes.bar_label(bars, [in_digits(value) for value in values], padding=4, fontsize="small")
         axes.set(xlabel=self.label, xscale="log" if self.log else "linear")
         axes.set_xlim(int(self.log), (2.5 if self.log else 1.2) * max([*values, 1e-9]))
         _plain_numbers(axes)
-        _titles_above(axes, list(self.values))
+        _titles_above(axes, list(self.values), 1)
 
 
 @dataclass(frozen=True)
@@ -126,33 +131,41 @@ class Dots:
     @property
     def height_inch(self) -> float:
         """The height that suits this number of titles."""
-        return _ROW_INCH * len(self.titles) + (0.95 if len(self.series) > 1 else 0.7)
+        rows = _row_inch(len(self.series)) * len(self.titles)
+        return rows + (
+            0.75 + 0.2 * -(-len(self.series) // _columns(list(self.series))) if len(self.series) > 1 else 0.7
+        )
 
     def draw(self, axes: "Axes") -> None:
         """Draw it; of several kinds, each has a part of the row."""
         count = len(self.series)
         known = [value for rows in self.series.values() for values in rows for value in values]
-        step = max([*known, 1.0]) / 100 if self.linear else 0.0
+        most = max([*known, *filter(None, self.bounds), 1e-9])
+        is_linear = self.linear or most <= _LINEAR_BELOW
+        step = most / 100 if is_linear else 0.0
         for kind, ((name, rows), colour) in enumerate(zip(self.series.items(), COLOURS, strict=False)):
-            aside = 0.3 * (kind - (count - 1) / 2) / count
             points: list[tuple[float, float]] = []
             for index, values in enumerate(rows):
-                y = index + _BELOW_TITLE + aside
-                points += [(value, y + away / count) for value, away in _stacked(values, step)]
+                y = _middle(index, kind, count)
+                points += [
+                    (value, y + _DOT_INCH * place / _row_inch(count))
+                    for value, place in _stacked(values, step)
+                ]
                 if len(values) >= _MEDIAN_FROM:
-                    at, half = median(values), 0.2 / count
+                    at, half = median(values), _KIND_INCH / 2 / _row_inch(count)
                     axes.plot([at, at], [y - half, y + half], color=colour, linewidth=1.5)
             marks: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "alpha": 0.6}
             xs, ys = [x for x, _ in points], [y for _, y in points]
             axes.plot(xs, ys, label=name, color=colour, markeredgewidth=0, clip_on=False, **marks)
         for index, bound in enumerate(self.bounds):
             if bound is not None:
-                axes.plot([bound, bound], [index - 0.1, index + 0.4], color="#d00", linewidth=1.5)
-        if not self.linear:
+                ends = [_middle(index, 0, count) - 0.15, index + 0.48]
+                axes.plot([bound, bound], ends, color="#d00", linewidth=1.5)
+        if not is_linear:
             axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
         axes.set_xlim(left=0)
         axes.set(xlabel=self.label)
-        _titles_above(axes, self.titles)
+        _titles_above(axes, self.titles, count)
         _plain_numbers(axes)
         if count > 1:
             _legend_above(axes)
@@ -218,8 +231,6 @@ class Curves:
 
 
 Plot = Bars | Dots | Curves
-_BELOW_TITLE: Final = 0.15
-"""The middle of a row's values: its title is above."""
 
 
 def in_digits(value: float) -> str:
@@ -251,8 +262,18 @@ def svg(plot: Plot, number: int | None = None) -> str:
     return _ID.sub(rf"\1plot{number}-", drawn[begin:])
 
 
-def _stacked(values: Sequence[float], step: float) -> Iterator[tuple[float, float]]:
-    """Yield each value, and how far aside it is drawn, in rows, since others are alike.
+def _row_inch(kinds: int) -> float:
+    """Return the height of a title with its kinds of values."""
+    return _TITLE_INCH + _KIND_INCH * kinds + 0.04
+
+
+def _middle(index: int, kind: int, kinds: int) -> float:
+    """Return where the values of a kind are drawn in a row, in rows."""
+    return index - 0.5 + (_TITLE_INCH + _KIND_INCH * (kind + 0.5)) / _row_inch(kinds)
+
+
+def _stacked(values: Sequence[float], step: float) -> Iterator[tuple[float, int]]:
+    """Yield each value, and how many dots aside it is drawn, since others are alike.
 
     Alike are values that have the same two digits, or with a `step` the same number of steps.
     """
@@ -261,14 +282,15 @@ def _stacked(values: Sequence[float], step: float) -> Iterator[tuple[float, floa
         place = round(value / step) if step else float(f"{max(value, 0.1):.2g}")
         seen[place] += 1
         if seen[place] <= _MOST_STACKED:
-            yield value, 0.05 * (seen[place] // 2) * (-1) ** seen[place]
+            yield value, seen[place] // 2 * (-1) ** seen[place]
 
 
-def _titles_above(axes: "Axes", titles: Sequence[str]) -> None:
+def _titles_above(axes: "Axes", titles: Sequence[str], kinds: int) -> None:
     """Write the title of each row above its values, and show the first row at the top."""
+    middle = _TITLE_INCH / 2 / _row_inch(kinds) - 0.5
     for index, title in enumerate(titles):
         place = axes.get_yaxis_transform()
-        axes.text(0.01, index - 0.25, title, transform=place, fontsize="small", va="center")
+        axes.text(0.01, index + middle, title, transform=place, fontsize="small", va="center")
     axes.hlines([index + 0.5 for index in range(len(titles) - 1)], 0, 1, "#cccccc", linewidth=0.4,
                 transform=axes.get_yaxis_transform())  # fmt: skip
     axes.set_yticks([])
@@ -277,12 +299,20 @@ def _titles_above(axes: "Axes", titles: Sequence[str]) -> None:
 
 def _plain_numbers(axes: "Axes") -> None:
     """Have axes say 1,000 instead of 10 to the third."""
-    from matplotlib.ticker import NullFormatter, StrMethodFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    for axis, scale in ((axes.xaxis, axes.get_xscale()), (axes.yaxis, axes.get_yscale())):
+    numbers = StrMethodFormatter("{x:,g}")
+    for axis, scale, (least, most) in (
+        (axes.xaxis, axes.get_xscale(), axes.get_xlim()),
+        (axes.yaxis, axes.get_yscale(), axes.get_ylim()),
+    ):
+        if scale == "log" and most < _FEW_DECADES * least:
+            axis.set_minor_locator(LogLocator(subs=(2, 5)))
         if scale != "linear":
-            axis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-            axis.set_minor_formatter(NullFormatter())
+            axis.set_major_formatter(numbers)
+            axis.set_minor_formatter(
+                numbers if scale == "log" and most < _FEW_DECADES * least else NullFormatter()
+            )
 
 
 def _columns(labels: Sequence[str]) -> int:

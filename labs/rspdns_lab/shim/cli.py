@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from rspdns_lab.link import build_link
 from rspdns_lab.observe.percentiles import percentile
 from rspdns_lab.report.files import ReportFiles, report_options
 from rspdns_lab.report.page import Page, Rows, Section
-from rspdns_lab.report.plots import BLUE, GREEN, GREY, ORANGE, PURPLE, Curve, Curves
+from rspdns_lab.report.plots import Dots
 from rspdns_lab.report.trials import LabReport, run_lab, trials_left, trials_option
 from rspdns_lab.shim.lab import (
     FAST_RTO_MIN_MS,
@@ -43,7 +44,6 @@ _ALONE_TRIALS: Final = 10
 _ALONE_SIZE: Final = 500_000
 _ALONE_WAYS: Final = ("TCP CUBIC", "shim")
 _ALONE_LOSSES: Final = (LOSSES[0], LOSSES[-1])
-_COLOURS: Final = dict(zip(WAYS, (BLUE, GREY, PURPLE, ORANGE, GREEN), strict=True))
 
 
 @click.command()
@@ -210,19 +210,19 @@ def _others(found: Sequence[ShimTrial]) -> Rows:
     return rows
 
 
-def _curves(found: Sequence[ShimTrial]) -> list[Curves]:
+def _plots(found: Sequence[ShimTrial]) -> list[Dots]:
     plots = []
     for size in SIZES:
-        curves = []
-        for way in _ways(found, "transfer"):
-            points = [(loss, of) for loss in LOSSES if (of := values(found, "transfer", way, size, loss))]
-            medians = [percentile(of, 50) for _, of in points]
-            if points:
-                curves.append(Curve(way, [100 * loss for loss, _ in points], medians, _COLOURS[way]))
-        if curves:
-            caption = f"{size // 1000:,} KB: medians."
-            plots.append(Curves(caption, "% of packets lost", "s", curves, log="y"))
+        of = [trial for trial in found if (trial.measure, trial.size) == ("transfer", size)]
+        of.sort(key=lambda trial: trial.loss)
+        kinds = {way: partial(_seconds, way) for way in _ways(of, "transfer")}
+        caption = f"{size // 1000:,} KB: a dot for each run."
+        plots += [Dots.of(caption, "s", of, lambda trial: f"{trial.loss:.0%} lost", kinds)] if of else []
     return plots
+
+
+def _seconds(way: str, trial: ShimTrial) -> Sequence[float | None]:
+    return [trial.value] if trial.way == way else []
 
 
 def page_of(found: Sequence[ShimTrial]) -> Page:
@@ -237,7 +237,7 @@ def page_of(found: Sequence[ShimTrial]) -> Page:
             "bytes, each after the answer to the last."
         )
         sections.append(Section("A cable of two is cut", text, _others(found)))
-    if plots := _curves(found):
+    if plots := _plots(found):
         text = (
             f"Seconds from connect() to the last byte: {RATE_BPS / 1e6:g} Mbit/s, {ROUND_TRIP_MS:g} ms, a "
             f"queue of {QUEUE} packets, losses both ways. Median, and the quarters beside it; `runs` in the "
