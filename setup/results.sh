@@ -2,6 +2,7 @@
 # results.sh [NAME ...]: runs the labs whose figures the documentation shows, and writes docs/results/NAME.md from each.
 # Without names: all of them, one after the other; that takes some hours. The machine should do nothing else meanwhile.
 # A lab that was broken off goes on when it is started again (build/results has the trials); remove build/results to begin anew.
+# If all trials of a page are there, it is only drawn anew, which takes seconds.
 set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 all=(faults faults-sites faults-hostile faults-fastpath faults-ppu-agent loss calls calls-with-ppu-agent takeover speed changes strangers size registrars gate resolvers guard proxies discover secondaries news favor tcp-over-sctp calls-over-tcp voip uplink cells scale)
@@ -11,28 +12,28 @@ mkdir -p "$here/build/results" "$here/docs/results"
 
 command_of() {
     case $1 in
-        faults) echo chaos --members 3 --follow enrp --trials 3 ;;
+        faults) echo chaos --members 3 --follow enrp --trials 20 ;; # some 100 minutes
         faults-sites)
-            echo chaos --follow enrp --members 8 --trials 3 \
+            echo chaos --follow enrp --members 8 --trials 20 \
                 --fault site-lost --fault site-flaps --fault site-overloaded --fault site-unreachable-from-name-servers \
                 --fault handlespace-lost --fault handlespace-lost-server-killed --fault cell-lost
             ;;
         faults-hostile)
-            echo chaos --members 3 --trials 2 --fault registrar-lies-takeover --fault registrar-lies-steal --fault registrar-lies-ghosts \
+            echo chaos --members 3 --trials 20 --fault registrar-lies-takeover --fault registrar-lies-steal --fault registrar-lies-ghosts \
                 --fault host-takes-identifiers --fault host-reports-others --fault identifier-zero
             ;;
         faults-fastpath)
-            echo chaos --fastpath --members 3 --follow enrp --trials 5 \
+            echo chaos --fastpath --members 3 --follow enrp --trials 20 \
                 --fault as-killed --fault as-hung --fault as-drained --fault as-link-cut \
                 --fault backend-killed --fault as-killed-while-backend-frozen \
                 --fault fastpath-killed --fault fastpath-frozen \
                 --fault as-killed-after-fastpath --fault as-killed-while-fastpath-frozen
             ;;
-        faults-ppu-agent) echo chaos --ppu --trials 2 ;;
+        faults-ppu-agent) echo chaos --ppu --trials 20 ;;
         loss) echo loss ;;
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
-        takeover) echo compare --seconds 20 ;;
+        takeover) echo compare --seconds 20 --trials 7 ;; # some 8 minutes
         voip) echo voip --firewalls ;; # some 15 minutes; 81,600 packets a second need an idle machine
         speed) echo bench --only questions --rounds 3 ;;
         changes) echo bench --only changes ;;
