@@ -148,5 +148,5 @@ def test_a_page_of_markdown_says_when_where_and_by_which_command_it_was_measured
         "# What callers hear\n\nAll of it.\n\n"
         "Measured on 2026-01-31: a machine.\n\n    rspdns-lab ims --fault 'as killed'\n\n"
         "## Calls\n\nOf `as1`.\n\n| fault | calls |\n| --- | ---: |\n| killed | 7 |\n\n"
-        "## Plot\n\n![some dots](calls-1.svg)\n"
+        "## Plot\n\n![some dots](calls-1.svg)\n\nsome dots\n"
     )

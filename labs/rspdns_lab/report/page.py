@@ -18,7 +18,7 @@ from shlex import join
 from typing import Any, Final, TypeVar
 
 from rspdns_lab.report.files import write_whole
-from rspdns_lab.report.plots import Plot, svg
+from rspdns_lab.report.plots import DARK, LIGHT, Plot, svg
 
 T = TypeVar("T")
 Rows = Sequence[Sequence[str]]
@@ -26,10 +26,8 @@ Rows = Sequence[Sequence[str]]
 Columns = Sequence[tuple[str, str | Callable[[T], str]]]
 """The heading of each column, and its cells: a format of a row's fields ("{calls:,}"), or a function."""
 _STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1c2024; --paper: #fcfcfd; --line: #d9dce1; --soft: #f1f3f5; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e8eb; --paper: #16181b; --line: #34393f; --soft: #1f2327; }
-}
+:root { color-scheme: light dark; --soft: #f1f3f5; /* light */ }
+@media (prefers-color-scheme: dark) { :root { --soft: #1f2327; /* dark */ } }
 body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
   max-width: 70rem; margin: 2rem auto; padding: 0 1rem; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; }
@@ -56,7 +54,7 @@ figcaption { padding: .3rem .5rem; font-size: .9rem; }
   td:first-child { background: var(--paper); }
   h1 { font-size: 1.5rem; }
 }
-"""
+""".replace("/* light */", LIGHT).replace("/* dark */", DARK)
 _LONG_CELL: Final = 28
 """A cell of more characters is a text, broken into lines; a shorter one holds figures."""
 _CODE: Final = re.compile(r"`([^`]+)`")
@@ -233,7 +231,10 @@ def markdown_page(
             section.text,
             alike,
             markdown_table(table) if table else "",
-            *(f"![{plot.caption}]({file})" for plot, file in zip(section.plots, files, strict=False)),
+            *(
+                f"![{plot.caption}]({file})\n\n{plot.caption}"
+                for plot, file in zip(section.plots, files, strict=False)
+            ),
         ]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 

@@ -23,12 +23,27 @@ PURPLE: Final = "#cc79a7"
 RED: Final = "#d55e00"
 GREY: Final = "#9aa0a6"
 COLOURS: Final = (GREEN, ORANGE, BLUE, PURPLE, RED, GREY)
-_INKS: Final = {"#000000": "var(--ink)", "#ffffff": "var(--paper)", "#cccccc": "var(--line)"}
-"""Matplotlib's own colours, and what they are on a page that may be dark."""
-_STYLE: Final = """<style>
-:root { --ink: #1f2328; --paper: #ffffff; --line: #d1d9e0; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #16181b; --line: #3d444d; } }
-text { fill: var(--ink); }
+BOUND: Final = "#dd0000"
+LIGHT: Final = (
+    "--ink: #1f2328; --paper: #ffffff; --line: #d1d9e0; --green: #009e73; --blue: #0072b2; "
+    "--orange: #e69f00; --purple: #cc79a7; --red: #d55e00; --grey: #9aa0a6; --bound: #dd0000;"
+)
+DARK: Final = (
+    "--ink: #e6edf3; --paper: #16181b; --line: #3d444d; --green: #2fd0a2; --blue: #58a6ff; "
+    "--orange: #ffc247; --purple: #f0a8cf; --red: #ff8a4c; --grey: #9aa0a6; --bound: #ff6b6b;"
+)
+"""The colours by the name that a plot uses: `LIGHT`, and on a dark page."""
+_INKS: Final = {
+    "#000000": "var(--ink)",
+    "#ffffff": "var(--paper)",
+    "#cccccc": "var(--line)",
+    **{colour: f"var({name})" for name, colour in re.findall(r"(--\w+): (#\w+);", LIGHT)[3:]},
+}
+"""Matplotlib's own colours and ours, and what they are on a page that may be dark."""
+_STYLE: Final = f"""<style>
+:root {{ {LIGHT} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
+text {{ fill: var(--ink); }}
 </style>
 """
 """The colours of a plot that is a file of its own."""
@@ -160,7 +175,7 @@ class Dots:
         for index, bound in enumerate(self.bounds):
             if bound is not None:
                 ends = [_middle(index, 0, count) - 0.15, index + 0.48]
-                axes.plot([bound, bound], ends, color="#d00", linewidth=1.5)
+                axes.plot([bound, bound], ends, color=BOUND, linewidth=1.5)
         if not is_linear:
             axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
         axes.set_xlim(left=0)
