@@ -87,7 +87,6 @@ class PoolUser:
                 local_addresses=local_addresses,
             )
         self._fairness = Fairness(MEMBERS_AT_ONCE)
-        self._questions: set[asyncio.Task[None]] = set()
         self._rounds: DeadlineTimer | None = None
         self._looks: DeadlineTimer | None = None
         self._next_look_s: float | None = None
@@ -116,9 +115,6 @@ class PoolUser:
                 timer.set(None)
         if self._follower is not None:
             self._follower.close()
-        for question in self._questions:
-            question.cancel()
-        await asyncio.gather(*self._questions, return_exceptions=True)
         await asyncio.gather(*(client.close() for client in self._clients))
 
     def note_query(self, handle: str) -> None:
@@ -165,22 +161,32 @@ class PoolUser:
         self._advance(now)
         self.look()
 
-    async def _resolve(self, index: int, handle: str) -> None:
-        client, session, asked_at_s = self._clients[index], self.sessions[index], time.monotonic()
+    def _ask(self, index: int, handle: str) -> None:
+        answered = partial(self._answered, index, handle, time.monotonic())
         try:
-            answer = await client.resolve(self._wire(handle))
-        except ResolutionTimeout:
-            self.belief.unanswered(index, asked_at_s, time.monotonic())
+            self._clients[index].ask(self._wire(handle), answered)
         except RSerPoolError as problem:
-            session.not_asked(handle)
-            if not isinstance(problem, RegistrarUnreachable):
-                get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
-            return
-        else:
-            session.round_trip_ms = client.round_trip_ms
+            self._not_asked(index, handle, problem)
+
+    def _answered(
+        self, index: int, handle: str, asked_at_s: float, answer: Resolution | RSerPoolError
+    ) -> None:
+        session, now = self.sessions[index], time.monotonic()
+        if isinstance(answer, Resolution):
+            session.round_trip_ms = self._clients[index].round_trip_ms
             self.belief.answered(index, answer)
-        session.done(handle, time.monotonic())
+        elif isinstance(answer, ResolutionTimeout):
+            self.belief.unanswered(index, asked_at_s, now)
+        else:
+            self._not_asked(index, handle, answer)
+            return
+        session.done(handle, now)
         self.look()
+
+    def _not_asked(self, index: int, handle: str, problem: RSerPoolError) -> None:
+        self.sessions[index].not_asked(handle)
+        if not isinstance(problem, RegistrarUnreachable):
+            get_logger("follower").warning("cannot_ask", handle=handle, problem=str(problem))
 
     def _on_follower_event(self, index: int, event: FollowerEvent) -> None:
         session = self.sessions[index]
@@ -252,9 +258,7 @@ class PoolUser:
     def _do(self, index: int, action: Action) -> None:
         match action:
             case Ask(handle):
-                question = asyncio.get_running_loop().create_task(self._resolve(index, handle))
-                self._questions.add(question)
-                question.add_done_callback(self._questions.discard)
+                self._ask(index, handle)
             case Follow() if self._follower is not None:
                 self._follower.follow(index)
 

@@ -28,6 +28,7 @@ from rserpool import (
     RegistrarUnreachable,
     Resolution,
     ResolutionTimeout,
+    RSerPoolError,
     check_handle,
 )
 from tests.pool_user.belief_support import POOL, RULES, pe
@@ -71,25 +72,27 @@ class PlayedRegistrar:
     async def close(self) -> None:
         self.is_up = False
 
-    async def resolve(self, handle: bytes) -> Resolution:
+    def ask(self, handle: bytes, answered: Callable[[Resolution | RSerPoolError], None]) -> None:
         check_handle(handle)
         if not self.is_up:
             raise RegistrarUnreachable("down")
-        now = asyncio.get_running_loop().time
-        asked_s, text = now(), handle.decode()
-        self.asked.append((asked_s, text))
+        loop, text = asyncio.get_running_loop(), handle.decode()
+        self.asked.append((loop.time(), text))
         self.under_way[text] += 1
         self.most_under_way = max(self.most_under_way, self.under_way[text])
-        try:
-            await asyncio.sleep(self.timeout_s if self.is_frozen else self.delay_s)
-        finally:
-            self.under_way[text] -= 1
+        delay_s = self.timeout_s if self.is_frozen else self.delay_s
+        loop.call_later(delay_s, lambda asked_s: answered(self._outcome(handle, asked_s)), loop.time())
+
+    def _outcome(self, handle: bytes, asked_s: float) -> Resolution | RSerPoolError:
+        text = handle.decode()
+        self.under_way[text] -= 1
         if self.is_frozen:
-            raise ResolutionTimeout("frozen")
+            return ResolutionTimeout("frozen")
         if not self.is_up:
-            raise RegistrarUnreachable("lost meanwhile")
+            return RegistrarUnreachable("lost meanwhile")
         elements = self.listing.get(text, ())
-        return Resolution(handle, bool(elements), None, elements, asked_s, now())
+        now = asyncio.get_running_loop().time()
+        return Resolution(handle, bool(elements), None, elements, asked_s, now)
 
     def count(self, handle: str, since_s: float = 0.0) -> int:
         return sum(text == handle and at_s >= since_s for at_s, text in self.asked)
@@ -208,44 +211,23 @@ async def test_a_change_at_one_makes_the_others_be_asked_at_once() -> None:
         assert started.ran_s() < 1.0
 
 
-async def test_a_change_is_told_before_others_are_asked_about_it() -> None:
+async def test_a_change_is_told_before_others_are_asked_about_it(monkeypatch: pytest.MonkeyPatch) -> None:
     async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
         await scene.until(lambda: scene.members == [1, 2])
         await scene.until(lambda: scene.standings == ["settled"] * 3)
         await asyncio.sleep(0.05)
-        scene.list_everywhere(pe(1, HOMES[0]))
         now = asyncio.get_running_loop().time()
-        told = Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now)
-        scene.tell(0, told)
-        await asyncio.sleep(0)
-        assert scene.members == [1]
-        assert [registrar.count(POOL, now) for registrar in scene.registrars] == [0, 0, 0]
-        await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
 
+        def counts() -> list[int]:
+            return [registrar.count(POOL, now) for registrar in scene.registrars]
 
-async def test_questions_about_a_change_are_made_after_its_views_were_given(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
+        told: list[list[int]] = []
+        monkeypatch.setattr(scene.pool_user, "_on_change", lambda change: told.append(counts()))
         scene.list_everywhere(pe(1, HOMES[0]))
-        await scene.until(lambda: scene.members == [1])
-        await scene.until(lambda: scene.standings == ["settled"] * 3)
-        await asyncio.sleep(0.05)
-        sessions, order = scene.pool_user.sessions, list[str]()
-        follow_up = sessions.follow_up
-
-        def noted(questions: Any, now: float) -> bool:
-            order.append("questions")
-            return follow_up(questions, now)
-
-        monkeypatch.setattr(sessions, "follow_up", noted)
-        monkeypatch.setattr(scene.pool_user, "_on_change", lambda views: order.append("views"))
-        now = asyncio.get_running_loop().time()
-        elements = (pe(1, HOMES[0]), pe(2, HOMES[0]))
-        scene.tell(0, Resolution(POOL.encode(), True, None, elements, now, now))
-        await scene.until(lambda: len(order) >= 2)
-        assert order[:2] == ["views", "questions"]
+        scene.tell(0, Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now))
+        await scene.until(lambda: counts() == [0, 1, 1])
+        assert told == [[0, 0, 0]]
 
 
 async def test_change_is_told_and_asked_about_though_the_listener_to_its_events_fails(
