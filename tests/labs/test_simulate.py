@@ -5,6 +5,7 @@ import asyncio
 import errno
 import importlib.util
 import json
+import re
 import secrets
 import subprocess
 import sys
@@ -38,6 +39,7 @@ AT_REGISTRARS = (
 """Scenarios of rserpool_scenarios.py, which test_rserpool_registrar.py plays with real registrars."""
 NEW_S = 8
 """New scenarios begin for so long, in seconds of the processor."""
+FOLDED = "server-killed,server-frozen,sidecar-killed,sidecar-frozen,server-power,registrar-killed"
 FAULTS = "server-killed,registrar-killed,lossy,parted"
 
 
@@ -187,6 +189,28 @@ def test_same_seed_writes_the_same_trace(tmp_path: Path) -> None:
         work("8", "8", "0.65", "--size", "3,3,2", "--faults", FAULTS, "--trace", str(tmp_path / name))
     assert (tmp_path / "first").read_bytes() == (tmp_path / "second").read_bytes()
     assert "fault" in (tmp_path / "first").read_text()
+
+
+def test_folded_questions_and_checks_tell_the_same_changes(tmp_path: Path) -> None:
+    """Keep-alives, look-ups and checks that can't but be answered are one event each; packet by packet they
+    bring the same members in and out, in the same order, at about the same times."""
+    changes = []
+    for name, options in (("folded", ()), ("unfolded", ("--unfolded",))):
+        trace = tmp_path / name
+        work("5", "5", "1.4", "--size", "3,3,2", "--faults", FOLDED, "--trace", str(trace), *options)
+        changes.append(membership_changes(trace.read_text()))
+    folded, unfolded = changes
+    assert [where for where, _ in folded] == [where for where, _ in unfolded]
+    assert len(folded) > 20
+    for (where, at_s), (_, unfolded_s) in zip(folded, unfolded, strict=True):
+        assert at_s == pytest.approx(unfolded_s, abs=0.3), where
+
+
+def membership_changes(trace: str) -> list[tuple[tuple[str, str, str], float]]:
+    """The members that joined and left, by name server and member, with their times."""
+    found = re.findall(r"^ *([0-9.]+) (\S+) +believes (joined|left) (\S+):", trace, re.MULTILINE)
+    ordered = sorted(found, key=lambda each: (each[1], each[3], float(each[0])))
+    return [((name_server, member, what), float(at_s)) for at_s, name_server, what, member in ordered]
 
 
 def test_model_of_the_registrar_passes_what_real_registrars_pass() -> None:

@@ -85,9 +85,38 @@ class SctpNetwork:
 
     def send(self, end: AssociationEnd, ppid: int, data: bytes) -> None:
         """Send a message; it is repeated until it is acknowledged, or the association breaks."""
+        if self._is_folded(end, ppid, data):
+            return
         number, end.sent = end.sent, end.sent + 1
         end.unacknowledged[number] = ppid, data
         self._transmit(end, (number,))
+
+    def is_answered_at_once(self, end: AssociationEnd) -> bool:
+        """Whether the other side of an association answers at once: nothing is lost, late or frozen."""
+        other = end.other
+        if other is None or not other.is_open or not other.socket.process.is_responsive:
+            return False
+        return self.network.is_sound(end.socket.host, other.socket.host)
+
+    def _is_folded(self, end: AssociationEnd, ppid: int, data: bytes) -> bool:
+        """Whether a question and its answer are one event, in the order of all that the other side sends.
+
+        So it is when nothing before it is on its way, and the answer comes at once and changes nothing there.
+        """
+        other = end.other
+        answers = None if other is None else other.socket.answer_at_once
+        if other is None or answers is None or end.sent != other.expected:
+            return False
+        answer = answers(data)
+        if answer is None or not self.is_answered_at_once(end):
+            return False
+        there_s = self.network.delay_s(end.socket.host, other.socket.host)
+        back_s = self.network.delay_s(other.socket.host, end.socket.host)
+        if there_s is None or back_s is None:
+            return False
+        number, other.sent = other.sent, other.sent + 1
+        self.kernel.after(there_s + back_s, self._arrive, other, [(number, ppid, answer)])
+        return True
 
     def _transmit(self, end: AssociationEnd, numbers: Sequence[int]) -> None:
         other = end.other

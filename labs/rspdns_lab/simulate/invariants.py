@@ -11,6 +11,7 @@ disturbed only those promises are looked at that hold always.
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -44,7 +45,6 @@ WEIGHT_TOLERANCE: Final = 60
 MOST_PURGES: Final = 500
 MOST_ENDS: Final = 12
 """Associations of one host: a sidecar has one with each registrar for its look-ups, and one or two more."""
-_NETWORK: Final = ip_network(NETWORK)
 DISTURBING: Final = frozenset({"registrar", "network", "name server", "lies"})
 UNSEEN: Final = frozenset(
     {
@@ -140,9 +140,12 @@ class Watch:
 
     def quiet_s(self, *touched: str) -> float:
         """How long nothing of this was disturbed."""
-        if any(self.active[each] for each in touched):
-            return 0.0
-        return self.now - max(self.disturbed_s[each] for each in touched)
+        last_s = 0.0
+        for each in touched:
+            if self.active[each]:
+                return 0.0
+            last_s = max(last_s, self.disturbed_s[each])
+        return self.now - last_s
 
     @property
     def only_fault(self) -> str:
@@ -178,13 +181,14 @@ class Watch:
         for name_server in self.world.name_servers:
             backend, process = name_server.backend, name_server.process
             sight = self.sights[name_server.host.name]
-            if backend is None or not process.is_responsive or not backend.belief.views[HANDLE].known:
+            view = None if backend is None else backend.belief.views[HANDLE]
+            if view is None or not process.is_responsive or not view.known:
                 sight.down_s = self.now
                 sight.missing_since_s.clear()
                 sight.view, sight.believed_since_s = None, {}
                 continue
-            self._take_view(sight, backend.belief.views[HANDLE])
-            if backend.belief.views[HANDLE].stale_since_s is not None:
+            self._take_view(sight, view)
+            if view.stale_since_s is not None:
                 sight.stale_s = self.now
             for promise in LOOKED_AT:
                 self._check(promise, promise(self, name_server))
@@ -229,6 +233,11 @@ class Watch:
     def members(self, name_server: SimulatedNameServer) -> frozenset[str]:
         """The names of the servers that a backend believes in."""
         return self.sights[name_server.host.name].members
+
+
+@cache
+def _is_invited(address: str) -> bool:
+    return ip_address(address) in ip_network(NETWORK)
 
 
 def _how(server: ServerHost) -> str:
@@ -309,7 +318,7 @@ def nobody_joins_uninvited(
     """Rule 6: nobody joins uninvited (docs/explanation/belief.md)."""
     del watch
     for record in answer.packet.additional:
-        if ip_address(record["content"]) not in _NETWORK:
+        if not _is_invited(record["content"]):
             yield f"{name_server.host.name} answers with {record['content']}"
 
 
@@ -481,9 +490,13 @@ ANSWERED: Final = (
     zone_is_never_refused,
     drained_server_does_not_come_back,
     believed_server_is_named,
+)
+OF_PACKETS: Final = (
+    target_has_an_address,
+    nobody_joins_uninvited,
+    stranger_is_never_shown,
     weight_follows_the_load,
 )
-OF_PACKETS: Final = (target_has_an_address, nobody_joins_uninvited, stranger_is_never_shown)
 """Looked at once for each packet: PowerDNS's cache gives the same one again and again."""
 LOOKED_AT: Final[tuple[Callable[[Watch, SimulatedNameServer], Iterator[str]], ...]] = (
     live_server_is_not_missing,

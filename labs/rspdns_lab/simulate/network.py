@@ -67,6 +67,8 @@ class SimulatedNetwork:
         """The part of the packets that is lost, from one host to another."""
         self.slowness_s: dict[tuple[str, str], float] = {}
         """How much longer packets take at most, from one host to another: they overtake each other, too."""
+        self.is_folding = True
+        """Whether questions and keep-alives that can't but be answered are not played packet by packet."""
         self.doubling = 0.0
         """The part of the packets that arrives twice."""
         self.on_impairment: Callable[[], None] = lambda: None
@@ -97,7 +99,7 @@ class SimulatedNetwork:
             return None
         chance = self.kernel.random.random
         way = source.name, target.name
-        if way in self.cuts or chance() < self.loss.get(way, 0.0):
+        if way in self.cuts or (way in self.loss and chance() < self.loss[way]):
             return None
         delay_s = SHORTEST_S * (1 + chance())
         slowness_s = self.slowness_s.get(way)
@@ -108,10 +110,12 @@ class SimulatedNetwork:
         return not (source.is_up and target.is_up) or (source.name, target.name) in self.cuts
 
     def is_sound(self, first: SimulatedHost, second: SimulatedHost) -> bool:
-        """Whether every packet passes at once, there and back."""
+        """Whether every packet passes at once, there and back: what brings no news may be folded."""
+        if not (self.is_folding and first.is_up and second.is_up):
+            return False
+        impairments = [each for each in (self.cuts, self.loss, self.slowness_s) if each]
         ways = (first.name, second.name), (second.name, first.name)
-        is_hurt = any(way in each for way in ways for each in (self.cuts, self.loss, self.slowness_s))
-        return first.is_up and second.is_up and not is_hurt
+        return not (impairments and any(way in each for each in impairments for way in ways))
 
     def cut(self, ways: Iterable[tuple[str, str]]) -> None:
         """Keep every packet of these ways, each from a host to another, out."""

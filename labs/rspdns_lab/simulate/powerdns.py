@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 from rspdns_lab.simulate.kernel import SimulatedProcess
@@ -28,7 +29,7 @@ Records = tuple[dict[str, Any], ...]
 BackendRespond = Callable[[bytes], Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Packet:
     """An answer: `rcode` NOERROR or SERVFAIL, the records asked for, and the addresses beside them."""
 
@@ -36,16 +37,21 @@ class Packet:
     answer: Records = ()
     additional: Records = ()
 
-    @property
+    @cached_property
     def targets(self) -> list[str]:
         """The targets of SRV records."""
         return [record["content"].split()[-1].rstrip(".").lower() for record in self.answer]
 
     def addresses(self, name: str) -> list[str]:
         """The addresses of a target in this packet."""
-        return [
-            record["content"] for record in self.additional if record["qname"].lower().rstrip(".") == name
-        ]
+        return self._addresses.get(name, [])
+
+    @cached_property
+    def _addresses(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for record in self.additional:
+            found.setdefault(record["qname"].lower().rstrip("."), []).append(record["content"])
+        return found
 
 
 class PowerDnsModel:

@@ -75,8 +75,9 @@ class RegistrarModel:
         self._server = ServerInformation(self.identifier, transport)
         self._asap = SimulatedSctpSocket(local_addresses=(own.host,), port=own.asap_port, listens=True)
         self._enrp = SimulatedSctpSocket(local_addresses=(own.host,), port=own.enrp_port, listens=True)
-        self._waiting: dict[SctpAddress, list[enrp.EnrpMessage]] = {}
-        """Messages to peers with whom an association is being set up."""
+        self._asap.answer_at_once = self._answer_to_question
+        self._waiting: dict[SctpAddress, bytes] = {}
+        """The last message to each peer with whom an association is being set up."""
         loop.add_reader(self._asap.fileno(), self._read_asap)
         loop.add_reader(self._enrp.fileno(), self._read_enrp)
         self._mentor: int | None = None
@@ -147,6 +148,10 @@ class RegistrarModel:
             case HandleResolution(handle):
                 send_quietly(self._asap, association, asap.PPID, self._handlespace.answer(handle))
 
+    def _answer_to_question(self, data: bytes) -> bytes | None:
+        message = _decoded(data)
+        return self._handlespace.answer(message.handle) if isinstance(message, HandleResolution) else None
+
     def _answer(self, association: int, message: asap.AsapMessage) -> None:
         send_quietly(self._asap, association, asap.PPID, asap.encode(message))
 
@@ -182,8 +187,8 @@ class RegistrarModel:
     def _read_enrp(self) -> None:
         match news := next_news(self._enrp):
             case AssociationUp(association, peer):
-                for message in self._waiting.pop(peer, ()):
-                    send_quietly(self._enrp, association, enrp.PPID, enrp.encode(message))
+                if (data := self._waiting.pop(peer, None)) is not None:
+                    send_quietly(self._enrp, association, enrp.PPID, data)
             case SctpMessage():
                 self._take_message(enrp.decode(news.data), news.association, news.peer)
 
@@ -253,15 +258,19 @@ class RegistrarModel:
         return Presence(self.identifier, receiver, own, self._server, reply_required)
 
     def _tell(self, action: UpdateAction, handle: bytes, element: PoolElement) -> None:
+        data = enrp.encode(HandleUpdate(self.identifier, 0, action, handle, element))
         for peer in self._peers:
-            self._peers.say(peer, HandleUpdate(self.identifier, peer, action, handle, element))
+            self._send_to(self._peers.endpoint(peer), data[:8] + peer.to_bytes(4, "big") + data[12:])
 
     def _say_to(self, endpoint: SctpAddress, message: enrp.EnrpMessage) -> None:
+        self._send_to(endpoint, enrp.encode(message))
+
+    def _send_to(self, endpoint: SctpAddress, data: bytes) -> None:
         end = self._enrp.end_to(endpoint)
         if end is not None:
-            send_quietly(self._enrp, end.number, enrp.PPID, enrp.encode(message))
+            send_quietly(self._enrp, end.number, enrp.PPID, data)
             return
-        self._waiting[endpoint] = [message]  # an older one would be out of date
+        self._waiting[endpoint] = data  # an older one would be out of date
         self._enrp.connect(endpoint)
 
     def _heartbeat(self) -> None:

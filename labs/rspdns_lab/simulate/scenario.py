@@ -54,9 +54,11 @@ def run(
     left_out: Collection[int] = (),
     size: WorldSize | None = None,
     until_broken: str = "",
+    is_folding: bool = True,
 ) -> Outcome:
     """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come. It ends soon
-    after the promise `until_broken` is broken."""
+    after the promise `until_broken` is broken. `is_folding`: what can't but be answered is one event.
+    """
     seams.install()
     began_s = determinism.real_s()
     folder = Path(tempfile.mkdtemp(prefix="rspdns-simulate-", dir=MEMORY if MEMORY.is_dir() else None))
@@ -64,6 +66,7 @@ def run(
     try:
         kernel = Kernel(seed)
         world = World(kernel, folder, size or WorldSize())
+        world.network.is_folding = is_folding
         watch = Watch(world)
         planned = [each for each in faults.plan(seed, minutes * 60, names) if each.index not in left_out]
         faults.schedule(world, seed, planned)

@@ -2,7 +2,7 @@
 
 import errno
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol as Interface
 
 from rserpool import AssociationLost, Notification, SctpMessage, Timers
@@ -45,6 +45,9 @@ class SctpLayer(Interface):
     def close(self, end: AssociationEnd) -> None:
         """End an association from this side."""
 
+    def is_answered_at_once(self, end: AssociationEnd) -> bool:
+        """Whether the other side of an association answers at once: nothing is lost, late or frozen."""
+
 
 class SimulatedSctpSocket:
     """One socket, in place of `rserpool`'s `SctpSocket`. `sctp` is set by the scenario."""
@@ -70,6 +73,8 @@ class SimulatedSctpSocket:
             raise OSError(errno.EADDRNOTAVAIL, "no such address on this host")
         self.port = port or self.host.free_port()
         self.is_closed = False
+        self.answer_at_once: Callable[[bytes], bytes | None] | None = None
+        """The answer to a message that changes nothing here, None for any other message."""
         self._number = network.descriptor()
         self._arrived: deque[SctpMessage | Notification] = deque()
         self._ends: dict[int, AssociationEnd] = {}
@@ -99,10 +104,7 @@ class SimulatedSctpSocket:
     def is_answered_at_once(self, association: int) -> bool:
         """Whether the other side of this association answers at once: nothing is lost, late or frozen."""
         end = self._ends.get(association)
-        other = None if end is None else end.other
-        if other is None or not other.is_open or not other.socket.process.is_responsive:
-            return False
-        return self.sctp.network.is_sound(self.host, other.socket.host)
+        return end is not None and self.sctp.is_answered_at_once(end)
 
     def end_to(self, peer: SctpAddress) -> AssociationEnd | None:
         """The association with this peer, if there is one."""

@@ -21,6 +21,7 @@ import structlog
 from rspdns_lab.chain import lying_registrar
 from rspdns_lab.simulate.associations import SctpNetwork
 from rspdns_lab.simulate.disk import OsModule
+from rspdns_lab.simulate.folded_checks import FoldingAsker
 from rspdns_lab.simulate.network import SimulatedNetwork
 from rspdns_lab.simulate.powerdns import ControlExchange
 from rspdns_lab.simulate.sctp_socket import SimulatedSctpSocket
@@ -43,6 +44,7 @@ def install() -> None:
     _put(pool_user.probe.methods, "socket", module)
     _put(ppe_agent.checks.sip, "socket", module)
     _put(ppe_agent.checks.sip, "OutgoingSocket", SimulatedSocket)
+    _put(ppe_agent.checks.sip, "UdpAsker", FoldingAsker)
     _put(ppe_agent.checks.tcp, "OutgoingSocket", SimulatedSocket)
     _put(rspdns.pdns.purge, "_Exchange", ControlExchange)
     _put(ppe_agent.configuration, "is_on_this_host", lambda _address: True)

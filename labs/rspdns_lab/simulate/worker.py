@@ -3,7 +3,8 @@
     python -m rspdns_lab.simulate FIRST LAST MINUTES [--faults NAME,...] [--leave-out INDEX,...] [--shrink]
 
 With `--trace FILE` the trace of the last one goes there. With `--for-s SECONDS` none begins after this time
-of the processor. With `--lines FILE` the lines that they reach of the modules in `mutations` go there.
+of the processor. With `--unfolded` every keep-alive, check and look-up goes its way packet by packet. With
+`--lines FILE` the lines that they reach of the modules in `mutations` go there.
 """
 
 import json
@@ -32,6 +33,7 @@ from rspdns_lab.simulate.world import WorldSize
 @click.option("--until-broken", is_flag=True)
 @click.option("--for-s", type=float, default=float("inf"))
 @click.option("--size", default=SIZE)
+@click.option("--unfolded", is_flag=True)
 @click.option("--lines", type=click.Path(path_type=Path))
 def main(
     first: int,
@@ -44,6 +46,7 @@ def main(
     until_broken: bool,
     for_s: float,
     size: str,
+    unfolded: bool,
     lines: Path | None,
 ) -> None:
     """Run the scenarios FIRST to LAST."""
@@ -57,7 +60,9 @@ def main(
     for seed in range(first, last + 1):
         if determinism.real_s() - began_s > for_s:
             break
-        outcome = scenario.run(seed, minutes, names=names, left_out=left_out, size=world_size)
+        outcome = scenario.run(
+            seed, minutes, names=names, left_out=left_out, size=world_size, is_folding=not unfolded
+        )
         if shrink and outcome.broken:
             outcome = scenario.shrink(outcome, names, world_size)
         print(json.dumps({**outcome.as_json(), "code": code}), flush=True)
