@@ -72,7 +72,7 @@ def is_same_server(listed: Transport, mine: Transport) -> bool:
     return (
         listed.protocol is mine.protocol
         and listed.port == mine.port
-        and not set(listed.addresses).isdisjoint(mine.addresses)
+        and any(address in mine.addresses for address in listed.addresses)
     )
 
 

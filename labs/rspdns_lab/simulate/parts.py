@@ -6,6 +6,7 @@ Left out are the admin API and the control sockets, whose commands (drain, undra
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -157,10 +158,11 @@ Tell = Callable[[str, str], None]
 class SimulatedBackend(Backend):
     """A backend whose events are in the trace."""
 
-    def __init__(self, config: BackendConfig, name: str, tell: Tell) -> None:
+    def __init__(self, config: BackendConfig, name: str, tell: Tell, on_events: Callable[[], None]) -> None:
         super().__init__(config)
         self._name = name
         self._tell = tell
+        self._on_events = on_events
 
     def _happened(self, events: Sequence[BeliefEvent]) -> None:
         super()._happened(events)
@@ -168,16 +170,24 @@ class SimulatedBackend(Backend):
             member = event.member
             whom = "" if member is None else f" {member.addresses[0]}"
             self._tell(self._name, f"believes {event.kind}{whom}: {event.words}")
+        self._on_events()
 
 
 class SimulatedNameServer:
-    """A backend, with PowerDNS beside it, whose files are in `folder`."""
+    """A backend, with PowerDNS beside it, whose files are in `folder`; `on_events`: its belief had events."""
 
-    def __init__(self, host: SimulatedHost, folder: Path, tell: Tell) -> None:
+    def __init__(
+        self,
+        host: SimulatedHost,
+        folder: Path,
+        tell: Tell,
+        on_events: Callable[["SimulatedNameServer"], None],
+    ) -> None:
         self.host = host
         self.folder = folder
         self._path = folder / "rspdns.toml"
         self._tell = tell
+        self._on_events = partial(on_events, self)
         self.powerdns: PowerDnsModel
         self.process: SimulatedProcess
         self.backend: Backend | None = None
@@ -201,7 +211,9 @@ class SimulatedNameServer:
 
     async def _run(self) -> None:
         """Do what `Backend._start` does, but for sockets to others than the chain."""
-        backend = self.backend = SimulatedBackend(load_backend(self._path), self.host.name, self._tell)
+        backend = self.backend = SimulatedBackend(
+            load_backend(self._path), self.host.name, self._tell, self._on_events
+        )
         self.process.on_end.append(backend.paths.store.close)
         backend.keeper.load_into(backend.belief)
         backend.lookups.start()

@@ -48,8 +48,8 @@ HEARTBEAT_S: Final = 1.0
 MENTOR_S: Final = 5.0
 """How long it looks for a peer at its start."""
 MENTOR_ASKED_EVERY_S: Final = 0.15
-_decoded = lru_cache(256)(asap.decode)
-"""The same questions come again and again."""
+_decoded, _decoded_enrp = lru_cache(256)(asap.decode), lru_cache(256)(enrp.decode)
+"""The same questions and presences come again and again."""
 
 
 class RegistrarModel:
@@ -190,7 +190,7 @@ class RegistrarModel:
                 if (data := self._waiting.pop(peer, None)) is not None:
                     send_quietly(self._enrp, association, enrp.PPID, data)
             case SctpMessage():
-                self._take_message(enrp.decode(news.data), news.association, news.peer)
+                self._take_message(_decoded_enrp(news.data), news.association, news.peer)
 
     def _take_message(self, message: enrp.EnrpMessage, association: int, source: SctpAddress) -> None:
         sender = message.sender

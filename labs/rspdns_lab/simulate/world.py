@@ -38,6 +38,9 @@ class ScenarioListener(Interface):
     def answered(self, name_server: SimulatedNameServer, packet: Packet, asked_at_s: float) -> None:
         """The client got an answer."""
 
+    def believed(self, name_server: SimulatedNameServer) -> None:
+        """Something happened in the belief of a name server."""
+
     def faults_changed(self, kind: str, touches: str, by: int) -> None:
         """A fault of this kind, which touches this, began (1) or ended (-1)."""
 
@@ -140,7 +143,7 @@ class World:
         (place / "zones.d" / f"{ZONE}.toml").write_text(zone_toml())
         (place / "zones.d" / f"{ZONE}.zone").write_text(static_zone(name_servers))
         host = self.network.add_host(f"n{number}", address)
-        return SimulatedNameServer(host, place, self.tell)
+        return SimulatedNameServer(host, place, self.tell, self._believed)
 
     def start(self) -> None:
         """Start everything, and have the client ask."""
@@ -153,6 +156,10 @@ class World:
             name_server.start_powerdns()
             name_server.start_backend()
             self._ask(name_server)
+
+    def _believed(self, name_server: SimulatedNameServer) -> None:
+        for listener in self.listeners:
+            listener.believed(name_server)
 
     def end(self) -> None:
         """End every process."""
