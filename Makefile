@@ -5,6 +5,7 @@
 # make test-labs   quick runs of the labs that `make test` leaves out, since others of its tests hold what they show: bench, cells, chaos, discover, ims with
 #             loss and compare, resolvers, secondaries, SCTP's benchmark; ten minutes
 # make test-site   builds the documentation, and looks at every page in Chromium: at 1400 px, at a phone's width, in the dark; some minutes
+# make test-how-to   pastes the pages of docs/how-to into hosts under systemd, in namespaces; every service must then say that all is well; half an hour
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP
 # make test-fastpath-kernel   the BPF programs of the fast path and of ppu-guard on the kernel of this Debian release (12: Linux 6.1), in QEMU; both are fetched, not installed
 # make bench  speed and size: queries per second beside other name servers, changes, 10,000 PEs; BENCH_OPTIONS='--quick', '--html FILE'
@@ -37,14 +38,14 @@
 # make clean  removes the virtual environment, builds and caches
 # make lock   renews the pinned Python packages (versions and hashes only)
 # make help   this text
-.PHONY: help setup environment demo soak mutants test test-kernel test-site test-lksctp test-fastpath-kernel bench results fuzz lint collect docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible test-determinism clean lock
+.PHONY: help setup environment demo soak mutants test test-kernel test-how-to test-site test-lksctp test-fastpath-kernel bench results fuzz lint collect docs man install uninstall deb images wheel release test-release test-images test-packages test-arm64 test-reproducible test-wheel test-ansible test-determinism clean lock
 
 BIN := .venv/bin
 # The Debian release whose packages `make test-ansible` and `make test-arm64` install.
 SUITE ?= trixie
 # Test files run side by side: on two processors four of them wait more than they work.
 WORKERS ?= 4
-LEFT_OUT := --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' --ignore=tests/site
+LEFT_OUT := --ignore-glob='*_on_a_kernel.py' --ignore-glob='*_lab_run.py' --ignore-glob='*/test_lksctp.py' --ignore-glob='*_walks.py' --ignore=tests/site
 SOAK_SCENARIOS ?= 10000
 MUTANTS ?= 300
 PACKAGES := rserpool daemon_kit pool_user rspdns ppe_agent ppu_agent registrar_config pdns_config rspdns_lab
@@ -78,6 +79,9 @@ test-kernel: setup
 
 test-site: setup docs
 	@setup/run_tests.sh -v tests/site $(PYTEST_OPTIONS)
+
+test-how-to: setup
+	@setup/run_tests.sh -v -n 2 --dist worksteal tests/integration/test_how_to_walks.py $(PYTEST_OPTIONS)
 
 test-lksctp: setup
 	@setup/run_tests.sh -v sctp-userland/tests/test_lksctp.py $(PYTEST_OPTIONS)

@@ -20,6 +20,8 @@ from registrar_config import load_inventory
 from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
 
+from tests.support.how_to_pages import JOURNEYS, NOT_WALKED
+
 TOP = Path(__file__).resolve().parents[1]
 ROOMS = [path for path in TOP.iterdir() if path.is_dir() and not path.name.startswith((".", "build"))]
 DOCUMENTS = [
@@ -59,6 +61,14 @@ def test_links_to_files_lead_to_files(document: Path) -> None:
     made = {(TOP / "docs" / name).resolve() for name in pages()}
     missing = [link for link, target in targets.items() if not target.exists() and target not in made]
     assert missing == [], "these links lead nowhere"
+
+
+def test_every_how_to_is_walked_or_says_why_not() -> None:
+    folder = TOP / "docs" / "how-to"
+    there = {str(path.relative_to(folder)) for path in folder.rglob("*.md")}
+    walked = {walk.page for walks in JOURNEYS.values() for walk in walks}
+    assert walked & NOT_WALKED.keys() == set()
+    assert walked | NOT_WALKED.keys() == there
 
 
 def rows(page: str) -> list[list[str]]:
@@ -123,7 +133,7 @@ def test_every_cause_is_explained() -> None:
 
 
 def examples(page: str) -> list[str]:
-    return re.findall(r"```toml\n(.*?)```", (TOP / "docs" / page).read_text(), re.DOTALL)
+    return re.findall(r"```toml[^\n]*\n(.*?)```", (TOP / "docs" / page).read_text(), re.DOTALL)
 
 
 def test_configurations_of_the_tutorial_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

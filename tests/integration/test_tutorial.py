@@ -11,40 +11,31 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.how_to import PREPARE, Block, blocks
 from tests.support.live_systemd import LiveSystemd, live_systemd
-from tests.support.namespaces import REPOSITORY
 from tests.support.quickstart import SAMPLE
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(1200)  # the installation counts to the test
 
-PAGE = REPOSITORY / "docs" / "tutorial" / "first-zone.md"
-PREPARE = """
-systemd-sysusers
-systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
-ip link set lo up
-"""
-DONE_BEFORE = ("apt-get install", "make install")
-"""Commands of the page that need a network, or were done to make the hosts."""
+PAGE = "tutorial/first-zone.md"
 
 
-def sections() -> dict[str, str]:
-    """The page, by the number in each headline."""
-    parts = re.split(r"^## (\d)\. .*$", PAGE.read_text(), flags=re.M)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
+def of_section(number: int) -> list[Block]:
+    """The blocks of a section of the page."""
+    return [block for block in blocks(PAGE) if block.heading.startswith(f"{number}. ")]
 
 
-def commands(section: str) -> list[str]:
-    """The lines that are to be typed, without those that only the making of the hosts needs."""
-    text = re.sub(r"```.*?```", "", section, flags=re.S)
-    lines = [line.strip().partition("   #")[0].strip() for line in re.findall(r"^    (\S.*)$", text, re.M)]
-    return [line for line in lines if not line.startswith(DONE_BEFORE)]
+def commands(number: int) -> list[str]:
+    """The lines of a section that are to be typed, without those that only the making of the hosts needs."""
+    typed = [block.commands() for block in of_section(number) if block.language == "indented"]
+    return [line.partition("   #")[0].strip() for text in typed for line in text.splitlines()]
 
 
-def configuration(section: str) -> str:
+def configuration(number: int) -> str:
     """The file that the section shows."""
-    (text,) = re.findall(r"```toml[^\n]*\n(.*?)```", section, re.S)
-    return str(text)
+    (text,) = (block.text for block in of_section(number) if block.language == "toml")
+    return text
 
 
 def connect(core: LiveSystemd, other: LiveSystemd) -> None:
@@ -83,10 +74,8 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
     hosts: tuple[LiveSystemd, LiveSystemd],
 ) -> None:
     core, server = hosts
-    page = sections()
-
-    core.write("/root/inventory.toml", configuration(page["2"]))
-    for command in commands(page["2"]):
+    core.write("/root/inventory.toml", configuration(2))
+    for command in commands(2):
         if "@r1" not in command:
             shell(core, command)
             continue
@@ -95,10 +84,10 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
                 core.run("cp", f"/root/rendered/{name}/registrar-{name}.{kind}", "/etc/rspdns/")
             if command.startswith("systemctl"):
                 shell(core, command.replace("r1", name))
-    (ready,) = (command for command in commands(page["2"]) if "sentinel_registered" in command)
+    (ready,) = (command for command in commands(2) if "sentinel_registered" in command)
     core.until(lambda: bool(core.try_run("bash", "-c", ready).stdout))
 
-    name_server = commands(page["3"])
+    name_server = commands(3)
     for command in name_server:
         said = shell(core, command)
         if command == "rspdns check":
@@ -111,12 +100,12 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
 
     server.write("/etc/kamailio/kamailio.cfg", SAMPLE.read_text())
     server.run("systemctl", "start", "kamailio")
-    server.write("/etc/ppe-agent/agent.toml", configuration(page["4"]))
-    for command in commands(page["4"]):
+    server.write("/etc/ppe-agent/agent.toml", configuration(4))
+    for command in commands(4):
         shell(server, command)
     server.until(lambda: re.search(r"sip-1\b.*\bin\b", server.run("ppe-agent", "status")))
 
-    dig, expected = commands(page["5"])
+    dig, expected = commands(5)
     shape = re.sub(r"[0-9a-f]{8}", "[0-9a-f]{8}", re.escape(expected))
     shape = shape.replace("0\\ 1000", r"\d \d+", 1)  # as loaded as this machine is
 
