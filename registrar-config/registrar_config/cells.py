@@ -123,7 +123,11 @@ class CellsFile(StrictModel):
     @property
     def inventories(self) -> Mapping[str, Inventory]:
         """The inventory of the upper handlespace and of each cell, by their names."""
-        return {UPPER: self._upper(), **{cell.name: cell.whole for cell in self.cell}}
+        found = {UPPER: self._upper(), **{cell.name: cell.whole for cell in self.cell}}
+        return {
+            name: each.beside(tuple(other for other in found.values() if other is not each))
+            for name, each in found.items()
+        }
 
     def _upper(self) -> Inventory:
         upper = self.upper

@@ -10,7 +10,7 @@ from daemon_kit.addresses import read_address, read_network
 from daemon_kit.config_file import StrictModel, duplicates, find, load
 from daemon_kit.errors import FatalError
 from daemon_kit.model_keys import none_of
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
 from registrar_config.options import (
     ASAP_PORT,
@@ -215,6 +215,8 @@ class Inventory(StrictModel):
     wireguard: WireGuardConfig | None = None
     """`[wireguard]`: between registrars and all others SCTP goes through tunnels of WireGuard only."""
 
+    _neighbours: tuple["Inventory", ...] = PrivateAttr(default=())
+
     @classmethod
     def document_problems(cls, document: dict[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
         """Yield what is wrong between entries: names or ports taken twice, both address families."""
@@ -237,6 +239,17 @@ class Inventory(StrictModel):
             if isinstance(entry, dict) and not entry.keys() & {"policy", "transport"}:
                 yield location, "needs policy or transport, or both"
         yield from _wireguard_problems(document)
+
+    @property
+    def neighbours(self) -> tuple["Inventory", ...]:
+        """The other handlespaces of a file of cells. A host that is in several has one packet filter."""
+        return self._neighbours
+
+    def beside(self, neighbours: tuple["Inventory", ...]) -> "Inventory":
+        """Return this inventory with these neighbours."""
+        inventory = self.model_copy()
+        inventory._neighbours = neighbours
+        return inventory
 
     @property
     def followers(self) -> tuple[BackendEntry, ...]:

@@ -40,7 +40,7 @@ class FilterRule:
 def packet_filter(inventory: Inventory, name: str) -> str:
     """Return the nftables file for the hosts of the entry `name`; KeyError if there is none.
 
-    Every other entry of the inventory at the same addresses is let in too.
+    Every other entry of the inventory, and of its neighbours, at the same addresses is let in too.
     """
     chain = _chain(inventory, name)
     return f"""#!/usr/sbin/nft -f
@@ -75,7 +75,8 @@ def _named(chain: str) -> str:
 def _chain(inventory: Inventory, name: str) -> str:
     """Return the chain of the hosts of the entry `name`; KeyError if there is none."""
     networks = _addresses_of(inventory, name)
-    admissions = list(_admissions(inventory, networks))
+    spaces = (inventory, *inventory.neighbours)
+    admissions = [admission for space in spaces for admission in _admissions(space, networks)]
     # Servers that everyone may reach are reached outside of the tunnel, too.
     admissions.sort(key=lambda admission: admission.sources is not None)
     rules: list[str] = []

@@ -42,6 +42,15 @@ def test_gateways_may_register_above_and_nobody_else(tmp_path: Path) -> None:
     assert "10.0.0.21" in (out / "upper/r1/rspdns.nft").read_text()
 
 
+def test_packet_filter_of_a_gateway_lets_registrars_of_both_handlespaces_in(tmp_path: Path) -> None:
+    out = rendered(tmp_path)
+    for path in ("eu1/gateways", "upper/gateways-eu1"):
+        rules = (out / path / "rspdns.nft").read_text()
+        assert "10.1.0.11" in rules, path
+        assert "10.0.0.11" in rules, path
+        assert "10.2.0.11" not in rules, path
+
+
 def test_rendered_gateways_and_upper_zone_are_right(tmp_path: Path) -> None:
     out = rendered(tmp_path)
     gateway = load_gateway(out / "eu1/gateways/10.1.0.31/gateway.toml")
