@@ -69,6 +69,9 @@ def test_every_how_to_is_walked_or_says_why_not() -> None:
     walked = {walk.page for walks in JOURNEYS.values() for walk in walks}
     assert walked & NOT_WALKED.keys() == set()
     assert walked | NOT_WALKED.keys() == there
+    assert {
+        walk.page: walk.strangers() for walks in JOURNEYS.values() for walk in walks if walk.strangers()
+    } == {}
 
 
 def rows(page: str) -> list[list[str]]:

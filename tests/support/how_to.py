@@ -1,7 +1,8 @@
 """The pages of docs/how-to, pasted: their files are written and their commands run, on hosts with systemd.
 
-A fence whose `title` is a path is that file. A shell block, or an indented one, is a list of commands. All
-else on a page is for readers. The hosts stand on one link, with the addresses that the pages use.
+A fence whose `title` is a path is that file. With "at the end of" before the path it is appended; with "in"
+it is an excerpt, which a walk appends or leaves. A shell block, or an indented one, is a list of commands. The
+rest of a page is for readers. The hosts stand on one link, with the addresses that the pages use.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ HOSTS = {
     "r1": "10.0.0.1",
     "r2": "10.0.0.2",
     "r3": "10.0.0.3",
+    "u1": "10.0.0.11",
+    "u2": "10.0.0.12",
+    "u3": "10.0.0.13",
+    "gateway": "10.1.0.31",
     "ns1": "192.0.2.1",
     "ns2": "198.51.100.1",
     "as1": "10.20.0.5",
@@ -45,10 +50,13 @@ systemd-sysusers
 systemd-tmpfiles --create /usr/local/lib/tmpfiles.d/rspdns.conf
 ip link set lo up
 """
-SHELL = ("indented", "sh", "bash")
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The one that Debian gives root."""
+SHELL = ("indented", "sh", "bash", "console")
 FENCE = re.compile(r" *(```+)(\w*)(.*)")
-ITEM = re.compile(r"( *)(\d+\.|[-*]) ")
-APPENDED = "at the end of "
+ITEM = re.compile(r"( *)(\d+\.|[-*]|===) ")
+TAB = re.compile(r"=== \"(.*)\"")
+APPENDED, EXCERPT = "at the end of ", "in "
 IN_DEBIAN = ("apt-get install", "make install", "make deb", "modprobe ")
 """Commands that need a network or another kernel: what they bring is on the hosts already."""
 
@@ -65,7 +73,7 @@ class Block:
     @property
     def path(self) -> str | None:
         """The file that the block is, or None."""
-        name = self.title.removeprefix(APPENDED)
+        name = self.title.removeprefix(APPENDED).removeprefix(EXCERPT)
         return name if name and " " not in name else None
 
     def commands(self, left_out: Sequence[str] = ()) -> str:
@@ -101,6 +109,8 @@ def blocks(page: str) -> list[Block]:
             at = end
         elif item := ITEM.match(line):
             inside = len(item[1]) + 4
+            if tab := TAB.match(line):
+                heading = tab[1]
         elif after_blank and line and not line.startswith(" "):
             inside = 0
     return found
@@ -121,10 +131,14 @@ class Walk:
     in the place of the first one's."""
     hosts: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
     """Words of a heading, a title or a block: the hosts of the blocks with these words."""
+    others: tuple[str, ...] = ()
+    """Hosts that no block is pasted at."""
     words: Mapping[str, str | Callable[[Site], str]] = field(default_factory=dict)
     """Words of the page, and those that a reader puts in their place."""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """Beginnings of lines that are not run, or headings whose blocks are not, and the reason."""
+    appended: tuple[str, ...] = ()
+    """Words of the excerpts that are appended to their files."""
     by_hand: Mapping[str, Callable[[Site], None]] = field(default_factory=dict)
     """Steps that the page gives in prose, before the block with these words; "" at its beginning."""
     ends: Callable[[Site], None] | None = None
@@ -140,9 +154,16 @@ class Walk:
         hosts = named[0] if named else self.host
         return (hosts,) if isinstance(hosts, str) else hosts
 
+    def strangers(self) -> set[str]:
+        """Its words that the page does not have."""
+        there = blocks(f"how-to/{self.page}")
+        ours = (*self.hosts, *self.words, *self.left_out, *self.appended, *self.by_hand)
+        texts = [text for block in there for text in (block.heading, block.title, block.text)]
+        return {words for words in ours if not any(words in text for text in texts)}
+
     def every_host(self) -> set[str]:
         """All hosts that it needs."""
-        wanted: set[str] = set()
+        wanted = {*self.others}
         for hosts in (self.host, *self.hosts.values()):
             wanted |= {hosts} if isinstance(hosts, str) else {*hosts}
         return wanted
@@ -166,29 +187,25 @@ class Site:
 
     def paste(self, name: str, script: str) -> str:
         """Paste commands into a root shell of a host; the first that fails ends the walk."""
-        done = self[name].try_run("bash", "-ec", f"cd /root; export HOME=/root\n{script}")
+        done = self[name].try_run("bash", "-ec", f"cd /root; export HOME=/root PATH={PATH}\n{script}")
         said = done.stdout + done.stderr
         assert done.returncode == 0, f"on {name}:\n{script}\n{said}\n{self[name].journal()[-6000:]}"
         return said
 
     def walk(self, walk: Walk) -> None:
         """Paste a page, block after block and without a pause, then wait until all is well."""
-        left, seen = {*walk.left_out}, {*walk.by_hand}
+        seen = {*walk.by_hand}
         pasted = 0
         for block in [Block("", "text", "", ""), *blocks(f"how-to/{walk.page}")]:
+            if block.heading in walk.left_out:
+                continue
             for words, act in walk.by_hand.items():
                 if words in seen and (words in block.text or words == block.heading):
                     seen.discard(words)
                     act(self)
-            if block.heading in walk.left_out:
-                left.discard(block.heading)
-                continue
-            left -= {words for words in left if re.search(rf"^(\$ )?{re.escape(words)}", block.text, re.M)}
             for name in walk.hosts_of(block):
                 pasted += self._paste_block(name, block, walk)
         assert pasted, "the page has nothing to paste"
-        assert not left, f"the page no longer has {left}"
-        assert not seen, f"the page no longer has {seen}"
         self.until_well(walk.page)
         if walk.ends is not None:
             walk.ends(self)
@@ -203,9 +220,12 @@ class Site:
                 text = text.replace(words, instead if isinstance(instead, str) else instead(self))
         block = Block(block.heading, block.language, block.title, text)
         if block.path is not None:
+            is_excerpt = block.title.startswith(EXCERPT)
+            if is_excerpt and not any(words in text for words in walk.appended):
+                return False
             path = block.path if block.path.startswith("/") else f"/root/{block.path}"
             target = Path(f"{self[name].root}{path}")
-            before = target.read_text() if block.title.startswith(APPENDED) else ""
+            before = target.read_text() if is_excerpt or block.title.startswith(APPENDED) else ""
             self[name].write(path, before + text)
             return True
         commands = block.commands(tuple(walk.left_out)) if block.language in SHELL else ""
@@ -247,6 +267,7 @@ WELL: Mapping[str, Callable[[LiveSystemd], bool]] = {
     "rspdns-registrar@": _is_settled,
     "ppe-agent.service": _is_in,
     "ppu-agent.service": lambda machine: machine.try_run("ppu-agent", "status", "--check").returncode == 0,
+    "rspdns-gateway.service": lambda machine: machine.try_run("rspdns", "gateway", "status").returncode == 0,
     "rspdns.service": lambda machine: machine.try_run("rspdns", "status", "--nagios").returncode == 0,
 }
 """The question to each unit that runs: is all well?"""

@@ -5,6 +5,7 @@ A journey is a list of pages that a reader follows one after the other, on the s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -14,6 +15,18 @@ from tests.support.quickstart import kamailio_cfg, page
 REGISTRARS = ("r1", "r2", "r3")
 SRV = "_sip._udp.as.ims.example.net"
 SUBNET = "10.20.0.0/16"
+UPPER = ("u1", "u2", "u3")
+CELLS = "\n".join(
+    [
+        'zone = "ims.example.net"',
+        *(f'[[upper.registrar]]\nname = "{name}"\naddress = "{HOSTS[name]}"' for name in UPPER),
+        f'[[upper.backend]]\nname = "upper-name-servers"\naddresses = ["{HOSTS["ns1"]}"]',
+        f'[[cell]]\nname = "eu1"\ngateways = ["{HOSTS["gateway"]}"]\nname_servers = ["10.1.0.21"]',
+        *(f'[[cell.registrar]]\nname = "{name}"\naddress = "{HOSTS[name]}"' for name in REGISTRARS),
+        f'[[cell.agent]]\nname = "servers"\naddresses = ["{SUBNET}"]\nhandles = ["sip-as-udp"]',
+    ]
+)
+"""A file of one cell, for `rspdns-registrar render`."""
 
 
 # --- steps that pages give in prose
@@ -265,6 +278,40 @@ def bring_distributor_conf(site: Site) -> None:
     site.copy("ns1", "/root/named.conf", "distributor", "/etc/bind/named.conf")
 
 
+def start_cell(site: Site) -> None:
+    """The hosts of a cell and the upper registrars, by one file; a server in the cell."""
+    site["r1"].write("/root/cells.toml", CELLS)
+    site.paste("r1", "rspdns-registrar render cells.toml --output rendered")
+    names = {name: f"eu1/{name}" for name in REGISTRARS} | {name: f"upper/{name}" for name in UPPER}
+    for name, folder in names.items():
+        for kind in ("env", "gate"):
+            file = f"registrar-{name}.{kind}"
+            site.copy("r1", f"/root/rendered/{folder}/{file}", name, f"/etc/rspdns/{file}")
+    names |= {"as1": "eu1/servers", "gateway": "eu1/gateways", "ns1": "upper/upper-name-servers"}
+    for name, folder in names.items():
+        site.copy("r1", f"/root/rendered/{folder}/rspdns.nft", name, "/etc/rspdns/rspdns.nft")
+    for name in (*REGISTRARS, *UPPER):
+        site.paste(name, f"systemctl enable --now rspdns-registrar@{name}")
+    start_kamailio(site)
+    site.paste("as1", "systemctl enable --now ppe-agent")
+
+
+def start_upper_name_server(site: Site) -> None:
+    """A name server as any other, with the upper registrars and a master file."""
+    registrars = [HOSTS[name] for name in UPPER]
+    site["ns1"].write("/etc/rspdns/rspdns.toml", f"registrars = {json.dumps(registrars)}\n")
+    fixed = f"$TTL 3600\n@ SOA ns1 hostmaster 1 7200 900 1209600 1\n@ NS ns1\nns1 A {HOSTS['ns1']}\n"
+    site["ns1"].write("/etc/rspdns/zones.d/ims.example.net.zone", fixed)
+    site.paste(
+        "ns1",
+        """
+        cp /usr/local/share/doc/rspdns/examples/pdns.conf /etc/powerdns/pdns.conf
+        systemctl enable --now rspdns
+        systemctl restart pdns
+        """,
+    )
+
+
 def order_sites(site: Site) -> None:
     """The pool's table in the zone's file, as the page has it, with a server at each site."""
     pool = text_of("dns/sites.md", "[[pool]]").replace("min_in = 2", "min_in = 1")
@@ -300,6 +347,12 @@ def news_reach_a_client(site: Site) -> None:
     site.paste("client", f"{watch} --exec 'cat > /root/told; kill $PPID' || test -s /root/told")
 
 
+def gateway_guards(site: Site) -> None:
+    site["client"].until(
+        lambda: "gateway eth0: guarded" in site["client"].try_run("ppu-agent", "status").stdout
+    )
+
+
 def clear_overrides(site: Site) -> None:
     site.paste("ns1", "rspdns override clear --all")
 
@@ -310,6 +363,10 @@ def distributor_follows(site: Site) -> None:
     site.paste("as1", "systemctl stop kamailio")
     site["ns1"].until(lambda: len(targets(site, "ns1", HOSTS["distributor"])) == 1)
     site.paste("as1", "systemctl start kamailio")
+
+
+def upper_name_leads_to_the_cell(site: Site) -> None:
+    site["ns1"].until(lambda: targets(site, "ns1", HOSTS["ns1"]) == {"as.eu1.ims.example.net."})
 
 
 def prometheus_scrapes(site: Site) -> None:
@@ -403,6 +460,7 @@ PUBLISH = Walk(
 )
 SITES = Walk(
     "dns/sites.md",
+    appended=("[[site]]",),
     words={
         "10.1.0.0/16": f"{HOSTS['as1']}/32",
         "10.2.0.0/16": f"{HOSTS['as2']}/32",
@@ -424,7 +482,6 @@ DISTRIBUTOR = Walk(
 )
 NEWS = Walk(
     "dns/act-on-a-change.md",
-    words={"10.0.0.53": "192.0.2.1"},
     left_out={
         "Run a command": "runs until it is stopped: tests/integration/test_act_on_a_change.py",
         "When it runs": "the unit of a command that is below",
@@ -438,7 +495,7 @@ NEWS = Walk(
     ends=news_reach_a_client,
 )
 NO_CALL_WAITS = Walk(
-    "clients/no-call-waits.md", host="client", words={"$ ppu-agent check": "$ sctp-run ppu-agent check"}
+    "clients/no-call-waits.md", host="client", words={"ppu-agent check": "sctp-run ppu-agent check"}
 )
 ONE_ADDRESS = Walk(
     "clients/one-address.md", host="client", words={"ppu-agent check": "sctp-run ppu-agent check"}
@@ -448,17 +505,18 @@ GATEWAY = Walk(
     host="client",
     words={"eth1": "eth0", "/usr/share/doc/ppu-agent/examples": "/usr/local/share/doc/rspdns/examples"},
     left_out={"A bridge": "the hosts have none"},
+    ends=gateway_guards,
 )
 MAINTENANCE = Walk(
     "servers/maintenance.md",
     host="as1",
-    hosts={"rspdns forget": "ns1"},
+    left_out={"Gone for good": "the server stays: tests/integration/test_admin.py"},
     words={
         "asterisk -rx 'core show channels count'": "ppe-agent status",
         "systemctl restart asterisk": "systemctl restart kamailio",
     },
 )
-OWN_CHECK = Walk("servers/own-check.md", host="as1", by_hand={"": write_own_check})
+OWN_CHECK = Walk("servers/own-check.md", host="as1", appended=("can-it-call",), by_hand={"": write_own_check})
 REPORT_LOAD = Walk(
     "servers/report-load.md",
     host="as1",
@@ -479,7 +537,7 @@ PROTECT = Walk("registrars/protect.md", host=REGISTRARS)
 GATE = Walk(
     "registrars/gate.md",
     host="r1",
-    words={"$ rspdns-registrar status": "$ sctp-run rspdns-registrar status"},
+    words={"rspdns-registrar status": "sctp-run rspdns-registrar status"},
     by_hand={"": restrict_agents, "See what it drops": bring_and_restart},
     left_out={"rspdns-lab bench": "measures"},
 )
@@ -490,17 +548,18 @@ SIGN = Walk(
     hosts={
         "pdnsutil import-zone-key": "ns2",
     },
-    words={"NEW": "2"},
     by_hand={"pdnsutil export-zone-key": sign_capable_ns2, "pdnsutil import-zone-key": bring_key},
 )
 PROMETHEUS = Walk(
     "dns/prometheus.md",
+    appended=("[admin]",),
     hosts={"2. On Prometheus's host": "client"},
     by_hand={"2. On Prometheus's host": bring_token, "promtool": name_job},
     ends=prometheus_scrapes,
 )
 FAST_PATH = Walk(
     "dns/answers-from-the-kernel.md",
+    appended=("[fastpath]",),
     words={" --address 2001:db8::1": ""},
     left_out={"rspdns-fastpath trace": "runs until it is stopped"},
 )
@@ -509,6 +568,19 @@ WHY_NOT = Walk(
     hosts={"3. Is it the sidecar?": "as1"},
     words={"10.20.0.7": "10.20.0.5"},
     left_out={"dig @RESOLVER": "no resolver is here"},
+)
+CELL_GATEWAY = Walk(
+    "registrars/cell-gateways.md",
+    host="gateway",
+    appended=("ns.eu1",),
+    hosts={"The upper zone": "ns1"},
+    others=(*REGISTRARS, *UPPER, "as1"),
+    words={
+        **{f'"10.1.0.1{number}"': f'"10.0.0.{number}"' for number in (1, 2, 3)},
+        'accept = ["10.1.0.0/16"]': f'accept = ["{SUBNET}"]',
+    },
+    by_hand={"": start_cell, "The upper zone": start_upper_name_server},
+    ends=upper_name_leads_to_the_cell,
 )
 INSTALL = Walk(
     "install.md",
@@ -557,6 +629,7 @@ JOURNEYS: Mapping[str, tuple[Walk, ...]] = {
     ),
     "s-cscf": (*BASE, NO_CALL_WAITS, ONE_ADDRESS, GATEWAY),
     "registrars": (*BASE, ONE_NAME_SERVER, PROTECT, GATE, REPLACE),
+    "a cell": (CELL_GATEWAY,),
     "installed": (INSTALL,),
     "web": (THREE_REGISTRARS, REVERSE_PROXIES),
     "watched": (*BASE, ONE_NAME_SERVER, NEWS, PROMETHEUS, FAST_PATH),
@@ -578,7 +651,6 @@ NOT_WALKED: Mapping[str, str] = {
     "dns/withstand-floods.md": "dnsdist is not among the test's packages",
     "install-with-ansible.md": "needs Ansible: make test-ansible",
     "kubernetes.md": "needs a cluster",
-    "registrars/cell-gateways.md": "needs registrars of two cells: tests/integration/test_cell_gateways.py",
     "registrars/wireguard.md": "needs WireGuard in the kernel: tests/integration/test_wireguard.py",
     "servers/remote.md": "needs a server without a sidecar: tests/integration/test_agent_remote.py",
     "servers/stateful-servers.md": "tables of two pools: tests/integration/test_admin.py and test_sites.py",
