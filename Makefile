@@ -16,8 +16,8 @@
 # make results    runs the labs and writes docs/results from them (hours, on an idle machine); RESULTS='faults speed' for some pages
 #             sctp-userland/ and ppu-agent/guard/ are products beside this one: `make -C sctp-userland test` (or bench), and the same of ppu-agent/guard
 # make fuzz   fuzzes sctp-userland, ppu-guard and the registrars' gate, FUZZ_SECONDS=300 for each of four fuzzers
-# make lint   ruff, mypy, the direction of imports, how sentences begin, names; needs neither root nor the Debian packages
-# make docs   the documentation as a site in build/site; links are checked
+# make lint   ruff, mypy, the direction of imports, how sentences begin, names, blocks of the documentation; needs neither root nor the Debian packages
+# make docs   the documentation as a site in build/site; links are checked. REPOSITORY_URL=https://...: each page links to the repository and to its source
 # make man    writes the man pages of every command to build/man (MAN=folder: elsewhere)
 # make install    for production: /opt/rspdns, units, man pages, completion (docs/how-to/install.md); DESTDIR, PREFIX, SCTP_USERLAND=yes, FASTPATH=yes
 # make deb    Debian packages for Debian 12 and 13, each built in a root of its own, into build/packages (root); SUITES='bookworm';
@@ -120,6 +120,7 @@ lint: environment
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@$(BIN)/python setup/prose.py
 	@$(BIN)/python setup/names.py
+	@$(BIN)/python setup/blocks.py
 	@$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	@$(BIN)/mypy tests conftest.py
 	@$(BIN)/mypy sctp-userland ppu-agent/guard

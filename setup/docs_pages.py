@@ -148,7 +148,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let the words of the field explain themselves on every page but the one that explains them."""
+    """Take the copy button from output; let the words of the field explain themselves on other pages."""
+    markdown = re.sub(r"^( *)```text$", r"\1``` { .text .no-copy }", markdown, flags=re.MULTILINE)
     return markdown if page.file.src_uri == WORDS else f"{markdown}\n\n{tooltips()}\n"
 
 
@@ -207,7 +208,7 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
     yield f"    {' '.join([context.command_path, *command.collect_usage_pieces(context)])}\n"
     for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
         yield (
-            ("```\n" + paragraph[2:].strip("\n") + "\n```\n")
+            ("```text\n" + paragraph[2:].strip("\n") + "\n```\n")
             if paragraph.startswith("\b")
             else f"{paragraph}\n"
         )

@@ -20,6 +20,7 @@ from registrar_config import load_inventory
 from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
 
+from tests.support.how_to import blocks
 from tests.support.how_to_pages import JOURNEYS, NOT_WALKED
 
 TOP = Path(__file__).resolve().parents[1]
@@ -136,7 +137,7 @@ def test_every_cause_is_explained() -> None:
 
 
 def examples(page: str) -> list[str]:
-    return re.findall(r"```toml[^\n]*\n(.*?)```", (TOP / "docs" / page).read_text(), re.DOTALL)
+    return [block.text for block in blocks(page) if block.language == "toml"]
 
 
 def test_configurations_of_the_tutorial_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +156,9 @@ def test_configurations_of_the_page_on_servers_are_right(
 ) -> None:
     for module in (configuration, consistency):
         monkeypatch.setattr(module, "address_towards", lambda *_: "10.20.0.5")
-    for text in examples("how-to/servers/connect-a-server.md"):
+    *servers, gateway_check = examples("how-to/servers/connect-a-server.md")
+    assert len(servers) == 6
+    for text in (*servers, f"{servers[0]}\n{gateway_check}"):
         (tmp_path / "agent.toml").write_text(text)
         (server,) = load_configuration(tmp_path / "agent.toml").servers
         assert text.startswith(f"# {server.name}\n")

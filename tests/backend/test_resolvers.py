@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import hmac
-import re
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -31,6 +30,7 @@ from rspdns.resolvers.flush_queue import (
 from rspdns.resolvers.telling import TELL, FlushError
 
 from tests.support.namespaces import REPOSITORY
+from tests.support.pages import blocks
 
 ZONES = ["example.net", "ims.example.net", "example.org"]
 NOW = 1000.0
@@ -217,7 +217,7 @@ PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "tell-resolvers.md").read_text(
 
 
 def test_tables_of_the_page_are_right() -> None:
-    tables = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+    tables = blocks(PAGE, "toml")
     document = tomllib.loads('registrars = ["10.0.0.1"]\n' + "".join(tables))
     config = BackendConfig.model_validate(document)
     assert {resolver.type for resolver in config.resolvers} == TELL.keys()

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from tests.support.certificates import authority, certificate_of
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, end, own_namespace
+from tests.support.pages import blocks
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "act-on-a-change.md").read_text()
@@ -36,9 +36,9 @@ def write_news(chain: Chain) -> None:
     key.chmod(0o600)
     with chain.backend.config.open("a") as file:
         file.write(f'\n[news]\nlisten = "{NEWS}"\n[news.keys]\n"{ZONE}" = "{key}"\n')
-        (push,) = re.findall(r"\[news\.push\]\n.*?\n *```", PAGE, re.DOTALL)
+        (push,) = (block for block in blocks(PAGE, "toml") if "[news.push]" in block)
         files = certificate_of(chain.folder, authority(chain.folder, "ca"), 30)
-        lines = textwrap.dedent(" " * 4 + push.rstrip("` \n")).replace("192.0.2.1", ADDRESS)
+        lines = push.replace("192.0.2.1", ADDRESS)
         for name, path in files.items():
             lines = lines.replace(f"/etc/rspdns/ns1.{name}", str(path))
         file.write(lines + "\n")
@@ -108,8 +108,7 @@ def whole(watched: Watched) -> Iterator[Watched]:
 
 def script(language: str, folder: Path, marker: str) -> str:
     """Write the script of the page that holds `marker`; return its path."""
-    found = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    (text,) = (text for text in found if marker in text)
+    (text,) = (text for text in blocks(PAGE, language) if marker in text)
     for path in re.findall(r"/run/haproxy/admin\.sock", text):
         text = text.replace(path, str(folder / "haproxy.sock"))
     text = text.replace("kamcmd ", f"kamcmd -s unix:{folder}/kamailio_ctl ")
@@ -313,8 +312,7 @@ HTTPServer(("127.0.0.1", 8081), Chat).serve_forever()
 
 def hook(name: str, folder: Path, port: int) -> str:
     """A hook of the page, for a receiver at this port of loopback."""
-    texts = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    (text,) = [textwrap.dedent(text) for text in texts if f'"{name}"' in text]
+    (text,) = (text for text in blocks(PAGE, "toml") if f'"{name}"' in text)
     text = re.sub(r"https://[a-z.]*", f"http://127.0.0.1:{port}", text)
     return text.replace("sip-as-udp", HANDLE).replace("/etc/rspdns", str(folder))
 
@@ -323,10 +321,10 @@ def test_hooks_of_the_page_are_told_also_of_the_time_they_and_the_backend_were_d
     whole: Watched, tmp_path: Path
 ) -> None:
     chain, backend = whole.chain, whole.chain.backend
-    (make_key,) = re.findall(r"\$ (echo \"whsec.*noc.*)", PAGE)
+    (make_key,) = re.findall(r"^    (echo \"whsec.*noc.*)", PAGE, re.MULTILINE)
     subprocess.run(["/bin/sh", "-c", make_key.replace("/etc/rspdns", str(tmp_path))], check=True)
     (tmp_path / "noc.secret").chmod(0o640)
-    receiver = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0].replace("/etc/rspdns", str(tmp_path))
+    receiver = blocks(PAGE, "python")[0].replace("/etc/rspdns", str(tmp_path))
     before = backend.config.read_text()
     chats, told = tmp_path / "chats", tmp_path / "told"
 

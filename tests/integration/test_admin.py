@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from tests.support.browser import Browser
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.json_schema import differences
 from tests.support.namespaces import REPOSITORY, kill, own_namespace, program_of
+from tests.support.pages import blocks
 from tests.support.sidecar import Sidecar
 from tests.support.waiting import until
 
@@ -36,9 +36,10 @@ DOCUMENT = (REPOSITORY / "docs" / "how-to" / "servers" / "stateful-servers.md").
 
 def example(table: str) -> str:
     """The TOML block of the document that begins with this table, of the pool with a standby."""
-    blocks = re.findall(rf"```toml[^\n]*\n(\[\[{table}\]\].*?)```", DOCUMENT, re.DOTALL)
-    (found,) = [block for block in blocks if '"sip-ha"' in block]
-    return str(found)
+    (found,) = (
+        text for text in blocks(DOCUMENT, "toml") if text.startswith(f"[[{table}]]") and '"sip-ha"' in text
+    )
+    return found
 
 
 HA_POOL = "\n" + example("pool").replace("10.20.0.0/16", f"{ADDRESS}/32")

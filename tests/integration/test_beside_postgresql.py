@@ -16,12 +16,12 @@ from pdns_config import pdns_conf
 from tests.support.backend import ADDRESS, OWNER, ZONE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, kill, own_namespace
+from tests.support.pages import blocks
 from tests.support.parent_zone import PARENT, gpgsql
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "beside-postgresql.md").read_text()
-BLOCKS = re.findall(r"```bash[^\n]*\n(.*?)```", PAGE, re.S)
-LINES = [shlex.split(line) for block in BLOCKS for line in block.splitlines()]
+LINES = [shlex.split(line) for block in blocks(PAGE, "bash") for line in block.splitlines()]
 
 
 def lines(*first: str) -> list[list[str]]:

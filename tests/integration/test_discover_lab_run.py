@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from rserpool import LeastUsed, Protocol
 from tests.backend.making import ZONE, member, view, views, zone
 from tests.support.labs import LAB, traces
 from tests.support.namespaces import REPOSITORY
+from tests.support.pages import blocks
 from tests.support.served import Served, served, status
 from tests.support.waiting import until
 
@@ -34,7 +34,7 @@ def pool(loads: Mapping[int, float]) -> dict[str, PoolView]:
 @pytest.fixture
 def whole(tmp_path: Path) -> Iterator[Served]:
     """A PowerDNS that answers for the pool of the page."""
-    pool_of_page = textwrap.dedent(re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[0])
+    pool_of_page = blocks(PAGE, "toml")[0]
     with served([zone(pool_of_page)], pool(dict.fromkeys(SERVERS, 0.5)), tmp_path) as made:
         yield made
 

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +28,7 @@ from tests.support.live_systemd import (
     make_install,
 )
 from tests.support.namespaces import REPOSITORY
+from tests.support.pages import blocks
 
 pytestmark = pytest.mark.timeout(1200)  # the installation counts to the first test
 
@@ -441,12 +441,10 @@ CAP_NET_BIND_SERVICE = 1 << 10
 
 def test_news_are_told_by_their_unit_as_the_page_says(machine: LiveSystemd) -> None:
     page = NEWS_PAGE.read_text()
-    make_key = "\n".join(re.findall(r"\$ (.*/etc/rspdns/news-ims\.key)$", page, re.M)[:2])
+    make_key = "\n".join(re.findall(r"^    (.*/etc/rspdns/news-ims\.key)$", page, re.M)[:2])
     machine.run("sh", "-euc", make_key)
-    (table,) = (text for text in re.findall(r"```toml[^\n]*\n(.*?)```", page, re.S) if "[news]" in text)
-    table = (
-        textwrap.dedent(table).replace("192.0.2.1:8056", NEWS_AT).replace("ims.example.net", "example.net")
-    )
+    (table,) = (text for text in blocks(page, "toml") if "[news]" in text)
+    table = table.replace("192.0.2.1:8056", NEWS_AT).replace("ims.example.net", "example.net")
     machine.write("/etc/rspdns/rspdns.toml", f"{BACKEND}{table}")
     machine.run("systemctl", "start", "rspdns-news")
     found = process(machine, "rspdns-news")

@@ -15,6 +15,7 @@ from tests.support.backend import OWNER, run_here
 from tests.support.certificates import authority, certificate_of
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, end, own_namespace
+from tests.support.pages import blocks
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "maintain-a-server.md").read_text()
@@ -28,9 +29,9 @@ COMPARED_S = 30.0
 
 def peer_table(port: int, folder: Path) -> str:
     """The [[peer]] of the page, for these two name servers."""
-    table = PAGE.partition("\n[[peer]]")[2].partition("```")[0]
+    (table,) = (block for block in blocks(PAGE, "toml") if block.startswith("[[peer]]"))
     assert "tls_ca" in table
-    text = f"[[peer]]{table}".replace("https://ns2.example.net:8054", f"https://127.0.0.1:{port}")
+    text = table.replace("https://ns2.example.net:8054", f"https://127.0.0.1:{port}")
     text = text.replace("/etc/rspdns/ca.pem", str(folder / "ca.pem"))
     return text.replace("/etc/rspdns/peer-tokens/ns2", str(folder / "tokens")) + "\n"
 

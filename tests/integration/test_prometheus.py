@@ -1,7 +1,6 @@
 """Prometheus scrapes a name server from another address: TLS, token and configuration of the page."""
 
 import json
-import re
 import subprocess
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +10,7 @@ import pytest
 from tests.support.backend import ADDRESS
 from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
+from tests.support.pages import blocks
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs/how-to/dns/prometheus.md").read_text()
@@ -19,8 +19,7 @@ PROMETHEUS = "127.0.0.1:9090"
 
 def block(language: str, marker: str) -> str:
     """Return the block of the page that holds `marker`."""
-    blocks: list[str] = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    (text,) = [block for block in blocks if marker in block]
+    (text,) = (block for block in blocks(PAGE, language) if marker in block)
     return text
 
 

@@ -20,6 +20,7 @@ from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, Namespace, end, own_namespace
+from tests.support.pages import blocks
 from tests.support.pdns import Pdns
 from tests.support.waiting import until
 
@@ -36,8 +37,7 @@ MANY = 101
 
 def lines(language: str) -> str:
     """The block of the page in this language."""
-    (text, *_) = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    return str(text)
+    return blocks(PAGE, language)[0]
 
 
 def ask(namespace: Namespace, address: str, name: str, kind: str) -> list[dns.rrset.RRset]:
@@ -312,7 +312,7 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
     (behind / "conf").write_text(knot.format(folder=behind))
     secondary = transferred.namespace.start("knotd", "-c", str(behind / "conf"), log=behind / "log")
     try:
-        table = re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[1]
+        table = blocks(PAGE, "toml")[1]
         transferred.configure(f"{table}signs = true\n" if signs else table)
         until(lambda: transferred.targets(OTHER) == EVERYBODY, SOON_S, tmp_path / "bind.log")
         for number in (8, 9):
@@ -326,7 +326,7 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
         until(lambda: transferred.secondary("distributor")["right"] == 1, SOON_S)
         assert transferred.problem("distributor") == ""
         if signs:
-            found = re.search(r"\$ (dig .* DNSKEY) \| (dnssec-dsfromkey .*)", PAGE)
+            found = re.search(r"^    (dig .* DNSKEY) \| (dnssec-dsfromkey .*)", PAGE)
             assert found is not None
             keys = transferred.namespace.run(*found[1].split()).stdout
             digest = subprocess.run(

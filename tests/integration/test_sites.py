@@ -1,7 +1,6 @@
 """A pool at two sites, on real registrars and PowerDNS: the other site takes over, by itself and by hand."""
 
 import re
-import textwrap
 import time
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ from tests.support.backend import ADDRESS, HANDLE, OWNER, POOL
 from tests.support.chain import Chain
 from tests.support.members import Members
 from tests.support.namespaces import REPOSITORY, own_namespace
+from tests.support.pages import blocks
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "sites.md").read_text()
@@ -23,8 +23,7 @@ EU, US = range(1, 5), range(5, 9)
 
 def example(language: str, table: str) -> str:
     """The lines of the page, with the networks of this test."""
-    (text,) = re.findall(rf"```{language}[^\n]*\n( *{re.escape(table)}.*?)```", PAGE, re.DOTALL)
-    text = textwrap.dedent(text)
+    (text,) = (block for block in blocks(PAGE, language) if block.startswith(table))
     return text.replace("10.1.0.0/16", f"{ADDRESS}/32").replace("10.2.0.0/16", f"{OTHER}/32")
 
 

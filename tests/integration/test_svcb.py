@@ -3,7 +3,6 @@
 import re
 import shlex
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +16,12 @@ from rserpool import LeastUsed, Protocol
 from tests.backend.making import FIXED, ZONE, member, view, views, zone
 from tests.support.certificates import openssl
 from tests.support.namespaces import REPOSITORY
+from tests.support.pages import blocks
 from tests.support.served import Served, served, status
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs/how-to/clients/web-servers.md").read_text()
-POOL = textwrap.dedent(re.findall(r"```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)[0])
+POOL = blocks(PAGE, "toml")[0]
 WITH_ALIAS = POOL.replace('"h2"] }', '"h2"], apex_alias = true }')
 NAME = f"www.{ZONE}"
 SERVICE = f"_https._tcp.{NAME}"
@@ -87,7 +87,7 @@ def shown(served_: Served, *members: Member) -> None:
 
 def test_dig_and_kdig_read_the_records_of_the_page(made: Served) -> None:
     shown(made, *OF_PAGE["web"].members)
-    commands = [shlex.split(line) for line in re.findall(r"^ +\$ (k?dig .*)$", PAGE, re.MULTILINE)]
+    commands = [shlex.split(line) for line in re.findall(r"^(?:    |\$ )(k?dig .*)$", PAGE, re.MULTILINE)]
     assert [command[0] for command in commands] == ["dig", "kdig", "dig"]
     of_dig, of_kdig, of_apex = (
         sorted(made.namespace.run(name, "@127.0.0.1", *words).stdout.splitlines())

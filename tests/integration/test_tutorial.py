@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.how_to import PREPARE, Block, blocks
+from tests.support.how_to import PREPARE, blocks
 from tests.support.live_systemd import LiveSystemd, live_systemd
+from tests.support.pages import Block
 from tests.support.quickstart import SAMPLE
 from tests.support.waiting import until
 
@@ -23,7 +24,11 @@ PAGE = "tutorial/first-zone.md"
 
 def of_section(number: int) -> list[Block]:
     """The blocks of a section of the page."""
-    return [block for block in blocks(PAGE) if block.heading.startswith(f"{number}. ")]
+    return [
+        block
+        for block in blocks(PAGE)
+        if any(heading.startswith(f"{number}. ") for heading in block.headings)
+    ]
 
 
 def commands(number: int) -> list[str]:
@@ -105,7 +110,8 @@ def test_the_first_zone_and_server_come_up_and_go_as_the_tutorial_says(
         shell(server, command)
     server.until(lambda: re.search(r"sip-1\b.*\bin\b", server.run("ppe-agent", "status")))
 
-    dig, expected = commands(5)
+    (console,) = (block.text for block in of_section(5) if block.language == "console")
+    dig, expected = console.removeprefix("$ ").splitlines()
     shape = re.sub(r"[0-9a-f]{8}", "[0-9a-f]{8}", re.escape(expected))
     shape = shape.replace("0\\ 1000", r"\d \d+", 1)  # as loaded as this machine is
 

@@ -1,7 +1,5 @@
 """The results of `rspdns-lab discover` from the lists of its clients, and its files."""
 
-import re
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +23,8 @@ from rspdns_lab.discover.lab import (
     zone_toml,
 )
 
+from tests.support.pages import blocks
+
 PAGE = (
     Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clients" / "discover-servers.md"
 ).read_text()
@@ -33,7 +33,7 @@ Lists = Sequence[tuple[float, Mapping[str, int | None]]]
 
 def example(language: str) -> str:
     """The lines of the page, with the lab's one name server and its zone."""
-    (text,) = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+    (text,) = blocks(PAGE, language)
     lines = [line for line in text.splitlines() if "ns2" not in line]
     text = "\n".join(lines) + "\n"
     text = text.replace(" 198.51.100.1", "").replace("192.0.2.1", "10.53.0.21")
@@ -51,8 +51,8 @@ def test_the_pool_is_that_of_the_page(tmp_path: Path) -> None:
     fixed = static_zone(["10.53.0.21"]).partition("\n")[2]
     (tmp_path / f"{WHOLE}.zone").write_text(f"$ORIGIN {WHOLE}.\n{fixed}")
     (zone,) = load_zones(tmp_path)
-    (of_page,) = re.findall(r" *```toml[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    keys = [line.split("=")[0].strip() for line in textwrap.dedent(of_page).splitlines() if "=" in line]
+    (of_page,) = blocks(PAGE, "toml")
+    keys = [line.split("=")[0].strip() for line in of_page.splitlines() if "=" in line]
     pool = zone.sites[0].pools[0].config
     assert (pool.answers, pool.weights) == ("all", "wide")
     assert all(key in zone_toml(WHOLE) for key in keys)

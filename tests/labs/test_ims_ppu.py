@@ -1,7 +1,5 @@
 """The results of `rspdns-lab ims --ppu` from its calls, and which options go together."""
 
-import re
-import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,8 @@ from rspdns_lab.ims.calls import CallTrial, measure, read_calls
 from rspdns_lab.ims.cli import ims
 from rspdns_lab.ims.ppu import LATE_MS, PROMISED, WAYS, agent_toml, figures, page_of, problems, rows
 from rspdns_lab.report.page import tables_of
+
+from tests.support.pages import blocks
 
 
 def trial(approach: str, *delays_ms: float | None, fault: str = "as-killed", number: int = 1) -> CallTrial:
@@ -92,8 +92,7 @@ def _pools(text: str) -> list[dict[str, Any]]:
 def test_lab_measures_with_the_files_that_the_how_to_pages_give(tmp_path: Path) -> None:
     """A key that makes the lab faster, and that no reader of the page has, would be a promise not kept."""
     page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clients" / "no-call-waits.md"
-    blocks = re.findall(r"^( *)```toml[^\n]*\n(.*?)\1```", page.read_text(), re.DOTALL | re.MULTILINE)
-    first, repeat = (_pools(textwrap.dedent(block))[0] for _, block in blocks)
+    first, repeat = (_pools(block)[0] for block in blocks(page.read_text(), "toml"))
     assert first == {}
     assert repeat == {"on_dead": {"tcp": "repeat"}}
     file = tmp_path / "ppu-agent.toml"

@@ -1,13 +1,13 @@
 """The results of `rspdns-lab proxies` from its requests, and the files with which it measures."""
 
-import re
-import textwrap
 import tomllib
 from pathlib import Path
 
 from ppu_agent.configuration import load_configuration
 from rspdns_lab.proxies.cli import LATE_MS, problems, rows
 from rspdns_lab.proxies.lab import ProxyTrial, agent_toml, sidecar_toml
+
+from tests.support.pages import blocks
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "clients" / "reverse-proxies.md"
 
@@ -33,8 +33,7 @@ def test_only_what_is_promised_can_be_broken() -> None:
 
 def test_lab_measures_with_the_files_of_the_page(tmp_path: Path) -> None:
     """The lab has more damping, ports and paths of its own; nothing else may differ."""
-    blocks = re.findall(r"^( *)```toml[^\n]*\n(.*?)\1```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    of_upstream, of_proxy = (tomllib.loads(textwrap.dedent(block)) for _, block in blocks)
+    of_upstream, of_proxy = map(tomllib.loads, blocks(PAGE.read_text(), "toml"))
     path = tmp_path / "ppu-agent.toml"
     path.write_text(agent_toml(tmp_path))
     assert load_configuration(path).handles == ("web",)

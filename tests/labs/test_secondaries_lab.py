@@ -22,6 +22,8 @@ from rspdns_lab.secondaries.lab import (
 from rspdns_lab.secondaries.primaries import ADDRESSES, PRIMARIES, publish_toml, write_key
 from rspdns_lab.secondaries.servers import KINDS
 
+from tests.support.pages import blocks
+
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "dns" / "secondaries.md").read_text()
 PUBLISH = (Path(__file__).resolve().parents[2] / "docs/how-to/dns/publish-by-dns-update.md").read_text()
 FAR = "Knot, distributor"
@@ -74,8 +76,7 @@ def test_primaries_have_the_lines_of_the_page(tmp_path: Path) -> None:
     """Beside what a lab needs: its own folder, the key in the same file, and no record of expiry."""
     own = re.compile(r"include |file|storage|secret|acl: |update-owner-name|update-type|.*_rspdns-expire")
     for kind, language in (("bind", "text"), ("knot", "yaml")):
-        blocks = re.findall(rf"```{language}[^\n]*\n(.*?)```", PUBLISH, re.DOTALL)
-        (text,) = (block for block in blocks if "rspdns-key" in block)
+        (text,) = (block for block in blocks(PUBLISH, language) if "rspdns-key" in block)
         written = PRIMARIES[kind].configured("192.0.2.1", "", tmp_path)
         lines = {line.strip() for line in written.splitlines()}
         wanted = [line.strip() for line in text.replace("ims.example.net", ZONE).splitlines()]
@@ -86,7 +87,7 @@ def test_primaries_have_the_lines_of_the_page(tmp_path: Path) -> None:
 def test_secondaries_have_the_lines_of_the_page() -> None:
     """Beside what a lab needs: its own folder, and a client that compares whole zones."""
     for kind, name in (("bind", "bind"), ("nsd", "nsd"), ("knot", "knot")):
-        (text,) = re.findall(rf"```{name}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
+        (text,) = blocks(PAGE, name)
         written = KINDS[kind].configured("192.0.2.99", "192.0.2.1", Path("/var/cache/bind"))
         address = {"bind": "192.0.2.11", "nsd": "192.0.2.12", "knot": "192.0.2.13"}[name]
         wanted = text.replace(address, "192.0.2.99").replace("ims.example.net", ZONE)

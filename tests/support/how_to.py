@@ -1,8 +1,8 @@
 """The pages of docs/how-to, pasted: their files are written and their commands run, on hosts with systemd.
 
 A fence whose `title` is a path is that file. With "at the end of" before the path it is appended; with "in"
-it is an excerpt, which a walk appends or leaves. A shell block, or an indented one, is a list of commands. The
-rest of a page is for readers. The hosts stand on one link, with the addresses that the pages use.
+it is an excerpt, which a walk appends or leaves. A shell block, or an indented one, is a list of commands.
+The rest of a page is for readers. The hosts stand on one link, with the addresses that the pages use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import json
 import re
 import subprocess
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from tests.support.live_systemd import LiveSystemd, live_systemd
 from tests.support.namespaces import REPOSITORY, Namespace, own_namespace
+from tests.support.pages import APPENDED, EXCERPT, Block, read
 from tests.support.waiting import until
 
 DOCS = REPOSITORY / "docs"
@@ -53,71 +53,11 @@ ip link set lo up
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The one that Debian gives root."""
 SHELL = ("indented", "sh", "bash", "console")
-FENCE = re.compile(r" *(```+)(\w*)(.*)")
-ITEM = re.compile(r"( *)(\d+\.|[-*]|===) ")
-TAB = re.compile(r"=== \"(.*)\"")
-APPENDED, EXCERPT = "at the end of ", "in "
-IN_DEBIAN = ("apt-get install", "make install", "make deb", "modprobe ")
-"""Commands that need a network or another kernel: what they bring is on the hosts already."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of a page: `heading` is the nearest one above, `title` that of the fence."""
-
-    heading: str
-    language: str
-    title: str
-    text: str
-
-    @property
-    def path(self) -> str | None:
-        """The file that the block is, or None."""
-        name = self.title.removeprefix(APPENDED).removeprefix(EXCERPT)
-        return name if name and " " not in name else None
-
-    def commands(self, left_out: Sequence[str] = ()) -> str:
-        """The lines to type, in a block with prompts those behind them, without those that begin so."""
-        lines = self.text.replace("\\\n", "\\\0").splitlines()
-        if any(line.startswith("$ ") for line in lines):
-            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        kept = [line for line in lines if not line.startswith((*IN_DEBIAN, *left_out))]
-        return "\n".join(kept).replace("\0", "\n")
 
 
 def blocks(page: str) -> list[Block]:
     """The blocks of a page, from its path below docs/."""
-    lines = (DOCS / page).read_text().splitlines()
-    found: list[Block] = []
-    heading, inside, at = "", 0, 0
-    while at < len(lines):
-        line, indented = lines[at], " " * (inside + 4)
-        after_blank = at == 0 or not lines[at - 1].strip()
-        at += 1
-        if fence := FENCE.match(line):
-            end = next(n for n in range(at, len(lines)) if lines[n].strip() == fence[1])
-            title = re.search(r'title="([^"]*)"', fence[3])
-            found.append(Block(heading, fence[2], title[1] if title else "", _whole(lines[at:end])))
-            at = end + 1
-        elif line.startswith("#"):
-            heading, inside = line.lstrip("# "), 0
-        elif after_blank and line.startswith(indented) and line.strip():
-            end = at
-            while end < len(lines) and (lines[end].startswith(indented) or not lines[end].strip()):
-                end += 1
-            found.append(Block(heading, "indented", "", _whole(lines[at - 1 : end])))
-            at = end
-        elif item := ITEM.match(line):
-            inside = len(item[1]) + 4
-            if tab := TAB.match(line):
-                heading = tab[1]
-        elif after_blank and line and not line.startswith(" "):
-            inside = 0
-    return found
-
-
-def _whole(lines: Sequence[str]) -> str:
-    return textwrap.dedent("\n".join(lines)).strip("\n") + "\n"
+    return read((DOCS / page).read_text())
 
 
 @dataclass(frozen=True)
@@ -149,7 +89,7 @@ class Walk:
         named = [
             hosts
             for words, hosts in self.hosts.items()
-            if words in block.text or words in (block.heading, block.title)
+            if words in block.text or words in (*block.headings, block.title)
         ]
         hosts = named[0] if named else self.host
         return (hosts,) if isinstance(hosts, str) else hosts
@@ -158,7 +98,7 @@ class Walk:
         """Its words that the page does not have."""
         there = blocks(f"how-to/{self.page}")
         ours = (*self.hosts, *self.words, *self.left_out, *self.appended, *self.by_hand)
-        texts = [text for block in there for text in (block.heading, block.title, block.text)]
+        texts = [text for block in there for text in (*block.headings, block.title, block.text)]
         return {words for words in ours if not any(words in text for text in texts)}
 
     def every_host(self) -> set[str]:
@@ -196,11 +136,11 @@ class Site:
         """Paste a page, block after block and without a pause, then wait until all is well."""
         seen = {*walk.by_hand}
         pasted = 0
-        for block in [Block("", "text", "", ""), *blocks(f"how-to/{walk.page}")]:
-            if block.heading in walk.left_out:
+        for block in [Block((), "text", "", ""), *blocks(f"how-to/{walk.page}")]:
+            if not walk.left_out.keys().isdisjoint(block.headings):
                 continue
             for words, act in walk.by_hand.items():
-                if words in seen and (words in block.text or words == block.heading):
+                if words in seen and (words in block.text or words in block.headings):
                     seen.discard(words)
                     act(self)
             for name in walk.hosts_of(block):
@@ -218,7 +158,7 @@ class Site:
         for words, instead in walk.words.items():
             if words in text:
                 text = text.replace(words, instead if isinstance(instead, str) else instead(self))
-        block = Block(block.heading, block.language, block.title, text)
+        block = Block(block.headings, block.language, block.title, text)
         if block.path is not None:
             is_excerpt = block.title.startswith(EXCERPT)
             if is_excerpt and not any(words in text for words in walk.appended):

@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import subprocess
-import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -19,6 +18,7 @@ import dns.tsigkeyring
 import dns.update
 
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.pages import blocks
 from tests.support.waiting import until
 
 PAGE = (REPOSITORY / "docs" / "how-to" / "dns" / "publish-by-dns-update.md").read_text()
@@ -31,8 +31,7 @@ START_S = 30.0
 
 def example(language: str, first: str) -> str:
     """The block of the page in this language that holds `first`."""
-    blocks = re.findall(rf"```{language}[^\n]*\n(.*?)```", PAGE, re.DOTALL)
-    (block,) = (textwrap.dedent(block) for block in blocks if first in block)
+    (block,) = (block for block in blocks(PAGE, language) if first in block)
     return block
 
 

@@ -4,11 +4,11 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from textwrap import dedent
 
 from tests.support.backend import HANDLE
 from tests.support.chain import Chain
 from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.pages import blocks
 
 PAGE = REPOSITORY / "docs" / "how-to" / "servers" / "connect-a-server.md"
 SAMPLE = Path("/etc/kamailio/kamailio.cfg")
@@ -19,8 +19,7 @@ ENDS_SOON = 'modparam("dialog", "default_timeout", 10)\nmodparam("dialog", "noac
 
 def kamailio_cfg(address: str) -> str:
     """Debian's sample script with the lines of the page, for a host with this address."""
-    blocks = re.findall(r"^    ```\n(.*?)^    ```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    head, managed = (dedent(block).replace("10.20.0.5", address) for block in blocks)
+    head, managed, *_ = (block.replace("10.20.0.5", address) for block in blocks(PAGE.read_text(), "text"))
     text = SAMPLE.read_text().replace("request_route {", f"{head}\n{ENDS_SOON}\nrequest_route {{", 1)
     return text.replace("record_route();", f"{managed.strip()}\n\t\trecord_route();", 1)
 
@@ -37,8 +36,8 @@ def start_kamailio(namespace: Namespace, folder: Path, address: str) -> subproce
 
 def page(name: str) -> str:
     """Return the configuration of the page that begins with `# name`."""
-    (text,) = re.findall(rf"```toml[^\n]*\n(# {name}\n.*?)```", PAGE.read_text(), re.DOTALL)
-    return str(text)
+    (text,) = (block for block in blocks(PAGE.read_text(), "toml") if block.startswith(f"# {name}\n"))
+    return text
 
 
 def configure(chain: Chain, text: str) -> None:
