@@ -219,6 +219,9 @@ def _commands(command: click.Command, name: str, parent: click.Context | None) -
     ]
     if records:
         yield table(("Option", "Meaning"), [(f"`{option}`", words) for option, words in records])
+    if command.epilog and command.epilog.startswith("\b"):
+        yield "Example:\n"
+        yield "\n".join(f"  {line}" for line in command.epilog.splitlines()[2:]) + "\n"
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             child = command.get_command(context, inner)

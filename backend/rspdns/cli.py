@@ -12,7 +12,15 @@ from typing import Any, NoReturn
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, counted, end_with, log_options, until_ctrl_c
+from daemon_kit.commands import (
+    CommandGroup,
+    config_option,
+    counted,
+    end_with,
+    example,
+    log_options,
+    until_ctrl_c,
+)
 from daemon_kit.config_file import ConfigurationErrors
 from daemon_kit.control import ControlError, request
 from daemon_kit.run import end_process, run_service
@@ -53,7 +61,7 @@ def main() -> None:
     """DNS answers with the servers that are alive, and no others."""
 
 
-@main.command()
+@main.command(epilog=example("rspdns serve --log-level debug"))
 @CONFIG
 @log_options(level=None)
 def serve(config: Path, log_level: str | None, log_json: bool) -> None:
@@ -74,7 +82,7 @@ def serve(config: Path, log_level: str | None, log_json: bool) -> None:
     end_process(run_service(run, fatal=(SctpUnavailable,), loop_factory=uvloop.new_event_loop))
 
 
-@main.command()
+@main.command(epilog=example("rspdns check --strict"))
 @CONFIG
 @click.option(
     "--offline", is_flag=True, help="Ask neither the backend nor the registrars which servers are registered."
@@ -137,7 +145,7 @@ def _why_nobody_tells() -> str:
     return "no backend runs, and no registrar answers"
 
 
-@main.command()
+@main.command(epilog=example("rspdns reload"))
 @CONFIG
 @click.option("--force", is_flag=True, help="Also when a pool would lose its last member.")
 def reload(config: Path, force: bool) -> None:
@@ -165,7 +173,7 @@ def reload(config: Path, force: bool) -> None:
         click.echo(f"after a restart only: {', '.join(result['needs_restart'])}")
 
 
-@main.command()
+@main.command(epilog=example("rspdns status --watch"))
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
@@ -219,7 +227,7 @@ def status(config: Path, as_json: bool, watch: bool, nagios: bool) -> None:
             live.update(shown, refresh=True)
 
 
-@main.command()
+@main.command(epilog=example("rspdns up --directory /root/trial"))
 @click.option(
     "--port", type=click.IntRange(1, 65535), default=5300, show_default=True, help="The port of DNS."
 )
@@ -243,7 +251,7 @@ def up(port: int, address: str | None, directory: Path | None, no_servers: bool,
     sys.exit(run_up(UpSettings(port, address, directory, log_level, has_servers=not no_servers)))
 
 
-@main.command()
+@main.command(epilog=example("rspdns forget 10.20.0.5:5060"))
 @CONFIG
 @click.argument("servers", nargs=-1)
 @click.option("--pool", help="Only in this pool: the name of its SRV records, or a handle.")
@@ -263,7 +271,7 @@ def forget(config: Path, servers: tuple[str, ...], pool: str | None, everybody: 
         click.echo("no server is missing")
 
 
-@main.command()
+@main.command(epilog=example("rspdns support -o rspdns.tar.gz"))
 @CONFIG
 @click.option(
     "-o",
@@ -287,7 +295,7 @@ def support(config: Path, output: Path | None) -> None:
     click.echo(f"written to {target}: read it before you send it", err=True)
 
 
-@main.group()
+@main.group(epilog=example("rspdns registrar check --offline inventory.toml"))
 def registrar() -> None:
     """Prepare the registrars and the hosts that speak to them."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, counted, log_options
+from daemon_kit.commands import CommandGroup, config_option, counted, example, log_options
 from daemon_kit.control import request
 from daemon_kit.run import run_service
 
@@ -20,12 +20,14 @@ _FEWEST = 3
 """With fewer registrars the loss of one is no takeover (`rspdns-registrar` says why)."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup, epilog=example("rspdns gateway check && systemctl enable --now rspdns-gateway")
+)
 def gateway() -> None:
     """Stand for the pools of a cell in the upper handlespace (a Proxy Pool Element, RFC 5351)."""
 
 
-@gateway.command()
+@gateway.command(epilog=example("rspdns gateway run --log-level debug"))
 @_CONFIG
 @log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
@@ -48,7 +50,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
-@gateway.command()
+@gateway.command(epilog=example("rspdns gateway check"))
 @_CONFIG
 def check(config: Path) -> None:
     """Say whether the configuration is right: every error at once, with file, line and key."""
@@ -61,7 +63,7 @@ def check(config: Path) -> None:
     click.echo(f"{config}: {counted(len(loaded.pools), 'pool')}, no errors")
 
 
-@gateway.command()
+@gateway.command(epilog=example("rspdns gateway status --json"))
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config: Path, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
-from daemon_kit.commands import CommandGroup, counted, end_with
+from daemon_kit.commands import CommandGroup, counted, end_with, example
 
 from rserpool import RegistrarAddress
 from rspdns import names
@@ -58,7 +58,14 @@ def _common(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@click.group(name="import", cls=CommandGroup)
+@click.group(
+    name="import",
+    cls=CommandGroup,
+    epilog=example(
+        "rspdns import gdnsd /etc/gdnsd --into trial \\",
+        "  --registrar 10.0.0.1 --registrar 10.0.0.2 --registrar 10.0.0.3",
+    ),
+)
 def import_() -> None:
     """Make zones and sidecars' files of what another system has, to try rspdns beside it.
 
@@ -66,7 +73,12 @@ def import_() -> None:
     """
 
 
-@import_.command()
+@import_.command(
+    epilog=example(
+        "rspdns import gdnsd /etc/gdnsd --into trial \\",
+        "  --registrar 10.0.0.1 --registrar 10.0.0.2 --registrar 10.0.0.3",
+    )
+)
 @click.argument("directory_of_gdnsd", metavar="DIRECTORY", type=click.Path(path_type=Path, exists=True))
 @_common
 def gdnsd(directory_of_gdnsd: Path, **options: Any) -> None:
@@ -76,7 +88,12 @@ def gdnsd(directory_of_gdnsd: Path, **options: Any) -> None:
     _run(lambda wishes: read_gdnsd(directory_of_gdnsd, wishes), **options)
 
 
-@import_.command()
+@import_.command(
+    epilog=example(
+        "rspdns import powerdns example.org.zone --into trial \\",
+        "  --registrar 10.0.0.1 --registrar 10.0.0.2 --registrar 10.0.0.3",
+    )
+)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--zone", help="The zone's name, where FILE does not begin with it.")
 @_common
@@ -87,7 +104,12 @@ def powerdns(file: Path, zone: str | None, **options: Any) -> None:
     _run(lambda wishes: [read_powerdns(file, zone, wishes)], **options)
 
 
-@import_.command()
+@import_.command(
+    epilog=example(
+        "rspdns import consul web.json --zone service.example.net --ns ns1=192.0.2.53 \\",
+        "  --into trial --registrar 10.0.0.1 --registrar 10.0.0.2 --registrar 10.0.0.3",
+    )
+)
 @click.argument(
     "files", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
 )

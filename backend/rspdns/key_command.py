@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
 import click
-from daemon_kit.commands import CommandGroup, end_with
+from daemon_kit.commands import CommandGroup, end_with, example
 from daemon_kit.files import read_secret, replace_file
 
 from rserpool import (
@@ -32,12 +32,12 @@ def _address(context: click.Context, parameter: click.Parameter, text: str) -> I
         raise click.BadParameter(str(problem)) from None
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, epilog=example("rspdns key new /etc/rspdns/keys/sip.key"))
 def key() -> None:
     """Keys of pools: a server is in a keyed pool only when its sidecar has its key."""
 
 
-@key.command()
+@key.command(epilog=example("rspdns key new /etc/rspdns/keys/sip.key"))
 @_FILE
 @click.option("--roll", is_flag=True, help="Add a second key to FILE; both are valid.")
 def new(file: Path, *, roll: bool) -> None:
@@ -56,7 +56,7 @@ def new(file: Path, *, roll: bool) -> None:
     _write(file, [pool_key_line(each) for each in (*keys, new_pool_key())])
 
 
-@key.command()
+@key.command(epilog=example("rspdns key derive /etc/rspdns/keys/sip.key udp 10.20.0.5 5060 -o sip-1.key"))
 @_FILE
 @click.argument("transport", metavar="TRANSPORT", type=click.Choice(["udp", "tcp", "sctp"]))
 @click.argument("address", callback=_address)
@@ -88,7 +88,7 @@ def derive(
     _write(output, [server_key_line(server_key) for server_key in (*kept, made)])
 
 
-@key.command()
+@key.command(epilog=example("rspdns key check /etc/rspdns/keys/sip.key"))
 @_FILE
 def check(file: Path) -> None:
     """Say what FILE holds, without its secrets: a fingerprint tells two keys apart."""

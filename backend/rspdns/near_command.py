@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
-from daemon_kit.commands import CommandGroup, config_option, counted, end_with
+from daemon_kit.commands import CommandGroup, config_option, counted, end_with, example
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors, load
 from daemon_kit.files import open_regular, replace_file
 
@@ -18,7 +18,9 @@ MOST_BYTES = 4 * 1024 * 1024
 """The longest near_file."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(
+    cls=CommandGroup, epilog=example("rspdns near import table.csv --to /etc/rspdns/zones.d/near.csv")
+)
 def near() -> None:
     """Nearness: the networks of askers, and the sites that are near to them (`near_file` of a pool)."""
 
@@ -38,7 +40,10 @@ def _maps(
     return orders or None
 
 
-@near.command(name="import")
+@near.command(
+    name="import",
+    epilog=example("rspdns near import countries.csv --map AU=ap,us --to /etc/rspdns/zones.d/near.csv"),
+)
 @config_option(DEFAULT_PATH, "The backend's configuration file, which tells the sites.")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 from daemon_kit import logs, notify
-from daemon_kit.commands import config_option, log_options
+from daemon_kit.commands import config_option, example, log_options
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 from daemon_kit.run import end_process, run_service
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STATUS_EVERY_S = 10.0
 
 
-@click.command()
+@click.command(epilog=example("rspdns news --log-level debug"))
 @config_option(DEFAULT_PATH)
 @log_options(level=None)
 def news(config: Path, log_level: str | None, log_json: bool) -> None:

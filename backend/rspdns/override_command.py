@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from daemon_kit.commands import CommandGroup, config_option, counted, duration_option, end_with
+from daemon_kit.commands import CommandGroup, config_option, counted, duration_option, end_with, example
 from daemon_kit.control import request
 from daemon_kit.durations import duration
 
@@ -89,7 +89,9 @@ def _action(context: click.Context, parameter: click.Parameter, text: str) -> tu
     raise click.BadParameter(f"{text!r}: an action is down, drain, up or share=5%")
 
 
-@click.group(cls=OverrideGroup)
+@click.group(
+    cls=OverrideGroup, epilog=example('rspdns override 10.20.0.11:5060 drain --reason "new kernel" --for 2h')
+)
 def override() -> None:
     """Take servers out of DNS, drain them, hold them in, or give each a share.
 
@@ -98,7 +100,9 @@ def override() -> None:
     """
 
 
-@override.command("set")
+@override.command(
+    "set", epilog=example('rspdns override 10.20.0.11:5060 down --reason "new kernel" --for 2h --dry-run')
+)
 @CONFIG
 @click.argument("servers")
 @click.argument("action", callback=_action)
@@ -144,7 +148,7 @@ def set_(config: Path, servers: str, action: tuple[str, float | None], as_json: 
     _end_if_refused(result["peers"], "give the same command again, when that is mended", as_json=as_json)
 
 
-@override.command("list")
+@override.command("list", epilog=example("rspdns override list"))
 @CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def list_(config: Path, as_json: bool) -> None:
@@ -166,7 +170,7 @@ def list_(config: Path, as_json: bool) -> None:
         click.echo("no override")
 
 
-@override.command()
+@override.command(epilog=example("rspdns override clear 3"))
 @CONFIG
 @click.argument("named", nargs=-1, metavar="[NUMBER]...")
 @click.option("--all", "everything", is_flag=True, help="All of them.")

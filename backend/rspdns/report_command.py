@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from daemon_kit.commands import config_option, end_with
+from daemon_kit.commands import config_option, end_with, example
 
 from rspdns.configuration import DEFAULT_PATH, load_configuration
 from rspdns.history import histories, server_report
@@ -49,7 +49,7 @@ class Moment(click.ParamType[float]):
             self.fail(f"{value!r}: write 30d, 12h, 90m or 45s, or a date like 2026-11-26T10:00", param, ctx)
 
 
-@click.command()
+@click.command(epilog=example("rspdns report --since 7d --server 10.20.0.11:5060"))
 @config_option(DEFAULT_PATH)
 @click.option("--since", type=Moment(), default="30d", show_default=True, help="The beginning.")
 @click.option("--until", type=Moment(), help="The end; default: now.")

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import click
 from daemon_kit import logs
 from daemon_kit.child import die_with_parent
-from daemon_kit.commands import config_option, duration_option, log_options, until_ctrl_c
+from daemon_kit.commands import config_option, duration_option, example, log_options, until_ctrl_c
 from daemon_kit.control import ControlError, request
 from daemon_kit.logs import get_logger
 
@@ -42,7 +42,7 @@ def _span(context: click.Context, parameter: click.Parameter, text: str) -> floa
     return span_s
 
 
-@click.command()
+@click.command(epilog=example("rspdns watch sip-as-udp --exec 'jq .pool.members[].name'"))
 @config_option(DEFAULT_PATH)
 @click.argument("pool")
 @click.option(

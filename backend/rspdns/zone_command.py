@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 
 import click
-from daemon_kit.commands import CommandGroup, config_option, end_with
+from daemon_kit.commands import CommandGroup, config_option, end_with, example
 from daemon_kit.config_file import ConfigurationError, ConfigurationErrors
 
 from rspdns.configuration import DEFAULT_PATH, control_path, zones_directory
@@ -43,12 +43,16 @@ def _complete(context: click.Context, parameter: click.Parameter, begun: str) ->
 _NAME = click.argument("name", shell_complete=_complete)
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, epilog=example("rspdns zone show ims.example.net"))
 def zone() -> None:
     """Zones: the files in `zones.d`."""
 
 
-@zone.command()
+@zone.command(
+    epilog=example(
+        "rspdns zone add ims.example.net --ns ns1=192.0.2.1 --handle sip-as-udp \\", "  --accept 10.20.0.0/16"
+    )
+)
 @click.argument("name")
 @click.option(
     "--ns",
@@ -119,7 +123,7 @@ def add(
         click.echo("\nNow: rspdns reload -c FILE, the configuration with these zones")
 
 
-@zone.command(name="list")
+@zone.command(name="list", epilog=example("rspdns zone list"))
 @_CONFIG
 @_ZONES_DIR
 def list_zones(config: Path, zones_dir: Path | None) -> None:
@@ -130,7 +134,7 @@ def list_zones(config: Path, zones_dir: Path | None) -> None:
             click.echo(f"  {owner}")
 
 
-@zone.command()
+@zone.command(epilog=example("rspdns zone show ims.example.net"))
 @_NAME
 @_CONFIG
 @_ZONES_DIR
@@ -145,7 +149,7 @@ def show(name: str, config: Path, zones_dir: Path | None) -> None:
     end_with(f"no zone {name}; `rspdns zone list` tells which there are")
 
 
-@zone.command()
+@zone.command(epilog=example("rspdns zone remove ims.example.net"))
 @_NAME
 @_CONFIG
 @_ZONES_DIR

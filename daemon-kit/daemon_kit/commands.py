@@ -61,6 +61,11 @@ def duration_option(context: click.Context, parameter: click.Parameter, text: st
         raise click.BadParameter(str(problem)) from None
 
 
+def example(*lines: str) -> str:
+    """Return the end of a command's help: a command line as a user types it, perhaps over several lines."""
+    return "\n  ".join(("\b\nExample:", *lines))
+
+
 def end_with(error: Exception | str) -> NoReturn:
     """Print `error` for the person at the terminal, and end the program with exit status 1."""
     click.echo(error if isinstance(error, ConfigurationErrors) else f"error: {error}", err=True)
@@ -98,6 +103,13 @@ class CommandGroup(click.Group):
                 )
                 sys.exit(EXIT_FAILED)
             end_with(error)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the example, and the manual with every command, option and file."""
+        super().format_epilog(ctx, formatter)
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(f"Manual: man {ctx.find_root().info_name}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a name and a summary for every command that is not hidden."""

@@ -30,6 +30,7 @@ def man_page(
         *_text(about),
         ".SH OPTIONS",
         *_parameters(group, context),
+        *_text(_paragraphs(group.epilog)),
         ".SH COMMANDS",
     ]
     for words, command, inner in _commands(group, context):
@@ -39,6 +40,7 @@ def man_page(
             *_text(_paragraphs(command.help)),
         ]
         lines += _parameters(command, inner)
+        lines += _text(_paragraphs(command.epilog))
     for title, terms in more.items():
         lines.append(f".SH {_quoted(title)}")
         for term, explanation in terms:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import click
-from daemon_kit.commands import CommandGroup
+from daemon_kit.commands import CommandGroup, example
 from rich.console import Console
 
 from rspdns_lab.bench.cli import bench
@@ -53,7 +53,7 @@ def main() -> None:
     end_on_signals()
 
 
-@main.command()
+@main.command(epilog=example("rspdns-lab demo --json demo.json"))
 @click.option(
     "--json", "json_file", type=ReportPath(stdout=True), help='Write the figures here ("-": stdout).'
 )
@@ -109,7 +109,7 @@ main.add_command(uplink)
 main.add_command(scale)
 
 
-@main.command()
+@main.command(epilog=example("rspdns-lab watch"))
 @click.option(
     "--admin-port",
     type=click.IntRange(0, 65535),
@@ -123,7 +123,7 @@ def watch(admin_port: int) -> None:
         run_watch(Console(highlight=False), listener)
 
 
-@main.command()
+@main.command(epilog=example("rspdns-lab clean"))
 def clean() -> None:
     """Remove what labs left behind that were killed with SIGKILL (any other end cleans up by itself)."""
     removed, kept = remove_leftovers()

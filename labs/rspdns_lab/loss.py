@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.chain.lab import Lab
 from rspdns_lab.chain.plan import NAME_SERVERS
@@ -243,7 +244,7 @@ def _plot(looks: Sequence[Look]) -> Curves:
     return Curves(_CAPTION, "s after packets began to be lost", "answers a second", curves)
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab loss --percent 2 --quick"))
 @click.option("--seconds", type=click.FloatRange(1, 86_400), default=600, show_default=True)
 @click.option("--quick", is_flag=True, help=f"{_QUICK_S:g} s only.")
 @click.option("--percent", type=click.FloatRange(0.01, 50), default=1.0, show_default=True)

@@ -1,13 +1,16 @@
 """The command `rspdns pdns-conf > pdns.conf`: a pdns.conf for this machine."""
 
 import click
+from daemon_kit.commands import example
 
 from pdns_config.render import BESIDE, OtherBackend, PdnsSettings, installed_script, render_pdns_conf
 
 _DEFAULT = PdnsSettings()
 
 
-@click.command(name="pdns-conf")
+@click.command(
+    name="pdns-conf", epilog=example("rspdns pdns-conf --listen 192.0.2.1 > /etc/powerdns/pdns.conf")
+)
 @click.option(
     "--listen",
     multiple=True,

@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from textwrap import wrap
 
 import click
+from daemon_kit.commands import example
 
 _WIDTH = 100
 _ZONE = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?\.?")
@@ -123,7 +124,13 @@ def render_named_conf(settings: DistributorSettings) -> str:
     return "".join(parts)
 
 
-@click.command(name="distributor-conf")
+@click.command(
+    name="distributor-conf",
+    epilog=example(
+        "rspdns distributor-conf --listen 192.0.2.10 --primary 192.0.2.1 \\",
+        "  --zone ims.example.net --secondary 192.0.2.11 > /etc/bind/named.conf",
+    ),
+)
 @click.option("--listen", required=True, help="Address that the distributor answers at.")
 @click.option("--port", default=53, show_default=True, help="Port that it answers at.")
 @click.option("--primary", required=True, help="Address of PowerDNS, and of the backend's NOTIFYs.")

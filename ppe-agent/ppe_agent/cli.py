@@ -15,6 +15,7 @@ from daemon_kit.commands import (
     config_option,
     counted,
     duration_option,
+    example,
     log_options,
     until_ctrl_c,
 )
@@ -58,7 +59,7 @@ def main() -> None:
     """Keep unmodified servers in their RSerPool pools while they are healthy."""
 
 
-@main.command()
+@main.command(epilog=example("ppe-agent run --log-level debug"))
 @_CONFIG
 @log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
@@ -79,7 +80,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
-@main.command()
+@main.command(epilog=example("ppe-agent check"))
 @_CONFIG
 def check(config: Path) -> None:
     """Say whether the configuration is right and what it names is on this host: every error with its line.
@@ -122,7 +123,7 @@ def check(config: Path) -> None:
     click.echo(f"{config}: no errors" + (f", {counted(failed, 'warning')}" if failed else ""))
 
 
-@main.command()
+@main.command(epilog=example("ppe-agent status --watch"))
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Go on showing it, every second, until Ctrl-C.")
@@ -143,7 +144,7 @@ def status(config: Path, as_json: bool, watch: bool) -> None:
     screen.print(render(result, screen.width))
 
 
-@main.command()
+@main.command(epilog=example("ppe-agent drain --until-idle --at-most 10m && systemctl restart kamailio"))
 @_CONFIG
 @_SERVER
 @click.option(
@@ -202,7 +203,7 @@ def _wait_until_idle(config: Path, names: Sequence[str], at_most_s: float | None
     sys.exit(_EXIT_INTERRUPTED)
 
 
-@main.command()
+@main.command(epilog=example("ppe-agent undrain sip-1"))
 @_CONFIG
 @_SERVER
 def undrain(config: Path, name: str | None) -> None:

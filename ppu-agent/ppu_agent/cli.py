@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import click
 from daemon_kit import logs
-from daemon_kit.commands import CommandGroup, config_option, end_with, log_options, until_ctrl_c
+from daemon_kit.commands import CommandGroup, config_option, end_with, example, log_options, until_ctrl_c
 from daemon_kit.control import request
 from daemon_kit.run import run_service
 
@@ -36,7 +36,7 @@ def main() -> None:
     """Redirect or refuse what this host's programs send to servers that died."""
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent run --log-level debug"))
 @_CONFIG
 @log_options()
 def run(config: Path, log_level: str, log_json: bool) -> None:
@@ -55,7 +55,7 @@ def run(config: Path, log_level: str, log_json: bool) -> None:
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent check"))
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with the nftables transactions.")
 @click.option("--offline", is_flag=True, help="Look at the file only; ask no registrar.")
@@ -96,7 +96,7 @@ def _rehearse(loaded: PpuConfig, *, as_json: bool) -> None:
         click.echo(line)
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent status --watch"))
 @_CONFIG
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--watch", is_flag=True, help="Go on showing it, every second, until Ctrl-C.")
@@ -133,7 +133,7 @@ def status(config: Path, as_json: bool, watch: bool, check: bool) -> None:
             time.sleep(1.0)
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent explain 10.20.0.5:5060"))
 @_CONFIG
 @click.argument("endpoint", metavar="ADDRESS:PORT")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -143,7 +143,7 @@ def explain(config: Path, endpoint: str, as_json: bool) -> None:
     click.echo(json.dumps(result, indent=2) if as_json else "\n".join(result["words"]))
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent suspend"))
 @_CONFIG
 def suspend(config: Path) -> None:
     """Redirect, refuse and guard nothing until `resume` or a restart. The fronts of `steer` go on."""
@@ -151,7 +151,7 @@ def suspend(config: Path) -> None:
     click.echo("suspended: nothing is redirected or refused until `ppu-agent resume`")
 
 
-@main.command()
+@main.command(epilog=example("ppu-agent resume"))
 @_CONFIG
 def resume(config: Path) -> None:
     """End `suspend`: redirect or refuse again what is sent to dead servers."""

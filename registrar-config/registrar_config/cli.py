@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from daemon_kit import logs, notify
-from daemon_kit.commands import CommandGroup, log_options
+from daemon_kit.commands import CommandGroup, example, log_options
 from daemon_kit.control import ControlError, request
 from daemon_kit.errors import FatalError
 from daemon_kit.notify import feed_watchdog
@@ -143,7 +143,9 @@ def main() -> None:
     """Run rspregistrar, supervised and with its sentinel."""
 
 
-@main.command()
+@main.command(
+    epilog=example("rspdns-registrar run --registrars 10.0.0.1,10.0.0.2,10.0.0.3 --address 10.0.0.1")
+)
 @_common
 @click.option("--enrp-port", type=click.IntRange(1, 65535), default=ENRP_PORT, show_default=True)
 @click.option(
@@ -288,7 +290,7 @@ main.add_command(render_inventory)
 main.add_command(render_wireguard)
 
 
-@main.command()
+@main.command(epilog=example("rspdns-registrar sentinel --number 1 --address 10.0.0.1"))
 @_common
 def sentinel(
     number: int | None,
@@ -311,7 +313,7 @@ def sentinel(
     sys.exit(run_service(serve, fatal=(SctpUnavailable,)))
 
 
-@main.command()
+@main.command(epilog=example("rspdns-registrar status --number 1 --address 10.0.0.1"))
 @_which
 @click.option(
     "--control",

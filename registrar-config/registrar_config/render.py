@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from daemon_kit.commands import end_with
+from daemon_kit.commands import end_with, example
 from daemon_kit.files import replace_file
 
 from registrar_config.cells import Inventories, load_inventories
@@ -84,7 +84,7 @@ def sctp_files() -> Mapping[str, str]:
     }
 
 
-@click.command("check")
+@click.command("check", epilog=example("rspdns-registrar check inventory.toml"))
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Accept two registrars.")
 @click.option("--offline", is_flag=True, help="Look at the inventory only, not at this host.")
@@ -142,7 +142,7 @@ def _loaded(inventory: Path, *, force: bool) -> Inventories:
     return loaded
 
 
-@click.command("render")
+@click.command("render", epilog=example("rspdns-registrar render inventory.toml --output rendered"))
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option(
     "--output",

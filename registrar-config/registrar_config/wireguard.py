@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import click
-from daemon_kit.commands import end_with
+from daemon_kit.commands import end_with, example
 from daemon_kit.errors import FatalError
 from daemon_kit.files import read_secret, replace_file
 
@@ -108,7 +108,7 @@ def private_key_of(file: Path) -> str | None:
     return match[1]
 
 
-@click.command("wireguard")
+@click.command("wireguard", epilog=example("rspdns-registrar wireguard inventory.toml --output wireguard"))
 @click.argument("inventory", type=click.Path(path_type=Path))
 @click.option(
     "--output",

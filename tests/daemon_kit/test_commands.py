@@ -1,6 +1,8 @@
 """The common behaviour of all commands: whole summaries in the help, completion in every shell."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from importlib import import_module
@@ -43,6 +45,49 @@ def test_summaries_are_whole_at_80_columns(program: str, module: str) -> None:
         for command in group.commands.values():
             first = " ".join((command.help or "").split("\n\n")[0].split()).split(". ")[0].rstrip(".")
             assert first in " ".join(shown.split()), command.name
+
+
+def leaves(command: click.Command) -> list[click.Command]:
+    """All commands below a group that are no groups."""
+    if not isinstance(command, click.Group):
+        return [command]
+    return [found for child in command.commands.values() for found in leaves(child)]
+
+
+def called(line: str) -> click.Command:
+    """The command that a command line calls, once click has taken its words."""
+    program, *words = shlex.split(line)
+    command: click.Command | None = import_module(PROGRAMS[program]).main
+    while isinstance(command, click.Group):
+        _, command, words = command.resolve_command(click.Context(command, info_name=program), words)
+    assert command is not None
+    command.make_context(command.name, words)
+    return command
+
+
+@pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
+def test_every_command_shows_an_example_that_it_takes(
+    program: str, module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in ("gdnsd", "example.org.zone", "web.json"):  # files that a command wants to be there
+        (tmp_path / file).touch()
+    for command in leaves(import_module(module).main):
+        shown = command.get_help(click.Context(command, info_name=program, terminal_width=80))
+        example = shown.partition("Example:\n")[2].replace("\\\n", " ")
+        assert called(re.split(" && | > ", example)[0].replace("/etc/gdnsd", "gdnsd")) is command, shown
+
+
+@pytest.mark.parametrize(("program", "module"), PROGRAMS.items())
+def test_every_group_names_the_manual_and_how_to_begin(program: str, module: str) -> None:
+    main = import_module(module).main
+    for words, group in groups(main, program):
+        parent = None if group is main else click.Context(main, info_name=program)
+        context = click.Context(group, info_name=words.split()[-1], terminal_width=80, parent=parent)
+        shown = group.get_help(context)
+        assert shown.endswith(f"Manual: man {program}")
+        assert group.epilog, words
+        assert f"{program} " in group.epilog
 
 
 @pytest.mark.parametrize(

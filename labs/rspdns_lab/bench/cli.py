@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.bench import changes, fast_path, flood, gate, questions, registrars, scale, strangers
 from rspdns_lab.bench.part import Part, Run
@@ -24,7 +25,7 @@ PARTS: Final[Mapping[str, Part[Any]]] = {module.PART.name: module.PART for modul
 _QUICK_TRIALS = 10
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab bench --only questions --quick"))
 @click.option(
     "--only",
     "chosen",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.cells.lab import (
     KEEP_ALIVE_MS,
@@ -53,7 +54,7 @@ class CellsExtent:
 QUICK: Final = CellsExtent(2, 10, 1, 2, 1, 2.0, faults=("silent",))
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab cells --quick"))
 @click.option("--cells", "count", type=click.IntRange(2, 30), default=8, show_default=True)
 @click.option(
     "--servers", type=click.IntRange(2, 1000), default=150, show_default=True, help="Servers in each cell."

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.chain.plan import FOLLOWS, MOST_MEMBERS, FollowMethod
 from rspdns_lab.chaos.ppu import PPU_FAULTS, ppu_report, run_ppu_chaos
@@ -23,7 +24,7 @@ from rspdns_lab.report.page import Page
 from rspdns_lab.report.trials import LabReport, run_lab, trials_option
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab chaos --fault as-killed --trials 20"))
 @trials_option(10, "Trials of each fault.")
 @click.option(
     "--quick", is_flag=True, help=f"One trial of {', '.join(QUICK_FAULTS)}, in a pool of 3, followed by ENRP."

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.compare.lab import TITLES
 from rspdns_lab.compare.report import figures, measurement, page_of
@@ -14,7 +15,7 @@ from rspdns_lab.report.trials import LabReport, run_lab, trials_left, trials_opt
 _QUICK_SECONDS = 8
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab compare --fault power-cut --quick"))
 @click.option("--fault", "faults", multiple=True, type=click.Choice(list(FAULTS)), help="Only this fault.")
 @click.option(
     "--approach",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.discover.lab import SERVERS, STEP_S, DiscoverLab, DiscoverTrial, run_trial
 from rspdns_lab.ending import say
@@ -32,7 +33,7 @@ _INTRO: Final = (
 )
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab discover --quick"))
 @trials_option(3, "Trials.")
 @click.option(
     "--seconds",

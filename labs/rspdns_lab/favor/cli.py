@@ -5,6 +5,7 @@ from statistics import mean
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.favor.lab import MAX, MIN, QUEUE, SHORT_PACKETS, WORDS, FavorTrial, run_trial
 from rspdns_lab.favor.workload import SERVERS, SESSIONS
@@ -26,7 +27,7 @@ _QUICK_S: Final = 12.0
 _COLOURS: Final = {"CHOKe": ORANGE, "RED": BLUE, "REDFavor": GREEN, "drop-tail": GREY}
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab favor --quick"))
 @click.option("--discipline", "disciplines", multiple=True, type=click.Choice(list(WORDS)), help="Only this.")
 @click.option("--seconds", type=click.FloatRange(5, 36_000), default=500, show_default=True, help="Measured.")
 @click.option(

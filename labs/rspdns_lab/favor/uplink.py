@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.chain.lab import LabBase
 from rspdns_lab.ending import say
@@ -203,7 +204,7 @@ class UplinkLab(LabBase):
         writer.close()
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab uplink --quick"))
 @click.option("--seconds", type=click.FloatRange(2, 3600), default=60, show_default=True, help="Measured.")
 @click.option("--quick", is_flag=True, help="10 s of each queue only.")
 @report_options

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.ims import ppu
@@ -24,7 +25,7 @@ _WAYS_AT_ONCE = 8
 _KEYS = (*APPROACHES, *(way.key for way in ppu.WAYS))
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab ims --fault as-killed --quick --html calls.html"))
 @click.option(
     "--fault",
     "faults",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.news.lab import (
@@ -52,7 +53,7 @@ _PUBLISHED: Final = {
 """The figures that were published for LightWeight Polling, on another machine."""
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab news --quick"))
 @click.option(
     "--clients",
     "counts",

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.proxies.lab import FAULTS, PROXIES, ProxyFault, ProxyLab, ProxyTrial, run_fault
@@ -25,7 +26,7 @@ _INTRO: Final = (
 )
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab proxies --fault hung --proxy nginx"))
 @click.option(
     "--fault",
     "faults",

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.report.files import ReportFiles, report_options
@@ -30,7 +31,7 @@ _INTRO = (
 )
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab resolvers --quick"))
 @trials_option(20, "Changes watched.")
 @click.option("--quick", is_flag=True, help=f"{_QUICK_TRIALS} changes.")
 @report_options

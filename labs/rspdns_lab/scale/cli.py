@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.errors import LabError
@@ -40,7 +41,7 @@ SIZES: Final = (
 QUICK: Final = (ScaleSize(8, 60, 40, 6, places=6, steady_s=20.0, full_s=8.0, removals=6),)
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab scale --quick"))
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True)
 @click.option(
     "--costs",

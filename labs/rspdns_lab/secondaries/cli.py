@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.observe.percentiles import percentile
@@ -35,7 +36,7 @@ _KINDS: Final = {"death": ServerDeath, "restart": BackendRestart, "stream": Chan
 Trial = ServerDeath | BackendRestart | ChangeStream
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab secondaries --quick"))
 @trials_option(100, "Servers that are killed.")
 @click.option(
     "--seconds",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.ending import say
 from rspdns_lab.errors import LabError
@@ -46,7 +47,7 @@ _ALONE_WAYS: Final = ("TCP CUBIC", "shim")
 _ALONE_LOSSES: Final = (LOSSES[0], LOSSES[-1])
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab shim --quick"))
 @click.option("--only", "measures", multiple=True, type=click.Choice(MEASURES), help="Only this; repeatable.")
 @click.option("--way", "ways", multiple=True, type=click.Choice(WAYS), help="Only this; repeatable.")
 @trials_option(30, "Runs of each figure.")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.files import STDOUT, ReportPath, write_whole
@@ -33,7 +34,7 @@ _PER_WORKER = 10
 _SOME = 100_000_000
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab simulate --seed 7 --trace -"))
 @click.option(
     "--seed",
     type=click.IntRange(0),

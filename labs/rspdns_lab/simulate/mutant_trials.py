@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from daemon_kit.commands import example
 
 from rspdns_lab.report.files import ReportPath
 from rspdns_lab.simulate.broken_import import VARIABLE
@@ -91,7 +92,7 @@ def made(count: int) -> list[TrialMutant]:
     return everything[: count or None]
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab mutants --count 20 --json mutants.json"))
 @click.option("--count", type=click.IntRange(0), default=300, show_default=True, help="Made ones; 0: all.")
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="Processor time for each.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes at a time.")

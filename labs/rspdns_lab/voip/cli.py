@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
+from daemon_kit.commands import example
 from daemon_kit.config_file import ConfigurationErrors, load
 
 from rspdns_lab.ending import EXIT_CANNOT_RUN, say
@@ -18,7 +19,7 @@ from rspdns_lab.voip.run import FAULTS, VoipTrial, generator, read_trial, run_ca
 _QUICK_CALLS, _QUICK_SECONDS = 100, 4
 
 
-@click.command()
+@click.command(epilog=example("rspdns-lab voip --firewalls --quick"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--firewalls", is_flag=True, help="Two firewalls in the path: fail-overs, then a load sweep.")
 @click.option("--pair", "pairs", multiple=True, type=click.Choice(list(PAIRS)), help="Only these firewalls.")
