@@ -138,7 +138,7 @@ class Cause:
 
     @property
     def words(self) -> str:
-        """The cause for people."""
+        """The cause for people: first the state of the server itself, as far as a probe found it."""
         words = _WORDS[self.code].format(self)
         if self.code is Code.REMOVED and self.registrar:
             words = f"{words}, registrar {self.registrar}"
@@ -146,7 +146,7 @@ class Cause:
             return words
         if self.code.is_unreached:
             return f"{words}; it said: {self.finding.words}"
-        return "; ".join(filter(None, (words, _examined(self.finding))))
+        return "; ".join(filter(None, (_examined(self.finding), words)))
 
     def explained(self, home_registrar: int | None, registrars: Mapping[str, str]) -> Cause:
         """The cause with its registrars named: `registrars` are number and address by identifier.

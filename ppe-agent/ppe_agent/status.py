@@ -183,7 +183,12 @@ def _checks(servers: list[ServerStatus]) -> Table:
     return table
 
 
-def _registrars(registrars: list[RegistrarLinkStatus]) -> Table:
+def _registrars(registrars: list[RegistrarLinkStatus]) -> Table | Text:
+    """A line when all are up, else a table."""
+    if registrars and all(registrar["up"] for registrar in registrars):
+        addresses = ", ".join(registrar["address"] for registrar in registrars)
+        slowest = max((registrar["round_trip_ms"] or 0.0 for registrar in registrars), default=0.0)
+        return Text(f"Registrars {addresses}: up, round trip {slowest:.2f} ms at most", style="green")
     table = _table("Registrars", "address", "link", "round trip")
     for registrar in registrars:
         time_ms = registrar["round_trip_ms"]

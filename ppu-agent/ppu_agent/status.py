@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.durations import duration
@@ -12,7 +12,14 @@ from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
 from ppu_agent.gateway import rendered
 from ppu_agent.plan import Front, Plan
-from ppu_agent.status_model import BelievedStatus, DepartedStatus, FrontStatus, PpuPoolStatus, PpuStatus
+from ppu_agent.status_model import (
+    BelievedStatus,
+    DepartedStatus,
+    FrontStatus,
+    PpuPoolStatus,
+    PpuRegistrarStatus,
+    PpuStatus,
+)
 
 
 def describe(
@@ -90,6 +97,16 @@ def problems(status: PpuStatus) -> Iterator[str]:
             yield f"pool {pool['handle']}: no registrar vouches for it: nothing is done"
 
 
+def _registrars(registrars: Sequence[PpuRegistrarStatus]) -> Iterator[str]:
+    """A line when all are settled and followed alike, else a line for each."""
+    called = [" ".join(filter(None, (each["handlespace"], each["address"]))) for each in registrars]
+    words = [f"{each['standing']}, followed by {each['follow']}" for each in registrars]
+    if len(set(words)) == 1 and words[0].startswith("settled"):
+        yield f"registrars {', '.join(called)}: {words[0]}"
+    else:
+        yield from (f"registrar {name}: {word}" for name, word in zip(called, words, strict=True))
+
+
 def render(status: PpuStatus) -> Iterator[str]:
     """The same as lines."""
     if status["reload_problem"] is not None:
@@ -100,9 +117,7 @@ def render(status: PpuStatus) -> Iterator[str]:
         yield status["state_problem"]
     if status["suspended"]:
         yield "suspended: packets to dead servers are left alone until `ppu-agent resume`"
-    for registrar in status["registrars"]:
-        called = " ".join(filter(None, (registrar["handlespace"], registrar["address"])))
-        yield f"registrar {called}: {registrar['standing']}, followed by {registrar['follow']}"
+    yield from _registrars(status["registrars"])
     for pool in status["pool"]:
         trust = "not known yet: no registrar has answered"
         if pool["known"]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pool_user import Standing
 from rspdns.status import Status
 from rspdns.status.model import FastPathInterfaceStatus, ReloadStatus
 from rspdns.status.view import view
@@ -47,7 +48,8 @@ def a_status(members: int = 3, address: str = "", **of_pool: Any) -> Status:
 
 
 def test_pools_come_first_and_events_last() -> None:
-    lines = view(a_status(), 80, 24).plain.splitlines()
+    cut_off = [registrar_status(1), registrar_status(2, standing=Standing.DOWN, why="no association")]
+    lines = view(replace(a_status(), registrars=cut_off), 80, 24).plain.splitlines()
     assert lines[0] == "rspdns 1.0 on ns1, up for 1 h 7 min"
     assert lines[2] == "_sip._udp.as.ims.example.net"
     words = ("10.20.0.99", "standing", "events")
@@ -75,6 +77,15 @@ def test_a_narrow_terminal_lacks_columns_and_a_wide_one_none() -> None:
     assert "1 h 7 min" in wide
     assert "registrar 1" not in narrow
     assert "10.20.0.1:5060" in narrow
+
+
+def test_registrars_are_one_line_when_all_is_well_and_a_table_when_one_is_not() -> None:
+    well = view(a_status(), 80).plain
+    assert "\nregistrars 1, 2, 3: settled, follow enrp, round trip 1.23 ms at most\n" in well
+    assert "standing" not in well
+    for wrong in ({"standing": Standing.STARTING}, {"follow": "poll"}, {"follow_problem": "no ENRP"}):
+        registrars = [registrar_status(1), registrar_status(2, **wrong)]
+        assert "standing" in view(replace(a_status(), registrars=registrars), 80).plain
 
 
 def test_more_pools_than_lines_are_said_to_be_there() -> None:

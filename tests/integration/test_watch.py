@@ -1,10 +1,13 @@
 """`rspdns-lab watch` in a real terminal: keys break servers, and the view says who is out of DNS."""
 
+import fcntl
 import os
 import pty
 import re
 import select
+import struct
 import subprocess
+import termios
 import time
 import urllib.request
 
@@ -40,7 +43,9 @@ def read_until(terminal: int, pattern: str) -> str:
 def test_keys_break_servers_and_the_view_follows() -> None:
     """Without root, where that can be: a browser outside the lab finds its live page all the same."""
     ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "150", "LINES": "50", "NO_COLOR": "1"}
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}
     command = [*as_ordinary_user(), *LAB, "watch"]
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
@@ -49,6 +54,7 @@ def test_keys_break_servers_and_the_view_follows() -> None:
         page = re.findall(r"live page: (http://127\.0\.0\.1:\d+/)", plain(shown))[0]
         with urllib.request.urlopen(page, timeout=30) as answer:  # noqa: S310 - ours
             assert "<html" in answer.read().decode()
+        assert "q quit" in plain(shown), "80 columns and 24 lines have room for every key"
         read_until(ours, r"as2 +10\.53\.0\.32 +in, 0 \d+ +in, 0 \d+")
         os.write(ours, b"2k")
         read_until(ours, r"as2 +10\.53\.0\.32 +killed +out +out")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rspdns_lab.net.network import Host
 from rspdns_lab.net.processes import Program
 from rspdns_lab.observe.part_logs import Event, LogTail
+from rspdns_lab.watch.keys import DOINGS
 from rspdns_lab.watch.relay import Relay, listener_on_loopback
 from rspdns_lab.watch.view import Screen, draw
 
@@ -17,10 +18,10 @@ from tests.support.namespaces import Namespace
 HOST = Host("as1", "10.53.0.31", "no-such-namespace", "as1")
 
 
-def shown(screen: Screen) -> str:
-    console = Console(width=160, record=True, file=None, color_system=None)
+def shown(screen: Screen, width: int = 160, height: int = 50) -> str:
+    console = Console(width=width, record=True, file=None, color_system=None)
     with console.capture() as captured:
-        console.print(draw(screen))
+        console.print(draw(screen, width, height))
     return captured.get()
 
 
@@ -56,6 +57,32 @@ def test_the_view_says_who_is_in_with_which_weight_and_why_somebody_is_out() -> 
 
 def test_the_view_stands_before_anything_answers() -> None:
     assert "as1" in shown(Screen("as1"))
+
+
+def test_a_terminal_of_80_by_24_shows_every_key_every_cause_and_the_latest_event() -> None:
+    cause = "nothing listens at its port any more (connection refused); removed by its home registrar"
+    out = [
+        {"address": f"10.53.0.{number}", "reason": f"{cause}, registrar 2 (r2)"} for number in (31, 32, 33)
+    ]
+    registrars = [{"address": f"10.53.0.1{number}", "standing": "down"} for number in (1, 2, 3)]
+    status = {"zones": [{"pools": [{"out": out}]}], "registrars": registrars}
+    answers = {name: [("10.53.0.31", 0, 1000)] for name in ("ns1", "ns2")}
+    events = [Event(float(number), "as1 agent", f"event {number} {'of many ' * 20}") for number in range(30)]
+    marks = dict.fromkeys(("as1", "as2", "as3"), "overloaded")
+    note = "live page: http://127.0.0.1:65535/"
+    screen = Screen("as2", marks, dict.fromkeys(answers, status), answers, events, 30.0, note)
+    lines = shown(screen, 80, 24).splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    for word in ("1-3 choose", *(f"{doing.key} {doing.word}" for doing in DOINGS), "q quit", note):
+        assert word in text
+    assert text.count("nothing listens at its port any more") == 3
+    assert "event 29" in text
+    settled = {"registrars": [each | {"standing": "settled"} for each in registrars]}
+    assert "registrars: all settled, say ns1, ns2" in shown(
+        Screen("as1", statuses=dict.fromkeys(answers, settled))
+    )
 
 
 def test_new_lines_of_a_log_are_told_once_they_are_whole(tmp_path: Path) -> None:

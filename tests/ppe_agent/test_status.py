@@ -5,7 +5,7 @@ import io
 import pytest
 from daemon_kit.finding import Life
 from ppe_agent.status import console, render
-from ppe_agent.status_model import AgentStatus, ServerStatus
+from ppe_agent.status_model import AgentStatus, RegistrarLinkStatus, ServerStatus
 from rich.console import Console
 
 REASON = "registrar 10.20.30.1 refuses it: the policy differs from that of the pool; next attempt in 4 s"
@@ -63,9 +63,9 @@ STATUS: AgentStatus = {
 }
 
 
-def shown(columns: int) -> list[str]:
+def shown(columns: int, status: AgentStatus = STATUS) -> list[str]:
     file = io.StringIO()
-    Console(file=file, width=columns).print(render(STATUS, columns))
+    Console(file=file, width=columns).print(render(status, columns))
     return [" ".join(line.split()) for line in file.getvalue().splitlines()]
 
 
@@ -105,3 +105,15 @@ def test_metrics_address_that_is_taken_is_shown() -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(render({**STATUS, "metrics_problem": "can't listen at 127.0.0.1:9121"}, 200))
     assert "No metrics: can't listen at 127.0.0.1:9121; see metrics.listen" in console.export_text()
+
+
+def test_registrars_are_one_line_when_all_are_up_and_a_table_when_not() -> None:
+    def status(*up: bool) -> AgentStatus:
+        links: list[RegistrarLinkStatus] = [
+            {"address": f"10.0.0.{number}", "up": well, "round_trip_ms": 0.5 * number}
+            for number, well in enumerate(up, 1)
+        ]
+        return {**STATUS, "registrars": links}
+
+    assert "Registrars 10.0.0.1, 10.0.0.2: up, round trip 1.00 ms at most" in shown(80, status(True, True))
+    assert "10.0.0.2 down 1.00 ms" in shown(80, status(True, False))

@@ -293,6 +293,11 @@ def _share(pool: PoolStatus) -> tuple[str, str]:
 
 def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]:
     ordered = sorted(registrars, key=lambda registrar: (registrar.handlespace or "", registrar.number))
+    if _all_well(ordered):
+        called = ", ".join(registrar.called for registrar in ordered)
+        slowest = max((registrar.round_trip_ms or 0.0 for registrar in ordered), default=0.0)
+        words = f"settled, follow {ordered[0].follow}, round trip {slowest:.2f} ms at most"
+        return _wrapped(f"registrars {called}: {words}", width, "green", "  ")
     rows = [
         (
             registrar.called,
@@ -314,6 +319,13 @@ def _registrars(registrars: Iterable[RegistrarStatus], width: int) -> list[Text]
             why = f"{why} It pushes no changes: {registrar.follow_problem}.".strip()
         lines += _wrapped(why, width, "", _INDENT, first=_INDENT) if why else []
     return lines
+
+
+def _all_well(registrars: Sequence[RegistrarStatus]) -> bool:
+    """Whether a line says all that there is to say of them."""
+    return len({registrar.follow for registrar in registrars}) == 1 and not any(
+        registrar.standing is not Standing.SETTLED or registrar.follow_problem for registrar in registrars
+    )
 
 
 def _pdns(sockets: Iterable[PdnsStatus], width: int) -> list[Text]:

@@ -45,7 +45,7 @@ def run_watch(console: Console, listener: socket.socket) -> None:
                 while (key := keyboard.key(_FRAME_S)) != "q":
                     _act(lab, screen, key, tail)
                     _look(lab, screen, tail)
-                    live.update(draw(screen), refresh=True)
+                    live.update(draw(screen, console.width, console.height), refresh=True)
         finally:
             relay.close()
 

@@ -17,7 +17,11 @@ from rspdns_lab.observe.part_logs import Event
 from rspdns_lab.watch.keys import DOINGS
 
 MOST_EVENTS: Final = 14
+WIDE: Final = 120
+"""Columns from which on a server's load has a bar, and its reason stands beside it."""
 _BAR_CELLS: Final = 20
+_FRAME: Final = 2
+"""The lines of a panel's frame."""
 
 
 @dataclass
@@ -37,21 +41,40 @@ class Screen:
     note: str = ""
 
 
-def draw(screen: Screen) -> RenderableType:
-    """Return the whole screen."""
+def draw(screen: Screen, width: int, height: int) -> RenderableType:
+    """Return the whole screen for a terminal of this size: the oldest events go before a key does."""
+    keys = _keys(screen, width)
+    members = _members(screen)
+    reasons = [] if width >= WIDE else _reasons(members)
+    servers = Group(_servers(screen, members, is_wide=width >= WIDE), *reasons)
+    registrars = _registrars(screen)
+    lines = 1 + len(APPLICATION_SERVERS) + len(reasons) + _FRAME + len(keys.plain.splitlines())
+    lines += 1 if isinstance(registrars, Text) else registrars.row_count + 1 + _FRAME
+    room = min(height - lines - _FRAME, MOST_EVENTS)
     return Group(
-        Panel(_servers(screen), title=f"{SRV_OWNER} SRV", title_align="left"),
-        Panel(_registrars(screen), title="registrars", title_align="left"),
-        Panel(_events(screen), title="events", title_align="left"),
-        _keys(screen),
+        Panel(servers, title=f"{SRV_OWNER} SRV", title_align="left"),
+        registrars
+        if isinstance(registrars, Text)
+        else Panel(registrars, title="registrars", title_align="left"),
+        *([Panel(_events(screen, room), title="events", title_align="left")] if room > 0 else []),
+        keys,
     )
 
 
-def _servers(screen: Screen) -> Table:
+def _reasons(members: Mapping[str, Mapping[str, Any]]) -> list[Text]:
+    """A line for each server that is out, with the cause, where the table has no room for it."""
+    return [
+        Text(f"{name}: {members[address]['reason']}", style="yellow", no_wrap=True, overflow="ellipsis")
+        for name, address in APPLICATION_SERVERS.items()
+        if members.get(address, {}).get("reason")
+    ]
+
+
+def _servers(screen: Screen, members: Mapping[str, Mapping[str, Any]], *, is_wide: bool) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("", "server", "address", "done to it", *screen.answers, "load", "backend says"):
-        table.add_column(heading, no_wrap=heading != "backend says")
-    members = _members(screen)
+    last = ("backend says",) if is_wide else ()
+    for heading in ("", "server", "address", "done to it", *screen.answers, "load", *last):
+        table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for number, (name, address) in enumerate(APPLICATION_SERVERS.items(), start=1):
         style = "bold" if name == screen.chosen else ""
         sign = "▶" if name == screen.chosen else " "
@@ -62,8 +85,8 @@ def _servers(screen: Screen) -> Table:
             address,
             Text(screen.marks.get(name, ""), style="red"),
             *(_answer(answer, address) for answer in screen.answers.values()),
-            _bar(member.get("load")),
-            escape(str(member.get("reason") or ("in the pool" if member else ""))),
+            _bar(member.get("load"), _BAR_CELLS if is_wide else 0),
+            *([escape(str(member.get("reason") or ("in the pool" if member else "")))] if is_wide else []),
             style=style,
         )
     return table
@@ -93,15 +116,19 @@ def _answer(answer: Sequence[tuple[str, int, int]] | None, address: str) -> Text
     return Text("out", style="red")
 
 
-def _bar(load: object) -> Text:
+def _bar(load: object, most: int) -> Text:
     if not isinstance(load, int | float):
         return Text("")
-    cells = round(max(0.0, min(1.0, float(load))) * _BAR_CELLS)
+    cells = round(max(0.0, min(1.0, float(load))) * most)
     style = "red" if load >= OVERLOADED_AT else "yellow" if load >= RELIEVED_AT else "green"
-    return Text("█" * cells, style=style) + Text("░" * (_BAR_CELLS - cells) + f" {load:.0%}", style="dim")
+    return Text("█" * cells, style=style) + Text("░" * (most - cells) + f" {load:.0%}", style="dim")
 
 
-def _registrars(screen: Screen) -> Table:
+def _registrars(screen: Screen) -> Table | Text:
+    """A line when every name server says of every registrar that it is settled, else a table."""
+    found = [each for status in screen.statuses.values() for each in status.get("registrars", ())]
+    if found and all(each.get("standing") == "settled" for each in found):
+        return Text(f" registrars: all settled, say {', '.join(screen.statuses)}", style="green")
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("")
     rows: dict[str, list[str]] = {}
@@ -115,17 +142,25 @@ def _registrars(screen: Screen) -> Table:
     return table
 
 
-def _events(screen: Screen) -> Table:
+def _events(screen: Screen, most: int) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="cyan", no_wrap=True)
     table.add_column(style="magenta", no_wrap=True)
-    table.add_column(overflow="fold")
-    for event in sorted(screen.events)[-MOST_EVENTS:]:
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for event in sorted(screen.events)[-most:]:
         table.add_row(f"{duration(screen.now_s - event.at_s)} ago", event.where, event.what)
     return table
 
 
-def _keys(screen: Screen) -> Text:
-    numbers = f"1-{len(APPLICATION_SERVERS)} choose   "
-    keys = "   ".join(f"{doing.key} {doing.word}" for doing in DOINGS)
-    return Text(f" {numbers}{keys}   q quit   {screen.note}", style="reverse")
+def _keys(screen: Screen, width: int) -> Text:
+    words = [
+        f"1-{len(APPLICATION_SERVERS)} choose",
+        *(f"{doing.key} {doing.word}" for doing in DOINGS),
+        "q quit",
+    ]
+    lines = [""]
+    for word in filter(None, (*words, screen.note)):
+        if len(lines[-1]) + len(word) + 3 > width:
+            lines.append("")
+        lines[-1] += f" {word}  "
+    return Text("\n".join(lines), style="reverse", no_wrap=True)
