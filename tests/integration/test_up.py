@@ -1,6 +1,8 @@
 """`rspdns up`: one command, everything runs; Ctrl-C, nothing is left."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import socket
@@ -13,12 +15,15 @@ from pathlib import Path
 import pytest
 
 from tests.support import attacks
-from tests.support.namespaces import Namespace
+from tests.support.namespaces import REPOSITORY, Namespace
+from tests.support.pages import blocks
 from tests.support.stalls import Deadline
 from tests.support.waiting import until
 
 ADDRESS = "10.99.0.1"
 OWNER = "_sip._udp.as.ims.example.net"
+PAGE = (REPOSITORY / "docs/tutorial/your-own-kamailio.md").read_text()
+FOLDER = "/tmp/trial"  # noqa: S108 - a word of the page
 COMMAND = [sys.executable, "-m", "rspdns.cli", "up", f"--address={ADDRESS}"]
 
 
@@ -66,19 +71,25 @@ def start(host: Namespace, log: Path, *options: str, **environment: str) -> subp
     return up
 
 
-def has_joined(host: Namespace) -> bool:
-    """Whether the server is in DNS."""
-    return "5060" in host.run("dig", "@127.0.0.1", "-p", "5300", "+short", OWNER, "SRV").stdout
+def kamailio_of_debian(host: Namespace, folder: Path) -> subprocess.Popen[str]:
+    """Start Kamailio with the script of Debian's package, as its unit does but for the folder."""
+    return host.start(
+        *("kamailio", "-f", "/etc/kamailio/kamailio.cfg", "-DD", "-E", "-m", "32", "-M", "4"),
+        *("-Y", str(folder), "-P", str(folder / "kamailio.pid")),
+        log=folder / "kamailio.log",
+    )
 
 
 def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path: Path) -> None:
-    """The commands that it prints work when pasted, wherever our commands are; a server with a sidecar
-    joins."""
+    """The commands that it prints work when pasted, wherever our commands are. Then the tutorial "Your own
+    Kamailio" goes on: Debian's Kamailio joins, and leaves when it is stopped."""
+    (up_words,) = re.findall(rf"^    rspdns up (.*) --directory {FOLDER}$", PAGE, re.M)
+    (ask,) = re.findall(r"^    (dig .*)$", PAGE, re.M)
     log, folder = tmp_path / "log", tmp_path / "up"
     folder.mkdir()
     with socket.socket(socket.AF_UNIX) as killed:  # a backend that was killed leaves its socket
         killed.bind(str(folder / "remote.sock"))
-    up = start(host, log, "--no-servers", f"--directory={folder}", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
+    up = start(host, log, up_words, f"--directory={folder}", PATH="/usr/sbin:/usr/bin:/sbin:/bin")
     said = host.run("dig", "@127.0.0.1", "-p", "5300", OWNER, "SRV").stdout
     assert "status: NOERROR" in said
     assert "SOA" in said, "an empty pool that is known to be empty"
@@ -104,19 +115,30 @@ def test_rspdns_up_runs_everything_and_leaves_nothing(host: Namespace, tmp_path:
     assert "--address" in second.stderr
     assert second.stderr.count("\n") == 1
 
-    data = Path(__file__).resolve().parents[1] / "ppe_agent" / "data"
-    host.start("sipp", "-sf", str(data / "options.xml"), "-i", ADDRESS, "-p", "5060", "-t", "u1", "-nostdin")
+    assert host.run("sh", "-c", ask).stdout == ""
+    kamailio = kamailio_of_debian(host, tmp_path)
+    started = blocks(PAGE, "sh")[0].replace(FOLDER, str(folder)).split()
+    assert shlex.split(agent)[-3:] == started[-3:], "the page has the printed command"
     sidecar = host.start(
-        *(sys.executable, "-m", "ppe_agent.cli", "run", "-c", str(folder / "agent.toml")),
-        sctp=True,
-        log=tmp_path / "agent.log",
+        *(sys.executable, "-m", "ppe_agent.cli", *started[1:]), sctp=True, log=tmp_path / "agent.log"
     )
-    until(lambda: has_joined(host), told=tmp_path / "agent.log")
+    shape = re.sub("[0-9a-f]{8}", "[0-9a-f]{8}", re.escape(blocks(PAGE, "text")[0].strip()))
+    shape = shape.replace("0\\ 1000", r"\d \d+", 1)  # as loaded as this machine is
+
+    def answer() -> str:
+        return host.run("sh", "-c", ask).stdout.strip()
+
+    until(lambda: re.fullmatch(shape, answer()), told=tmp_path / "agent.log")
+    kamailio.terminate()
+    until(lambda: answer() == "", told=tmp_path / "agent.log")
+    kamailio.wait(90)
+    kamailio_of_debian(host, tmp_path)
+    until(lambda: re.fullmatch(shape, answer()), told=tmp_path / "agent.log")
     sidecar.terminate()
     assert sidecar.wait(90) == 0
     up.send_signal(signal.SIGTERM)
     assert up.wait(90) == 0
-    until(lambda: not [command for command in programs_in(host) if "sipp" not in command], told=log)
+    until(lambda: not [command for command in programs_in(host) if "kamailio" not in command], told=log)
     assert not [path for path in folder.iterdir() if path.is_socket()], "a socket was left behind"
 
 
