@@ -67,4 +67,5 @@ for name in "${names[@]}"; do
     "${program[@]}" "${command[@]}" --results "$here/build/results/$name.json" \
         --markdown "$here/docs/results/$name.md" || status=$?
     [ "$status" -le 1 ] || exit "$status" # 1: a bound was broken; the page says which
+    case "$name" in calls | calls-with-ppu-agent) "$here/.venv/bin/python" "$here/setup/waited.py" ;; esac
 done

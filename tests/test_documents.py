@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,7 @@ from ppe_agent.configuration import load_configuration
 from registrar_config import load_inventory
 from rspdns import cli as rspdns_cli
 from rspdns.zones.loading import load_zones
+from rspdns_lab.report.plots import in_digits
 
 from tests.support.how_to import blocks
 from tests.support.how_to_pages import JOURNEYS, NOT_WALKED
@@ -252,6 +254,15 @@ def test_every_name_in_the_architecture_is_defined_in_the_code() -> None:
         if name[1] not in names or (name[2] and name[2] not in members[name[1]]):
             missing.append(word)
     assert not missing
+
+
+def test_chart_of_the_front_page_has_the_figures_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TOP / "setup"))
+    waited = import_module("waited").waited()
+    drawn = re.findall(r"<text[^>]*>([^<]*)</text>", (TOP / "docs/results/waited.svg").read_text())
+    assert len(waited) == 10
+    assert [title for title in waited if title not in drawn] == [], "run setup/waited.py"
+    assert [value for value in waited.values() if in_digits(value) not in drawn] == [], "run setup/waited.py"
 
 
 def security_rows() -> list[tuple[str, list[str]]]:
