@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from daemon_kit.addresses import ListenAddress
 from daemon_kit.durations import duration
-from pool_user import PoolView, RegistrarView
+from pool_user import PoolView, RegistrarView, Standing
 
 from ppu_agent.deaths import Departed
 from ppu_agent.explanation import described
@@ -100,11 +100,11 @@ def problems(status: PpuStatus) -> Iterator[str]:
 def _registrars(registrars: Sequence[PpuRegistrarStatus]) -> Iterator[str]:
     """A line when all are settled and followed alike, else a line for each."""
     called = [" ".join(filter(None, (each["handlespace"], each["address"]))) for each in registrars]
-    words = [f"{each['standing']}, followed by {each['follow']}" for each in registrars]
-    if len(set(words)) == 1 and words[0].startswith("settled"):
-        yield f"registrars {', '.join(called)}: {words[0]}"
+    lines = [f"{each['standing']}, followed by {each['follow']}" for each in registrars]
+    if len(set(lines)) == 1 and registrars[0]["standing"] == Standing.SETTLED.value:
+        yield f"registrars {', '.join(called)}: {lines[0]}"
     else:
-        yield from (f"registrar {name}: {word}" for name, word in zip(called, words, strict=True))
+        yield from (f"registrar {name}: {line}" for name, line in zip(called, lines, strict=True))
 
 
 def render(status: PpuStatus) -> Iterator[str]:

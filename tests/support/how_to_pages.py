@@ -653,6 +653,7 @@ NOT_WALKED: Mapping[str, str] = {
     "dns/try-beside.md": "needs gdnsd, Consul or LUA records of the reader: tests/backend imports them",
     "dns/verify-members.md": "a key of the zone's file: tests/integration/test_verify.py",
     "dns/withstand-floods.md": "dnsdist is not among the test's packages",
+    "faq.md": "answers that lead to other pages",
     "install-with-ansible.md": "needs Ansible: make test-ansible",
     "kubernetes.md": "needs a cluster",
     "registrars/wireguard.md": "needs WireGuard in the kernel: tests/integration/test_wireguard.py",
