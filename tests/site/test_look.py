@@ -57,7 +57,7 @@ def test_nothing_stands_outside_of_any_page(browser: Browser, width: int, dark: 
 
 
 def test_prompts_and_output_are_not_copied(browser: Browser) -> None:
-    """What Material's copy button would take of a console, and that output alone has no such button."""
+    """Material's copy button takes the command of a console alone; output has no such button."""
     browser.look(width=1400, height=900)
     browser.open(f"file://{SITE / 'how-to' / 'why-not-in-dns.html'}")
     assert browser.run(COPIED) == "rspdns status"
