@@ -123,6 +123,7 @@ class PpuAgent:
         """Decide by this configuration from now on: every mechanism has what it needs."""
         self._policies = [pool.policy for pool in config.pools]
         self.questions.by_pool = {pool.pool: pool.question for pool in config.pools}
+        self.deaths.beside = {policy.handle: policy.beside for policy in self._policies}
         for mechanism in self.mechanisms:
             mechanism.take(config)
         self._weights = {handle: each for handle, each in self._weights.items() if handle in config.handles}
@@ -203,9 +204,14 @@ class PpuAgent:
 
     def _steer(self, now: float, died: Iterable[Departed] = ()) -> None:
         """Plan, and have the mechanisms do it, without these servers from now on."""
-        for handle, view in self._views.items():
-            members = {member.identifier: member for member in view.members}
-            self._weights[handle] = weights.weigh(members, self._weights.get(handle, {}), now)
+        for parts in {tuple(sorted(policy.parts)) for policy in self._policies}:
+            views = {handle: self._views[handle] for handle in parts if handle in self._views}
+            members = {(name, each.identifier): each for name, view in views.items() for each in view.members}
+            known = {name: self._weights.get(name, {}) for name in views}
+            before = {(name, number): each for name in known for number, each in known[name].items()}
+            self._weights |= {name: {} for name in views}
+            for (name, identifier), weighted in weights.weigh(members, before, now).items():
+                self._weights[name][identifier] = weighted
         self.plan = plan(
             self._policies,
             self._views,

@@ -28,8 +28,9 @@ from pool_user import (
     RemoteAgents,
     handlespace_problems,
     handlespaces_of,
+    not_empty,
 )
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ppu_agent.gateway import Gateway
 from ppu_agent.kernel import Pacing
@@ -108,6 +109,9 @@ class PpuPoolConfig(StrictModel):
     """The pool: 1 to 32 bytes, as in the sidecars' files."""
     handlespace: HandlespaceName | None = None
     """The `[[handlespace]]` that its servers register in; needed if there are several."""
+    handlespaces: Annotated[tuple[HandlespaceName, ...], AfterValidator(not_empty)] | None = None
+    """Several of them, in place of `handlespace`: servers of each stand in for those of the others, and
+    `steer` stands for all."""
     accept: AcceptNetworks
     """Networks in which its servers are. Addresses outside them are never touched."""
     ports: Annotated[tuple[PortNumber, ...], Field(max_length=256)] = ()
@@ -170,7 +174,21 @@ class PpuPoolConfig(StrictModel):
             clients=self.clients,
             is_sip=self.sip,
             networks=self.accept,
+            beside=tuple(
+                Handlespace(name, ()).pool(self.handle)
+                for name in self.handlespaces or ()
+                if name != self.handlespace
+            ),
         )
+
+    @property
+    def of_each_handlespace(self) -> Iterator[PpuPoolConfig]:
+        """Itself, or of several handlespaces one for each; the first has `steer`."""
+        if self.handlespaces is None:
+            yield self
+        for position, name in enumerate(self.handlespaces or ()):
+            more = {"steer": None} if position else {}
+            yield self.model_copy(update={"handlespace": name, **more})
 
     @property
     def question(self) -> ProbePlan:
@@ -294,12 +312,13 @@ class PpuConfig(StrictModel):
                 yield location, "a transport is there twice"
 
     @model_validator(mode="after")
-    def _name_only_handlespace(self) -> PpuConfig:
-        """Put the pools into the only handlespace, if it has a name: they need not repeat it."""
+    def _put_into_handlespaces(self) -> PpuConfig:
+        """Have a pool for each of its handlespaces. The only one, if it has a name, need not be repeated."""
+        pools = [each for pool in self.pools for each in pool.of_each_handlespace]
         if len(self.named_handlespaces) == 1:
             only = {"handlespace": self.named_handlespaces[0].name}
-            pools = tuple(pool if pool.handlespace else pool.model_copy(update=only) for pool in self.pools)
-            object.__setattr__(self, "pools", pools)
+            pools = [pool if pool.handlespace else pool.model_copy(update=only) for pool in pools]
+        object.__setattr__(self, "pools", tuple(pools))
         return self
 
     @property
@@ -361,20 +380,21 @@ def _pool_problems(document: dict[str, Any]) -> Iterator[tuple[Location, str]]:
     for location, pool in find(document, ("pool", "*")):
         if not isinstance(pool, dict):
             continue
-        name = pool.get("handlespace")
-        if "handlespaces" in pool:
-            yield (
-                location,
-                "a pool is in one handlespace here: write a [[pool]] for each of them",
-            )
-        elif name is None and len(known) > 1:
+        own = "handlespaces" if "handlespaces" in pool else "handlespace"
+        given = pool.get(own)
+        names = given if isinstance(given, list) else [given]
+        if "handlespaces" in pool and "handlespace" in pool:
+            yield location, "takes either handlespace or handlespaces"
+        elif given is None and len(known) > 1:
             yield location, f"needs handlespace: there are several, {', '.join(map(str, known))}"
-        elif name is not None and name not in known:
-            yield (*location, "handlespace"), f"{name}: no [[handlespace]] has this name"
-        key = str(name), str(pool.get("handle"))
-        if key in seen:
-            yield (*location, "handle"), f"{pool.get('handle')!r} is there twice"
-        seen.add(key)
+        for name in names if given is not None else ():
+            if name not in known:
+                yield (*location, own), f"{name}: no [[handlespace]] has this name"
+        for name in names:
+            key = str(name), str(pool.get("handle"))
+            if key in seen:
+                yield (*location, "handle"), f"{pool.get('handle')!r} is there twice"
+            seen.add(key)
 
 
 def control_path(path: str | Path) -> Path:

@@ -151,6 +151,8 @@ class DepartedServers:
         self._departed: dict[Destination, Departed] = {}
         self._under_way: set[Destination] = set()
         self._views: Mapping[str, PoolView] = {}
+        self.beside: Mapping[str, tuple[str, ...]] = {}
+        """By pool, the same pool in other handlespaces."""
         self._listed_endpoints: frozenset[tuple[Address, int]] = frozenset()
 
     @property
@@ -308,9 +310,13 @@ class DepartedServers:
         }
 
     def can_lose(self, handle: str) -> bool:
-        """Whether what left this pool may be treated as dead: it is vouched for, and not empty."""
+        """Whether what left this pool may be treated as dead: it is vouched for, and not empty in all its
+        handlespaces."""
         view = self._views.get(handle)
-        return view is not None and view.known and view.stale_since_s is None and bool(view.members)
+        if view is None or not view.known or view.stale_since_s is not None:
+            return False
+        others = (self._views.get(name) for name in self.beside.get(handle, ()))
+        return bool(view.members) or any(other is not None and other.members for other in others)
 
     # Within
 

@@ -76,6 +76,8 @@ class PoolPolicy:
     pool; `by_source`: a client's address has always the same server. `via_port`: what is sent to the front
     goes to the members' ppe-agents, at this SCTP port. `clients`: other hosts that may use it; None: all.
     `is_sip`: whether its servers speak SIP; None: those at port 5060. `networks`: where its servers may be.
+    `beside`: the same pool in other handlespaces, whose members stand in for those of this one; one of them
+    has the front.
     """
 
     handle: str
@@ -88,6 +90,12 @@ class PoolPolicy:
     clients: tuple[Network, ...] | None = None
     is_sip: bool | None = None
     networks: tuple[Network, ...] = ()
+    beside: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The pool in every handlespace, its own first."""
+        return (self.handle, *self.beside)
 
     def speaks_sip(self, port: int) -> bool:
         """Whether its servers speak SIP at this port."""
@@ -185,11 +193,20 @@ class LivingTargets:
         """The same tuple for every destination of this policy with the same transport and IP version."""
         key = policy.handle, destination.protocol, destination.address.version
         if key not in self._made:
-            view = self._views.get(policy.handle, PoolView(policy.handle))
-            members = view.members or view.unreachable
-            shares = self._weights.get(policy.handle, {})
-            self._made[key] = _targets_for(destination, policy, members, shares)
+            members = [
+                (member, self._weights.get(handle, {}).get(member.identifier, Weighted(0, 1)))
+                for handle, member in _members_of(policy, self._views)
+            ]
+            self._made[key] = _targets_for(destination, policy, members)
         return self._made[key]
+
+
+def _members_of(policy: PoolPolicy, views: Mapping[str, PoolView]) -> list[tuple[str, Member]]:
+    """The living members of a pool in all handlespaces, each with the name of its part; if there is none,
+    those that only the agent's own probes found unreachable."""
+    parts = [(handle, views[handle]) for handle in policy.parts if handle in views]
+    living = [(handle, member) for handle, view in parts for member in view.members]
+    return living or [(handle, member) for handle, view in parts for member in view.unreachable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +326,9 @@ def _treatments(
     found: dict[Destination, Treatment] = {}
     for policy in policies:
         view = views.get(policy.handle)
-        if view is None or not view.known or view.stale_since_s is not None or not view.members:
+        if view is None or not view.known or view.stale_since_s is not None:
+            continue
+        if not any(views[handle].members for handle in policy.parts if handle in views):
             continue
         for departed in dead.values():
             if policy.handle not in departed.pools or departed.destination.endpoint in alive:
@@ -337,15 +356,14 @@ def _treat(
 
 
 def _targets_for(
-    destination: Destination, policy: PoolPolicy, members: Iterable[Member], weights: Mapping[int, Weighted]
+    destination: Destination, policy: PoolPolicy, members: Iterable[tuple[Member, Weighted]]
 ) -> tuple[Target, ...]:
     """Those with the same transport and IP version as `destination`, and the best priority that lives.
 
     Spares (standby) are taken only when there is nobody else.
     """
     candidates: list[tuple[bool, int, Destination, int]] = []
-    for member in members:
-        weighted = weights.get(member.identifier, Weighted(0, 1))
+    for member, weighted in members:
         fitting = [
             other
             for other in policy.destinations(member)
@@ -391,8 +409,7 @@ def _fronts(
     for policy in policies:
         if policy.front is None or policy.front in members_own:
             continue
-        view = views.get(policy.handle, PoolView(policy.handle))
-        members = view.members or view.unreachable
+        members = [member for _, member in _members_of(policy, views)]
         protocols = dict.fromkeys((*(member.protocol for member in members), *policy.also))
         if members:
             had = {

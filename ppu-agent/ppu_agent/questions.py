@@ -167,10 +167,17 @@ class ServerQuestions:
 
     def _is_witnessed(self, handle: str, departed: Departed, since_s: float) -> bool:
         """Whether another server of the pool has answered its question since then."""
-        witness = self._witnessed.get(handle)
-        if witness is None or witness.question != self.by_pool.get(handle):
-            return False
-        return witness.at_s >= since_s and witness.endpoint != departed.destination.endpoint
+        return any(
+            witness.question == self.by_pool.get(handle)
+            and witness.at_s >= since_s
+            and witness.endpoint != departed.destination.endpoint
+            for part in self._parts(handle)
+            if (witness := self._witnessed.get(part)) is not None
+        )
+
+    def _parts(self, handle: str) -> tuple[str, ...]:
+        """The pool in every handlespace, this one first."""
+        return (handle, *self.deaths.beside.get(handle, ()))
 
     def _living_asked(self, handle: str, question: ProbePlan) -> asyncio.Task[None]:
         """Have some members of a pool asked the question that its departed are asked; once at a time.
@@ -184,7 +191,8 @@ class ServerQuestions:
         return task
 
     async def _ask_living(self, handle: str, question: ProbePlan) -> None:
-        members = self._views.get(handle, PoolView(handle)).members
+        views = (self._views.get(part, PoolView(part)) for part in self._parts(handle))
+        members = [member for view in views for member in view.members]
         some = random.sample(members, min(MOST_ASKED_BESIDE, len(members)))
         findings = await asyncio.gather(*(listen_for_life(member, question) for member in some))
         for member, finding in zip(some, findings, strict=True):

@@ -140,13 +140,23 @@ def test_registrars_are_asked_alone_and_never_less_often_unless_told_otherwise(t
     assert INTERVALS.hot_for_s == math.inf
 
 
-def test_pool_of_several_handlespaces_is_written_once_for_each(tmp_path: Path) -> None:
+def test_pool_is_in_one_handlespace_or_several(tmp_path: Path) -> None:
     tables = "".join(
         f'[[handlespace]]\nname = "{name}"\nregistrars = ["10.{n}.0.1"]\n'
         for n, name in enumerate(("eu", "us"))
     )
     pool = WELL.partition("\n")[2]
-    with pytest.raises(ConfigurationErrors, match=r"toml:7: pool\[0\]: a pool is in one handlespace here"):
-        load_configuration(written(tmp_path, f'{tables}{pool}handlespaces = ["eu", "us"]\n'))
+    both = f'{tables}{pool}steer = "10.0.0.9:5060"\nhandlespaces = ["eu", "us"]\n'
+    eu, us = (each.policy for each in load_configuration(written(tmp_path, both)).pools)
+    assert (eu.parts, us.parts) == (("eu/p", "us/p"), ("us/p", "eu/p"))
+    assert (eu.front is None, us.front is None) == (False, True)
+    for wrong, words in (
+        ('handlespaces = ["eu", "ap"]\n', r"pool\[0\].handlespaces: ap: no \[\[handlespace\]\]"),
+        ('handlespaces = ["eu", "eu"]\n', "'p' is there twice"),
+        ('handlespaces = ["eu"]\nhandlespace = "us"\n', "takes either handlespace or handlespaces"),
+        (f'handlespaces = ["eu", "us"]\n{pool}handlespace = "us"\n', "'p' is there twice"),
+    ):
+        with pytest.raises(ConfigurationErrors, match=words):
+            load_configuration(written(tmp_path, f"{tables}{pool}{wrong}"))
     each = "".join(f'{pool}handlespace = "{name}"\n' for name in ("eu", "us"))
     assert load_configuration(written(tmp_path, tables + each)).handles == ("eu/p", "us/p")
