@@ -14,7 +14,7 @@ from rspdns.gateway import service
 from rspdns.gateway.configuration import load_gateway
 from rspdns.gateway.offer import Offer, offer_of
 
-from rserpool import Protocol
+from rserpool import ElementEvent, ElementEventKind, PoolElementClient, Protocol, RegistrarAddress
 from tests.backend.making import NOW, member, view
 from tests.support.namespaces import REPOSITORY
 
@@ -147,3 +147,25 @@ def test_last_choice_must_leave_a_first_choice(tmp_path: Path) -> None:
     file.write_text(all_of_them + EXAMPLE.read_text())
     with pytest.raises(ConfigurationErrors, match="names all upper_registrars"):
         load_gateway(file)
+
+
+async def test_last_choice_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "RETURN_AFTER_S", 0.0)
+    file = tmp_path / "gateway.toml"
+    file.write_text('last_choice = ["10.0.0.11"]\n' + EXAMPLE.read_text())
+    config, left = load_gateway(file), asyncio.Event()
+
+    class Client(PoolElementClient):
+        def leave_registrar(self, reason: str) -> None:
+            left.set()
+
+        def want(self, wanted: bool) -> None: ...
+
+    monkeypatch.setattr(service, "PoolElementClient", Client)
+    element = service.UpperElement(config, config.pools[0])
+    element.take(Offer(Protocol.UDP, 5060, 3, 3.0, 0.5), NOW)
+    for registrar, is_left in (("10.0.0.12", False), ("10.0.0.11", True)):
+        event = ElementEvent(ElementEventKind.REGISTERED, 0.0, RegistrarAddress(registrar))
+        element._happened(event)
+        await asyncio.sleep(0.01)
+        assert left.is_set() is is_left
