@@ -5,10 +5,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 from daemon_kit.commands import example
@@ -24,19 +24,20 @@ from rspdns_lab.scale.figures import (
     BUSY_BOUND,
     CHANGES_BOUND,
     SEEN_BOUND_MS,
+    TRIAL,
     MessageCosts,
     ScaleOutcome,
     ScaleSize,
-    read_outcome,
+    ScaleTrial,
 )
-from rspdns_lab.scale.page import ScaleTrial, scale_page
+from rspdns_lab.scale.page import scale_page
 from rspdns_lab.simulate.cli import worker_environment
 
 CHANGES_CELLS: Final = 34
 """The bound of changes above holds for this number of cells at most."""
 SIZES: Final = (
     ScaleSize(34, 3000, 1000, 20, steady_s=120.0, full_s=10.0),
-    ScaleSize(334, 3000, 1000, 5, reregistration_ms=10_000, steady_s=60.0, full_s=0.0, removals=20),
+    ScaleSize(334, 3000, 1000, 5, reregistration_ms=10_000, steady_s=60.0, full_s=10.0, removals=20),
 )
 QUICK: Final = (ScaleSize(8, 60, 40, 6, places=6, steady_s=20.0, full_s=8.0, removals=6),)
 
@@ -88,8 +89,8 @@ def _measured(*, quick: bool) -> MessageCosts:
 def read_costs(file: Path) -> MessageCosts:
     """The costs in the report of an earlier run. Raises LabError."""
     try:
-        trials = json.loads(file.read_text())["trials"]
-        return next(MessageCosts(**_fields(trial)) for trial in trials if trial["kind"] == "costs")
+        trials = map(TRIAL.validate_python, json.loads(file.read_text())["trials"])
+        return next(trial for trial in trials if isinstance(trial, MessageCosts))
     except (ValueError, LookupError, TypeError, StopIteration):
         words = f"{file} is no report of `rspdns-lab scale`: name the --json of an earlier run"
         raise LabError(words) from None
@@ -104,7 +105,9 @@ def simulated(size: ScaleSize, costs: MessageCosts) -> ScaleOutcome:
     )
     if done.returncode:
         raise LabError(f"the simulation failed: {done.stderr.strip()[-2000:]}")
-    return read_outcome(json.loads(done.stdout))
+    outcome = TRIAL.validate_json(done.stdout)
+    assert isinstance(outcome, ScaleOutcome)  # noqa: S101 - it was made from one
+    return outcome
 
 
 def problems(trials: Sequence[ScaleTrial]) -> list[str]:
@@ -131,19 +134,6 @@ def _problems(outcome: ScaleOutcome) -> Iterator[str]:
         yield f"{name}: not every name server had every cell again after the region was back"
 
 
-def _fields(trial: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in trial.items() if key != "kind"}
-
-
-def _read(fields: dict[str, Any]) -> ScaleTrial:
-    rest = _fields(fields)
-    return MessageCosts(**rest) if fields["kind"] == "costs" else read_outcome(rest)
-
-
-def _write(trial: ScaleTrial) -> Mapping[str, Any]:
-    return {"kind": "costs" if isinstance(trial, MessageCosts) else "size", **asdict(trial)}
-
-
 def _figures(trials: Sequence[ScaleTrial]) -> dict[str, float]:
     return {
         f"{each.size.cells}_{key}": value
@@ -158,4 +148,4 @@ def _figures(trials: Sequence[ScaleTrial]) -> dict[str, float]:
     }
 
 
-REPORT: Final[LabReport[ScaleTrial]] = LabReport(_read, _figures, scale_page, problems, _write)
+REPORT: Final[LabReport[ScaleTrial]] = LabReport(TRIAL.validate_python, _figures, scale_page, problems)

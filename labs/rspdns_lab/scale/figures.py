@@ -1,7 +1,9 @@
 """Sizes, costs, results and bounds of `rspdns-lab scale`: shared by measurement, simulation and page."""
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
+
+from pydantic import TypeAdapter
 
 BUSY_BOUND: Final = 0.5
 """The part of a registrar's thread that may be in use, over ten seconds."""
@@ -15,8 +17,8 @@ region that is cut off."""
 @dataclass(frozen=True)
 class MessageCosts:
     """The processor time of a real rspregistrar, in us: for a keep-alive of an element of its own, for a
-    registration anywhere, for telling one name server of one registration, and for a name server that
-    follows it, each second (presences, questions after the sentinel and a pool).
+    registration anywhere, for telling one name server of one registration (3 at least), and for a name
+    server that follows it, each second (presences, questions after the sentinel and a pool).
 
     `name_servers`, `elements`: with how many it was measured. `sctp_percent`: of a core, the busiest SCTP
     daemon, with all of them.
@@ -133,17 +135,6 @@ class ScaleOutcome:
         return [ms for removal in self.removals for ms in removal.seen_ms]
 
 
-def read_outcome(fields: dict[str, Any]) -> ScaleOutcome:
-    """An outcome as `asdict` gave it to JSON. Raises TypeError or LookupError for something else."""
-    full = fields["full"]
-    return ScaleOutcome(
-        **{
-            **fields,
-            "size": ScaleSize(**fields["size"]),
-            "registrars": [RegistrarLoad(**each) for each in fields["registrars"]],
-            "removals": [CellRemoval(**each) for each in fields["removals"]],
-            "cut": RegionCut(**fields["cut"]),
-            "full": None if full is None else FullCell(**full),
-            "phases": [(at_s, name) for at_s, name in fields["phases"]],
-        }
-    )
+ScaleTrial = MessageCosts | ScaleOutcome
+TRIAL: Final[TypeAdapter[ScaleTrial]] = TypeAdapter(ScaleTrial)
+"""Reads a trial from what `asdict` made of it. Raises ValueError for something else."""

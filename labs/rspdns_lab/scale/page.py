@@ -15,9 +15,9 @@ from rspdns_lab.scale.figures import (
     MessageCosts,
     RegistrarLoad,
     ScaleOutcome,
+    ScaleTrial,
 )
 
-ScaleTrial = MessageCosts | ScaleOutcome
 _COLOURS: Final = (GREY, BLUE, ORANGE, PURPLE, RED, GREEN)
 _TEXT: Final = (
     "Cells with a gateway each, below one handlespace, on a virtual clock. Each server reports its load "
@@ -79,7 +79,7 @@ def _costs(costs: MessageCosts) -> Section:
         ("for", "us"),
         ("a keep-alive of a server of its own", f"{costs.keep_alive_us:.0f}"),
         ("a registration, at each of three registrars", f"{costs.registration_us:.0f}"),
-        ("telling one name server of one registration", f"{costs.update_us:.1f}"),
+        ("telling one name server of one registration; 3.0 at least", f"{costs.update_us:.1f}"),
         ("a name server that follows, each second", f"{costs.name_server_us:.0f}"),
     ]
     return Section("Costs", text, rows)

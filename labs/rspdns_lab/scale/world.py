@@ -1,14 +1,7 @@
 """Cells and the handlespace above them on a virtual clock. Played in `python -m rspdns_lab.scale`.
 
 That process reads a line of JSON, `{"size": ScaleSize, "costs": MessageCosts}`, and writes a `ScaleOutcome`.
-
-| part | how it is there |
-|---|---|
-| upper registrars, and those of one cell | the model of `simulate`; each message takes its measured time |
-| upper name servers | a sample: real pool user and belief; all: time of the registrars |
-| a cell in full | real registrations of each server, real gateway, real belief of a name server |
-| other cells | the gateway's real element above; load and number of servers are drawn |
-| keep-alives | time of the registrars; played only while an answer is missing |
+The module `page` tells which parts are played and which are counted.
 """
 
 import json
