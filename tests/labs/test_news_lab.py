@@ -44,6 +44,9 @@ def test_late_clients_and_a_busy_machine_are_told_apart_from_late_news() -> None
 def test_page_has_a_row_for_each_transport_and_the_published_figures() -> None:
     page = REPORT.page([TRIAL, replace(TRIAL, transport="short")])
     ours, delays, published = page.sections
+    assert "Not reached" not in ours.text
+    lossy = REPORT.page([replace(TRIAL, lost=7), replace(TRIAL, transport="short")]).sections[0]
+    assert "Not reached: 300 clients of rspdns news: p99 1,000 ms (bound 1,100), 7 pieces" in lossy.text
     assert [row[0] for row in ours.table[1:]] == ["news of rspdns (a closed port)", "short polling (HTTP)"]
     assert ours.table[1][1] == "25.0%"
     assert delays.table[1][:4] == ["news of rspdns (a closed port)", "500", "1,000", "1,050"]

@@ -116,6 +116,7 @@ def _of(found: Sequence[NewsTrial], count: int) -> Iterator[Section]:
         f"{NEWS_COUNT * NEWS_EVERY_S:g} s. Aimed at for the news of rspdns: p99 of the delay below "
         f"{BOUND_MS:,.0f} ms, none lost."
     )
+    text = " ".join([text, *(f"Not reached: {problem}." for problem in _problems(trials))])
     figures = {
         f"Processor of the server while there is no news, {count:,} clients": ("%", "{0.cpu:%}"),
         f"Traffic while there is no news, {count:,} clients": ("kB/s", "{0.kilobytes_per_s}"),

@@ -10,7 +10,6 @@ _BUFFER_MS: Final = 40.0
 """The receiver's jitter buffer: a packet that is later than the earliest by more counts as lost."""
 _DEFAULT_R: Final = 93.2
 """ITU-T G.107 with all its defaults: a call without packets, delay or echo."""
-_CUT_OFF_S: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -137,4 +136,4 @@ def opinion(r: float) -> float:
 def _is_cut_off(account: CallAccount, codec: Codec) -> bool:
     """Tell whether nothing arrived of the last second."""
     silent = account.sent - (account.highest + 1 if account.received else 0)
-    return silent >= _CUT_OFF_S * 1000 / codec.packet_ms
+    return silent * codec.packet_ms >= 1000
