@@ -3,7 +3,7 @@
 # make test-kernel   on a kernel's own SCTP, in User-Mode Linux: both stacks on one wire, which `make test` runs, too; and conformance, the gate, ppu-agent's
 #             via, RED and CHOKe of the emulated link, and the whole demo there, nine minutes that it leaves out
 # make test-labs   quick runs of the labs that `make test` leaves out, since others of its tests hold what they show: bench, cells, chaos, discover, ims with
-#             loss and compare, resolvers, secondaries, SCTP's benchmark; ten minutes
+#             loss and compare, 3,000 sessions of DNS Push, resolvers, secondaries, SCTP's benchmark; ten minutes
 # make test-site   builds the documentation, and looks at every page in Chromium: at 1400 px, at a phone's width, in the dark; some minutes
 # make test-how-to   pastes the pages of docs/how-to into hosts under systemd, in namespaces; every service must then say that all is well; half an hour
 # make test-lksctp   lksctp-tools' own test suite (fetched as Debian's source package) on sctpd and on a kernel's SCTP

@@ -32,6 +32,8 @@ def news(config: Path, log_level: str | None, log_json: bool) -> None:
     while there is no news, so that the kernel refuses it and this process sleeps. With [news.push] it tells
     clients of DNS Push Notifications (RFC 8765), too.
     """
+    import uvloop
+
     from rspdns.news.configuration import read_keys
     from rspdns.news.push import PushServer
     from rspdns.news.server import NewsServer
@@ -58,7 +60,8 @@ def news(config: Path, log_level: str | None, log_json: bool) -> None:
             stop.set()  # if one failed, the other ends, too
             await asyncio.gather(*tasks, telling, return_exceptions=True)
 
-    end_process(run_service(run))
+    # asyncio's own TLS writes 256 KiB of zeros for each connection.
+    end_process(run_service(run, loop_factory=uvloop.new_event_loop))
 
 
 async def _tell_status(services: Sequence[NewsServer | PushServer]) -> None:
