@@ -138,9 +138,7 @@ def page_of(found: Sequence[FavorTrial]) -> Page:
 
 def _completion(trials: Sequence[FavorTrial]) -> Curves:
     curves = [
-        share_below(trial.discipline, trial.short_ms, _COLOURS[trial.discipline])
-        for trial in trials
-        if trial.short_ms
+        share_below(of.discipline, of.short_ms, _COLOURS[of.discipline]) for of in trials if of.short_ms
     ]
     caption = "Short objects that were complete after this time; a lost SYN costs 3 s."
     return Curves(caption, "ms", "% of short objects", curves, log="x")

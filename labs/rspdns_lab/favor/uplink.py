@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -59,9 +58,7 @@ qdisc add dev eth0 parent 1:1 fq_codel""",
 }
 PROBES: Final = ("TCP connect", "DNS over UDP", "SCTP INIT", "ASAP over SCTP")
 _UPLOADS: Final = 8
-_EVERY_S: Final = 0.1
-_PATIENCE_S: Final = 5.0
-_WARM_UP_S: Final = 3.0
+_EVERY_S, _PATIENCE_S, _WARM_UP_S = 0.1, 5.0, 3.0
 _SINK, _DNS, _SCTP, _ASAP = 9000, 53, 132, 3863
 _DATA, _INIT = 0, 1
 _PACKET: Final = struct.Struct("!HHIIBBHIIHHI")
@@ -259,8 +256,8 @@ _COLUMNS: Final[Columns[UplinkTrial]] = (
 )
 
 
-def _delays(probe: str, trial: UplinkTrial) -> Sequence[float | None]:
-    return trial.delays[probe]
+def _delays(probe: str) -> Callable[[UplinkTrial], Sequence[float | None]]:
+    return lambda trial: trial.delays[probe]
 
 
 def page_of(found: Sequence[UplinkTrial]) -> Page:
@@ -270,7 +267,7 @@ def page_of(found: Sequence[UplinkTrial]) -> Page:
         "ms",
         found,
         lambda trial: f"{trial.queue} ({trial.kernel})",
-        {probe: partial(_delays, probe) for probe in PROBES[:3]},
+        {probe: _delays(probe) for probe in PROBES[:3]},
     )
     times = Section("Times", "", table_of(_COLUMNS, found), [plot])
     return Page("Connection set-up on a full uplink", _TEXT, [times])

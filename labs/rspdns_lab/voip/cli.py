@@ -16,8 +16,6 @@ from rspdns_lab.voip.quality import CODECS, MEDIA
 from rspdns_lab.voip.report import figures, page_of, problems
 from rspdns_lab.voip.run import FAULTS, VoipTrial, generator, read_trial, run_calls, run_failovers, run_sweep
 
-_QUICK_CALLS, _QUICK_SECONDS = 100, 4
-
 
 @click.command(epilog=example("rspdns-lab voip --firewalls --quick"))
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
@@ -57,7 +55,7 @@ def voip(
     is_whole = not (pairs or faults)
     calls, seconds, trials = calls or 816, seconds or 5, trials or 7
     if quick:
-        calls, seconds, trials = min(calls, _QUICK_CALLS), _QUICK_SECONDS, 1
+        calls, seconds, trials = min(calls, 100), 4, 1
         pairs = pairs or ("sync", "no-sync")
     wanted = [f"{pair} {fault}" for fault in faults or FAULTS for pair in pairs or PAIRS]
     runs = [f"{run.title}, {run.duration_s} s" for run in configuration.run]

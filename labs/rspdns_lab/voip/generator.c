@@ -23,8 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { DRAIN_US = 400000, BATCH = 64, MAX_CALLS = 5000, SOCKETS = 2 * RTP_PORTS, RTCP_PORT_BIT = 1 };
-enum { BUCKETS_LOG = 6, BUCKETS = 40 << BUCKETS_LOG };
+enum { DRAIN_US = 400000, BATCH = 64, MAX_CALLS = 5000, SOCKETS = 2 * RTP_PORTS, RTCP_PORT_BIT = 1, BUCKETS_LOG = 6, BUCKETS = 40 << BUCKETS_LOG };
 static const int64_t SECOND_NS = 1000000000, GRACE_NS = 100000000, RTCP_NS = 5000000000;
 static const int64_t ANSWER_NS = 300000000; /* by then a firewall knows the caller's flow, and lets the callee's packets pass */
 

@@ -103,18 +103,12 @@ def _failovers(trials: Sequence[VoipTrial]) -> tuple[Sequence[dict[str, Any]], P
             of = [trial for trial in trials if trial.name == f"{pair} {fault}"]
             if of:
                 rows.append({"who": f"{fault}: {PAIRS[pair].title}", "title": f"{fault}: {pair}", **_sum(of)})
-        published: dict[str, Any] = {
-            "trials": 7,
-            "least": PUBLISHED[fault][0],
-            "longest": PUBLISHED[fault][1],
-        }
-        published["gaps"] = PUBLISHED[fault]
+        ends = PUBLISHED[fault]
+        published: dict[str, Any] = {"trials": 7, "least": ends[0], "longest": ends[1], "gaps": ends}
         unknown = dict.fromkeys(("median", "glitch", "intact", "cut", "directions", "mos", "late"), "-")
         who = f"{fault}: published, 2008"
         rows.append({"who": who, "title": who, "rate": "81,600", **published, **unknown})
-    caption = (
-        f"Longest gaps of any call, a dot for each trial. Red: {AUDIBLE_MS} ms, audible. Published: the ends."
-    )
+    caption = f"Longest gaps, a dot for each trial. Red: {AUDIBLE_MS} ms, audible. Published: the ends."
     titles = [row["title"] for row in rows]
     return rows, Dots(caption, "ms", titles, {"": [row["gaps"] for row in rows]}, [AUDIBLE_MS] * len(rows))
 
@@ -138,10 +132,7 @@ def _sum(of: Sequence[VoipTrial]) -> dict[str, Any]:
 
 
 def _delays(calls: Sequence[VoipTrial]) -> Dots:
-    series = {
-        "p50": [[trial.delay_p50_ms] for trial in calls],
-        "p99": [[trial.delay_p99_ms] for trial in calls],
-    }
+    series = {part: [[getattr(trial, f"delay_{part}_ms")] for trial in calls] for part in ("p50", "p99")}
     return Dots("Delay of a packet.", "ms", [trial.name for trial in calls], series)
 
 

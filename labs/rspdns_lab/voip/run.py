@@ -31,8 +31,6 @@ FAULTS: Final = {
 SWEEP: Final = (50, 100, 200, 400, 816, 1250, 2500, 5000)
 SWEEP_PATHS: Final = {"cable": "a cable", "firewalls": "two firewalls, state synchronised"}
 CARRIED: Final = 0.95
-_STATES: Final = ("user", "system", "softirq", "idle", "steal")
-_PATIENCE_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ def make_calls(
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             meanwhile()
-            found, problems = process.communicate(timeout=run.duration_s + _PATIENCE_S)
+            found, problems = process.communicate(timeout=run.duration_s + 60)
         except BaseException:
             process.kill()
             raise
@@ -130,7 +128,7 @@ def measure(
         rtcp_sent=total("rtcp_sent"),
         rtcp_received=total("rtcp_received"),
         overflowed=total("overflowed"),
-        processor={state: getattr(processor, state) for state in _STATES},
+        processor=processor._asdict(),
         quality=judge(accounts, CODECS[run.codec]),
         unseen_loss=unseen_loss(streams, lost_on_path) if counted and run.medium != "trunk" else 0,
     )
@@ -145,8 +143,7 @@ def unseen_loss(streams: Sequence[Mapping[str, Any]], lost_on_path: int) -> int:
     for stream in streams:
         accounts = [CallAccount(*row) for row in stream["calls"]]
         by_calls += sum(account.lost - account.duplicates for account in accounts)
-        by_calls += stream["rtcp_sent"] - stream["rtcp_received"] - stream["overflowed"]
-        by_calls -= stream["refused"]
+        by_calls += stream["rtcp_sent"] - stream["rtcp_received"] - stream["overflowed"] - stream["refused"]
     return by_calls - lost_on_path
 
 
