@@ -53,6 +53,12 @@ def test_page_has_a_row_for_each_transport_and_the_published_figures() -> None:
     assert list(published.table[2][1:]) == ["100%", "100%", "100 %", "25% (reaches 100 %)", "60 (140)"]
 
 
+def test_page_tells_a_server_so_saturated_that_no_client_heard() -> None:
+    silent = replace(TRIAL, transport="short", delays_ms=[-1.0] * 3, news_p99_ms=-1.0, lost=1500)
+    _, delays, _ = REPORT.page([TRIAL, silent]).sections
+    assert delays.table[2][:5] == ["short polling (HTTP)", *["none heard"] * 4]
+
+
 def test_trial_survives_the_report() -> None:
     assert REPORT.read(asdict(TRIAL)) == TRIAL
 

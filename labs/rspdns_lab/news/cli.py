@@ -133,7 +133,8 @@ def _of(found: Sequence[NewsTrial], count: int) -> Iterator[Section]:
     costs, delays = _MEASURED[:_COSTS], (_MEASURED[0], *_MEASURED[_COSTS:])
     yield Section(f"{count:,} clients", text, table_of(costs, trials), plots)
     series = {
-        part: [[trial.delays_ms[at]] for trial in trials] for at, part in enumerate(("p50", "p99", "longest"))
+        part: [[trial.delays_ms[at]] if trial.delays_ms[at] >= 0 else [] for trial in trials]
+        for at, part in enumerate(("p50", "p99", "longest"))
     }
     dots = Dots(
         "From the change to a client.", "ms", [TRANSPORTS[trial.transport] for trial in trials], series
@@ -159,6 +160,10 @@ def _beside(trial: NewsTrial, short: NewsTrial) -> Sequence[str]:
     ]
 
 
+def _delay(delay_ms: float) -> str:
+    return f"{delay_ms:,.0f}" if delay_ms >= 0 else "none heard"
+
+
 def _megabytes(trial: NewsTrial) -> str:
     return f"{max(trial.polling.megabytes, trial.telling.megabytes):.0f}"
 
@@ -175,10 +180,10 @@ _MEASURED: Final[Columns[NewsTrial]] = (
     ("kB/s: with news", lambda trial: f"{trial.telling.kilobytes_per_s:,.0f}"),
     ("sockets", lambda trial: f"{max(trial.polling.sockets, trial.telling.sockets):,}"),
     ("MB", _megabytes),
-    ("p50 ms", lambda trial: f"{trial.delays_ms[0]:,.0f}"),
-    ("p99", lambda trial: f"{trial.delays_ms[1]:,.0f}"),
-    ("longest", lambda trial: f"{trial.delays_ms[2]:,.0f}"),
-    ("p99 of the news", "{news_p99_ms:,.0f}"),
+    ("p50 ms", lambda trial: _delay(trial.delays_ms[0])),
+    ("p99", lambda trial: _delay(trial.delays_ms[1])),
+    ("longest", lambda trial: _delay(trial.delays_ms[2])),
+    ("p99 of the news", lambda trial: _delay(trial.news_p99_ms)),
     ("lost", "{lost:,}"),
     ("server waited", lambda trial: f"{_waited(trial):.0%}"),
     ("clients late, ms", "{late_ms:,.0f}"),

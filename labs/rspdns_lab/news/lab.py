@@ -165,7 +165,7 @@ class NewsLab(Lab):
         wait_until(is_ready, f"the server of {transport}", _PATIENCE_S, self._server)
         return self._server
 
-    def gather(self, transport: str, clients: int) -> None:
+    def gather(self, server: Program, transport: str, clients: int) -> None:
         """Start the clients; wait until all have subscribed, and a server of connections has taken all."""
         host, folder = self.network.hosts[CROWD[0]], self.folder / CROWD[0]
         words = [str(self._program), transport, NEWS[1], str(OPEN_PORT), _POOL, str(self._key)]
@@ -177,11 +177,10 @@ class NewsLab(Lab):
             log.write_text("")
             self._crowd.append(Program(f"crowd-{number}", host, command, log))
             self._crowd[-1].start()
-        path = self.network.hosts[NEWS[0]].path
         for crowd in self._crowd:
             wait_until(partial(_says_ready, crowd), "clients", _PATIENCE_S, crowd)
             if transport in HELD:
-                wait_until(lambda: call_in(path, _sockets) >= clients, "connections", _PATIENCE_S, crowd)
+                wait_until(lambda: _taken(server) >= clients, "connections to be taken", _PATIENCE_S, crowd)
 
     def wait_until_all_heard(self, changes: int) -> None:
         """Wait until every client has heard of so many changes, or would have by now."""
@@ -241,6 +240,11 @@ class NewsLab(Lab):
 def _processes_of(server: Program) -> list[psutil.Process]:
     first = psutil.Process(server.pid)
     return [first, *first.children()]
+
+
+def _taken(server: Program) -> int:
+    """The connections that the server has accepted, and its few other files."""
+    return sum(process.num_fds() for process in _processes_of(server))
 
 
 def _says_ready(crowd: Program) -> bool:
@@ -305,7 +309,7 @@ def run_news(
 def _trial(lab: NewsLab, transport: str, clients: int, scale: float) -> NewsTrial:
     server = lab.serve(transport, clients)
     quiet = lab.phase(server, QUIET_S * scale)
-    lab.gather(transport, clients)
+    lab.gather(server, transport, clients)
     polling = lab.phase(server, POLLING_S * scale)
     changed_s: list[float] = []
     changed = lab.application_servers[_CHANGED]

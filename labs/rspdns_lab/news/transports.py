@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 from typing import Any
 
 from aiohttp import web
@@ -44,29 +45,34 @@ class Transports:
         )
         return application
 
-    async def follow(self) -> None:
-        """Take what the backend tells, for ever."""
+    async def follow(self, server: asyncio.AbstractEventLoop) -> None:
+        """Take what the backend tells, for ever, in a thread of its own: a saturated server knows it, too."""
         while True:
             try:
                 answer = await ask(
                     self._control, "changes", timeout_s=WAIT_S + 5, wait_s=WAIT_S, **self._keys
                 )
-            except ControlError:  # this process has so much to do that it does not come to read the answer
+            except ControlError:  # the machine is too busy
+                await asyncio.sleep(0.1)
                 continue
             self._keys |= {"life": answer["life"], "after": answer["number"]}
             self._pool = answer["pool"]
-            self._bodies.clear()
+            self._changes = [*self._changes, *answer["changes"]]
+            self._bodies = {}
             if answer["changes"]:
-                self._changes += answer["changes"]
-                self._more.set()
-                self._more = asyncio.Event()
+                server.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._more.set()
+        self._more = asyncio.Event()
 
     def _after(self, number: int) -> bytes:
-        if number not in self._bodies:
+        bodies = self._bodies  # if `follow` replaces them meanwhile, nobody reads what is added here
+        if number not in bodies:
             changes = [change for change in self._changes if change["number"] > number]
             told = {"changes": changes, "pool": self._pool if changes or not number else None}
-            self._bodies[number] = json.dumps(told).encode()
-        return self._bodies[number]
+            bodies[number] = json.dumps(told).encode()
+        return bodies[number]
 
     def _is_behind(self, number: int) -> bool:
         return bool(self._changes) and self._changes[-1]["number"] > number
@@ -109,8 +115,10 @@ async def main(control: str, pool: str, host: str, port: int) -> None:
     runner = web.AppRunner(transports.application(), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, host, port, backlog=4096, reuse_port=True).start()
+    following = transports.follow(asyncio.get_running_loop())
+    threading.Thread(target=asyncio.run, args=(following,), daemon=True).start()
     print("ready", flush=True)
-    await transports.follow()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
