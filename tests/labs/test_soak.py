@@ -63,7 +63,10 @@ def test_run_goes_on_after_the_last_seed_of_a_run_that_was_interrupted(
     assert (result.first, result.scenarios, result.cpu_s, result.answers) == (1, 25, 100.0, 2500)
     assert result.faults == {"lossy": 25, "server-killed": 25}
     assert [seed for seed, _ in result.broken] == [7, 14, 21]
-    assert "| scenarios | 25 | 25 |" in (tmp_path / "page.md").read_text()
+    page = (tmp_path / "page.md").read_text()
+    assert "| scenarios | 25 | 25 |" in page
+    assert "](page-2.svg)" in page
+    assert ">lossy<" in (tmp_path / "page-2.svg").read_text()
 
 
 def test_another_version_of_the_code_is_counted_by_itself_and_has_new_seeds(

@@ -239,12 +239,20 @@ def markdown_page(
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
-def write_markdown(file: Path, page: Page, command: Sequence[str], measured: Sequence[str]) -> None:
-    """Write the page, its plots beside it (FILE-1.svg), or leave what was there before. Raises OSError."""
-    plots = [plot for section in page.sections for plot in section.plots]
+def write_plots(file: Path, plots: Sequence[Plot]) -> list[str]:
+    """Write the plots beside a page (FILE-1.svg), remove others of an earlier one; return their names.
+
+    Raises OSError.
+    """
     pictures = [file.with_name(f"{file.stem}-{number}.svg") for number in range(1, len(plots) + 1)]
     for picture, plot in zip(pictures, plots, strict=True):
         write_whole(picture, svg(plot))
-    write_whole(file, markdown_page(page, command, measured, [picture.name for picture in pictures]))
     for picture in set(file.parent.glob(f"{file.stem}-[0-9]*.svg")) - set(pictures):
         picture.unlink()
+    return [picture.name for picture in pictures]
+
+
+def write_markdown(file: Path, page: Page, command: Sequence[str], measured: Sequence[str]) -> None:
+    """Write the page with its plots beside it, or leave what was there before. Raises OSError."""
+    pictures = write_plots(file, [plot for section in page.sections for plot in section.plots])
+    write_whole(file, markdown_page(page, command, measured, pictures))

@@ -17,8 +17,8 @@ from daemon_kit.commands import example
 
 from rspdns_lab.errors import LabError
 from rspdns_lab.report.files import STDOUT, ReportPath, write_whole
-from rspdns_lab.report.page import machine
-from rspdns_lab.simulate.page import markdown
+from rspdns_lab.report.page import machine, write_plots
+from rspdns_lab.simulate.page import markdown, plots
 from rspdns_lab.simulate.regressions import SIZE
 from rspdns_lab.simulate.soak import (
     SoakResult,
@@ -95,7 +95,9 @@ def simulate(
                 if results is not None:
                     write_results(results, totals)
                 if markdown_file is not None:
-                    write_whole(markdown_file, markdown(totals, machine_and_load(), command))
+                    pictures = write_plots(markdown_file, plots(totals))
+                    text = markdown(totals, machine_and_load(), command, pictures)
+                    write_whole(markdown_file, text)
         except LabError as error:
             raise click.ClickException(str(error)) from None
         if trace is not None:

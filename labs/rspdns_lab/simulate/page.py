@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
+from rspdns_lab.report.plots import Bars
 from rspdns_lab.simulate.soak import SoakResult, worst_of
 
 _HEAD = """<!-- Made by the command below; not to be edited by hand. -->
@@ -20,8 +21,24 @@ too; the last row is the newest version.
 """
 
 
-def markdown(results: Sequence[SoakResult], where: str, command: str) -> str:
-    """The page, of at least one result; `where` says when and on which machine the last ones came about."""
+def plots(results: Sequence[SoakResult]) -> list[Bars]:
+    """The plots of the page: worst times, and how often each fault came."""
+    worst = {kind: time_s * 1000 for kind, (time_s, _) in worst_of(results).items()}
+    faults = {kind: float(count) for kind, count in sorted(_faults(results).items())}
+    return [
+        Bars("The worst time of each kind, in all scenarios.", "ms", worst, ()),
+        Bars("How often each fault came.", "times", faults, ()),
+    ]
+
+
+def markdown(results: Sequence[SoakResult], where: str, command: str, pictures: Sequence[str]) -> str:
+    """The page, of at least one result; `where` says when and on which machine the last ones came about.
+
+    `pictures`: the files of its plots.
+    """
+    worst, faults = (
+        f"![{plot.caption}]({file})\n" for plot, file in zip(plots(results), pictures, strict=True)
+    )
     parts = [
         _HEAD,
         f"{where}\n",
@@ -35,10 +52,11 @@ def markdown(results: Sequence[SoakResult], where: str, command: str) -> str:
                 for kind, (time_s, seed) in worst_of(results).items()
             ],
         ),
+        worst,
         "## Broken promises\n",
         _broken(results),
         "## Faults\n",
-        table(("fault", "times"), [(name, f"{count:,}") for name, count in sorted(_faults(results).items())]),
+        faults,
         _VERSIONS,
         table(
             ("code", "days", "seeds", "scenarios", "minutes each", "size", "broke a promise"),
