@@ -139,7 +139,9 @@ def _of(found: Sequence[NewsTrial], count: int) -> Iterator[Section]:
     dots = Dots(
         "From the change to a client.", "ms", [TRANSPORTS[trial.transport] for trial in trials], series
     )
-    yield Section(f"{count:,} clients: delays", "", table_of(delays, trials), [dots])
+    loads = sorted(trial.load_average for trial in trials)
+    busy = f"The machine's load average was {loads[0]:g} to {loads[-1]:g}."
+    yield Section(f"{count:,} clients: delays", busy, table_of(delays, trials), [dots])
     short = [trial for trial in trials if trial.transport == "short"]
     if short:
         rows = [_beside(trial, short[0]) for trial in trials]
@@ -187,7 +189,6 @@ _MEASURED: Final[Columns[NewsTrial]] = (
     ("lost", "{lost:,}"),
     ("server waited", lambda trial: f"{_waited(trial):.0%}"),
     ("clients late, ms", "{late_ms:,.0f}"),
-    ("load average", "{load_average}"),
 )
 
 
