@@ -12,7 +12,7 @@ mkdir -p "$here/build/results" "$here/docs/results"
 
 command_of() {
     case $1 in
-        faults) echo chaos --members 3 --follow enrp --trials 20 ;; # some 100 minutes
+        faults) echo chaos --members 3 --follow enrp --trials 20 ;; # some three hours
         faults-sites)
             echo chaos --follow enrp --members 8 --trials 20 \
                 --fault site-lost --fault site-flaps --fault site-overloaded --fault site-unreachable-from-name-servers \
@@ -29,7 +29,7 @@ command_of() {
                 --fault fastpath-killed --fault fastpath-frozen \
                 --fault as-killed-after-fastpath --fault as-killed-while-fastpath-frozen
             ;;
-        faults-ppu-agent) echo chaos --ppu --trials 20 ;;
+        faults-ppu-agent) echo chaos --ppu --trials 20 ;; # some two hours
         loss) echo loss ;;
         calls) echo ims ;;
         calls-with-ppu-agent) echo ims --ppu ;; # some 8 minutes
