@@ -85,6 +85,7 @@ class SctpNetwork:
 
     def send(self, end: AssociationEnd, ppid: int, data: bytes) -> None:
         """Send a message; it is repeated until it is acknowledged, or the association breaks."""
+        end.socket.process.messages += 1
         if self._is_folded(end, ppid, data):
             return
         number, end.sent = end.sent, end.sent + 1

@@ -51,6 +51,7 @@ _SOME = 100_000_000
 @click.option("--shrink", is_flag=True, help="Leave out every fault without which it fails all the same.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes at a time.")
 @click.option("--size", default=SIZE, show_default=True, help="Registrars, servers, name servers.")
+@click.option("--setting", default="", help="keyed, polled, verified, or plain.  Default: the seed chooses.")
 @click.option("--trace", type=ReportPath(stdout=True), help='The timeline of the last one ("-": stdout).')
 @click.option("--results", type=ReportPath(), help="Add to the results in this file, while it goes on.")
 @click.option("--markdown", "markdown_file", type=ReportPath(), help="Write a page of results here.")
@@ -63,6 +64,7 @@ def simulate(
     shrink: bool,
     jobs: int,
     size: str,
+    setting: str,
     trace: Path | None,
     results: Path | None,
     markdown_file: Path | None,
@@ -71,11 +73,11 @@ def simulate(
 
     Needs no root. The same seed does the same each time. Exit status: 0 nothing was broken, 1 a promise was.
     """
-    if results is not None and (faults or leave_out):
+    if results is not None and (faults or leave_out or setting):
         raise click.UsageError(
-            "--results are of the faults that each seed chooses: leave out --faults, --leave-out"
+            "--results are of what each seed chooses: leave out --faults, --leave-out, --setting"
         )
-    options = ["--faults", faults, "--leave-out", leave_out, "--size", size]
+    options = ["--faults", faults, "--leave-out", leave_out, "--size", size, "--setting", setting]
     options += ["--shrink"] if shrink else []
     totals: list[SoakResult] = []
     outcomes: list[dict[str, Any]] = []

@@ -29,6 +29,8 @@ SETTLE_S: Final = 12.0
 LAST_S: Final = 20.0
 """After the last fault."""
 LONGEST_S: Final = 20.0
+LIES: Final = ("takeover", "steal", "ghosts")
+"""Those of `lying_registrar` about which no promise is weaker without keys."""
 STATE_FILES: Final = ("last-known-good.json", "serial", "serial.copy")
 
 End = Callable[[], None]
@@ -143,6 +145,21 @@ def _stranger(world: World, chance: random.Random) -> tuple[str, End]:
     return f"{world.stranger.name} in {handle}", process.kill
 
 
+def _overridden(world: World, chance: random.Random) -> tuple[str, End]:
+    """An administrator takes a server out at every name server, or lets it serve only when no other lives."""
+    server, action = chance.choice(world.servers), chance.choice(("down", "drain"))
+    address = server.host.address
+    for name_server in world.name_servers:
+        if name_server.backend is not None and name_server.process.is_responsive:
+            name_server.override(action, address)
+
+    def end() -> None:
+        for name_server in world.name_servers:
+            name_server.clear(address)
+
+    return f"{server.host.name} {action}", end
+
+
 # Registrars
 
 
@@ -216,7 +233,7 @@ def _clock_stepped(world: World, chance: random.Random) -> tuple[str, End]:
 
 def _liar(world: World, chance: random.Random) -> tuple[str, End]:
     """A registrar that lies takes the place of a true one."""
-    registrar, kind = chance.choice(world.registrars), chance.choice(("takeover", "steal", "ghosts"))
+    registrar, kind = chance.choice(world.registrars), chance.choice(LIES)
     if not registrar.host.is_up or registrar.is_lying:
         return f"{registrar.host.name} (not)", lambda: None
     process = registrar.lie(kind, HANDLE)
@@ -398,6 +415,7 @@ KINDS: Final = tuple(
         ("sidecar-frozen", "server", _sidecar_frozen),
         ("drained", "server", _drained),
         ("load-changed", "load", _load_changed),
+        ("overridden", "load", _overridden),
         ("stranger", "load", _stranger),
         ("registrar-killed", "registrar", _registrar_killed),
         ("registrar-frozen", "registrar", _registrar_frozen),
@@ -425,23 +443,63 @@ KINDS: Final = tuple(
     )
 )
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
+DISTURBING: Final = frozenset({"registrar", "network", "name server", "lies"})
+"""Faults that touch one of these widen the bounds of most promises."""
+LONGEST_ECHO_S: Final = 15.0
+"""After a disturbance the times of several faults at once count for so long."""
 
 
-def plan(seed: int, length_s: float, names: Collection[str] = ()) -> list[PlannedFault]:
-    """Choose the faults of a scenario: of the kinds with these `names`, or of some that the seed chooses."""
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """Faults of these kinds; none: the seed chooses. `alone`: those that disturb come one after the other, so
+    far apart that each has the bounds of a fault that comes alone."""
+
+    names: Sequence[str] = ()
+    alone: bool = False
+
+
+_REGISTRARS: Final = (
+    "registrar-killed",
+    "registrar-frozen",
+    "registrar-power",
+    "registrars-parted",
+    "clock-stepped",
+)
+THEMES: Final = (
+    Theme(("server-killed", "server-frozen", "server-power", "sidecar-killed", "drained", "load-changed")),
+    Theme((*_REGISTRARS, "server-killed", "drained"), alone=True),
+    Theme(("server-and-home",), alone=True),
+    Theme(("registrars-lost", "server-killed", "server-power"), alone=True),
+    Theme(("registrar-lies", "server-killed", "stranger"), alone=True),
+    Theme(("backend-killed", "control-stuck", "state-torn", "server-killed", "load-changed", "reloaded")),
+    Theme(("server-killed", "server-power", "overridden", "backend-killed", *_REGISTRARS)),
+    Theme(),
+)
+"""Faults that belong together, for `mutants`: under each, other promises are looked at."""
+
+
+def plan(
+    seed: int, length_s: float, names: Collection[str] = (), *, alone: bool = False
+) -> list[PlannedFault]:
+    """Choose the faults of a scenario: of the kinds with these `names`, or of some that the seed chooses.
+    `alone`: see `Theme`."""
     chance = random.Random(f"plan {seed}")  # noqa: S311 - a scenario, no secret
     chosen = [kind for kind in KINDS if kind.name in names]
     if not names:
         chosen = chance.sample(KINDS, chance.choice((1, 2, 3, 4, 6, 9)))
     pause_s = chance.choice((2.0, 5.0, 12.0))
     planned: list[PlannedFault] = []
-    at_s = SETTLE_S
+    at_s = free_s = SETTLE_S
     while True:
         at_s += chance.expovariate(1 / pause_s)
         ends_s = at_s + min(LONGEST_S, chance.choice((0.2, 1.0, 4.0, 15.0)) * (0.5 + chance.random()))
         kind = chance.choice(chosen)
         if ends_s > length_s - LAST_S:
             return planned
+        if alone and kind.touches in DISTURBING:
+            if at_s < free_s:
+                continue
+            free_s = ends_s + LONGEST_ECHO_S
         planned.append(PlannedFault(len(planned), kind, at_s, ends_s))
 
 

@@ -9,8 +9,8 @@ disturbed only those promises are looked at that hold always.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from ipaddress import ip_address, ip_network
 from typing import Final
@@ -18,22 +18,45 @@ from typing import Final
 from pool_user import PoolView
 
 from rspdns_lab.chain.plan import HANDLE, NETWORK, ZONE
+from rspdns_lab.simulate.caller import SrvCall
+from rspdns_lab.simulate.calm import (
+    CALM_ENDED,
+    CALM_LOOKED_AT,
+    CALM_OF_PACKETS,
+    REST_S,
+    SITE_MEMBERS,
+)
+from rspdns_lab.simulate.faults import DISTURBING, LONGEST_ECHO_S
 from rspdns_lab.simulate.parts import SimulatedNameServer
 from rspdns_lab.simulate.powerdns import Packet
+from rspdns_lab.simulate.sights import ClientAnswer, Sight, Traffic, Truth
 from rspdns_lab.simulate.world import ServerHost, World
 
 LOOKED_EVERY_S: Final = 0.1
 """A changed belief is looked at at once, too."""
+SAMPLED_EVERY_S: Final = 1.0
+ANY_PROMISE: Final = "any"
 MARGIN_S: Final = 0.15
 DEAD_S: Final = {"killed": 0.1, "vouched": 0.1, "drained": 0.6, "silent": 1.0}
 """How long a dead server may be named, by how it died, while all else is well."""
+POLLED_S: Final = 0.1
+"""How much later a name server knows that only polls."""
 DEAD_BESIDE_REGISTRARS_S: Final = 2.0
+KEYED_S: Final = 0.5
+"""How much longer in a keyed pool: a member that answered lately and vanishes is out when a probe fails."""
 DEAD_WITH_HOME_S: Final = 1.0
 MISSING_S: Final = 1.0
 LIED_S: Final = 1.5
+LIED_POLLED_S: Final = 2.5
+VANISHED_S: Final = 30.0
+"""How long a server of a keyed pool is named whose sidecar said nothing, by its own answers."""
 CONVERGED_S: Final = 2.0
 JOINED_S: Final = 3.0
 """How long a server has to live before it counts as one that should be in."""
+OVERRIDDEN_S: Final = 0.5
+"""How long after an override is set or cleared the answers may be those of before."""
+TTL_S: Final = 1.0
+"""The TTL of live records."""
 SHOWN_S: Final = 0.5
 """How long after a change of the belief the answers may be those of before."""
 MOST_SHOWN: Final = 8
@@ -45,7 +68,6 @@ WEIGHT_TOLERANCE: Final = 60
 MOST_PURGES: Final = 500
 MOST_ENDS: Final = 12
 """Associations of one host: a sidecar has one with each registrar for its look-ups, and one or two more."""
-DISTURBING: Final = frozenset({"registrar", "network", "name server", "lies"})
 UNSEEN: Final = frozenset(
     {
         "registrar-killed",
@@ -57,43 +79,6 @@ UNSEEN: Final = frozenset(
     }
 )
 """Faults of which no answer shows anything while they come alone."""
-LONGEST_ECHO_S: Final = 15.0
-"""After a disturbance the times of several faults at once count for so long."""
-
-
-@dataclass(slots=True)
-class Truth:
-    """A server as it is: alive since, or dead since (by how); kernel time."""
-
-    is_live: bool = False
-    since_s: float = 0.0
-    how: str = "killed"
-
-
-@dataclass(slots=True)
-class Sight:
-    """A name server's sight of the servers."""
-
-    members: frozenset[str] = frozenset()
-    """The servers that its backend believes in."""
-    answer: "ClientAnswer | None" = None
-    """The last one."""
-    view: object = None
-    """The view of which these are the members."""
-    believed_since_s: dict[str, float] = field(default_factory=dict)
-    missing_since_s: dict[str, float] = field(default_factory=dict)
-    established: dict[str, None] = field(default_factory=dict)
-    """The servers that it showed since they live."""
-    lacked: dict[str, None] = field(default_factory=dict)
-    """The drained servers that it named no more."""
-    serial: int = 0
-    differs_since_s: float | None = None
-    down_s: float = 0.0
-    """When its backend was seen dead, frozen or without a view last."""
-    stale_s: float = 0.0
-    """When no registrar could vouch for its view last: then a server stays that answers the probe."""
-    was_whole: bool = False
-    """Whether it ever named a server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,15 +88,6 @@ class Broken:
     at_s: float
     promise: str
     words: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClientAnswer:
-    """An answer to the client: its packet, the servers in it, and when the client asked."""
-
-    packet: Packet
-    named: Sequence[str]
-    asked_at_s: float
 
 
 class Watch:
@@ -130,8 +106,12 @@ class Watch:
         self.broken: list[Broken] = []
         self.worst_s: dict[str, float] = {}
         """How long a dead server was named at most, by how it died and what else was disturbed."""
+        self.traffic = Traffic()
+        self._faults, self._fault_s = 0, 0.0
+        """The faults of any kind that are under way, and when one began or ended last."""
         world.listeners.append(self)
         world.kernel.after(LOOKED_EVERY_S, self._look)
+        world.kernel.after(SAMPLED_EVERY_S, self._sample)
 
     @property
     def now(self) -> float:
@@ -148,6 +128,11 @@ class Watch:
         return self.now - last_s
 
     @property
+    def rest_s(self) -> float:
+        """How long there was no fault of any kind."""
+        return 0.0 if self._faults else self.now - self._fault_s
+
+    @property
     def only_fault(self) -> str:
         """The kind of the one disturbing fault that there was lately; empty: none or several."""
         while self._over and self._over[0][0] < self.now - LONGEST_ECHO_S:
@@ -157,6 +142,7 @@ class Watch:
 
     def faults_changed(self, kind: str, touches: str, by: int) -> None:
         """A fault began or ended."""
+        self._faults, self._fault_s = self._faults + by, self.now
         if touches in self.active:
             self.active[touches] += by
             self.disturbed_s[touches] = self.now
@@ -174,6 +160,15 @@ class Watch:
                 truth.is_live, truth.since_s = is_live, self.now
             if not is_live:
                 truth.how = _how(server)
+
+    def _sample(self) -> None:
+        self.world.kernel.after(SAMPLED_EVERY_S, self._sample)
+        if self.rest_s < REST_S:
+            self.traffic.samples.clear()
+            return
+        processes = [each for host in self.world.network.hosts.values() for each in host.processes.values()]
+        sent = {process.name: (process.messages, process.datagrams) for process in processes}
+        self.traffic.samples.append((self.now, sent))
 
     def _look(self) -> None:
         self.world.kernel.after(LOOKED_EVERY_S, self._look)
@@ -211,8 +206,22 @@ class Watch:
             self._check(promise, promise(self, name_server, answer))
 
     def has_broken(self, promise: str) -> bool:
-        """Whether this promise was broken."""
-        return any(broken.promise == promise for broken in self.broken)
+        """Whether this promise was broken; ANY_PROMISE: whether any was."""
+        return any(promise in (broken.promise, ANY_PROMISE) for broken in self.broken)
+
+    def called(self, call: SrvCall) -> None:
+        """The caller called."""
+        for promise in CALLED:
+            self._check(promise, promise(self, call))
+
+    def out_here(self, name_server: SimulatedNameServer, *actions: str) -> frozenset[str]:
+        """The servers that an override concerns at this name server, by name; `actions`: by these alone."""
+        by_address = self.world.by_address
+        return frozenset(
+            by_address[address].host.name
+            for address, (action, _) in name_server.overridden.items()
+            if action in actions or not actions
+        )
 
     def end(self) -> None:
         """The scenario is over."""
@@ -231,7 +240,13 @@ class Watch:
         addresses = [str(member.addresses[0]) for member in view.members]
         servers = [self.world.by_address[each] for each in addresses if each in self.world.by_address]
         sight.view, sight.members = view, frozenset(server.host.name for server in servers)
+        for site, of_site in self.world.at_site.items():
+            is_enough = sum(address in of_site for address in addresses) >= SITE_MEMBERS
+            if sight.sites.get(site, (None, 0.0))[0] is not is_enough:
+                sight.sites[site] = is_enough, self.now
         before = sight.believed_since_s
+        for name in before.keys() - sight.members:
+            sight.came_s[name], sight.gone_s[name] = before[name], self.now
         sight.believed_since_s = {name: before.get(name, self.now) for name in sorted(sight.members)}
 
     def members(self, name_server: SimulatedNameServer) -> frozenset[str]:
@@ -264,6 +279,8 @@ def dead_server_is_not_named(
         return
     quiet_s = watch.quiet_s("network", "name server", "lies")
     is_calm = watch.quiet_s(*DISTURBING) > LONGEST_ECHO_S
+    if not watch.sights[name_server.host.name].members:
+        return  # the last good ones are named
     for name in answer.named:
         truth = watch.truths.get(name)
         if truth is None or truth.is_live:
@@ -271,12 +288,15 @@ def dead_server_is_not_named(
         dead_s = min(answer.asked_at_s - truth.since_s, quiet_s)
         if any(server.is_serving for server in watch.world.servers if server.host.name == name):
             dead_s = min(dead_s, answer.asked_at_s - watch.sights[name_server.host.name].stale_s)
+            if watch.world.setting.keyed and truth.how != "drained":
+                dead_s -= VANISHED_S
         if is_calm:
-            kind, most_s = truth.how, DEAD_S[truth.how]
+            setting = watch.world.setting
+            kind, most_s = truth.how, DEAD_S[truth.how] + POLLED_S * setting.polled + KEYED_S * setting.keyed
         elif watch.only_fault == "server-and-home":
             kind, most_s = "with its home", DEAD_WITH_HOME_S
         else:
-            kind, most_s = "beside others", DEAD_BESIDE_REGISTRARS_S
+            kind, most_s = "beside others", DEAD_BESIDE_REGISTRARS_S + KEYED_S * watch.world.setting.keyed
         watch.worst_s[kind] = max(watch.worst_s.get(kind, 0.0), dead_s)
         if dead_s > most_s + MARGIN_S:
             yield f"{name_server.host.name} names {name}, dead ({truth.how}) for {dead_s:.3f} s"
@@ -291,7 +311,10 @@ def answer_is_never_empty(
         sight.was_whole = True
     elif answer.packet.rcode == "NOERROR" and sight.was_whole:
         live = [name for name, truth in watch.truths.items() if truth.is_live]
-        lived = [name for name in live if watch.now - watch.truths[name].since_s > JOINED_S]
+        down = watch.out_here(name_server)
+        lived = [
+            name for name in live if watch.now - watch.truths[name].since_s > JOINED_S and name not in down
+        ]
         if lived:
             yield f"{name_server.host.name} answers with nobody, and {' '.join(lived)} live"
 
@@ -329,10 +352,17 @@ def nobody_joins_uninvited(
 def stranger_is_never_shown(
     watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
 ) -> Iterator[str]:
-    """Invented members of others are not shown (docs/explanation/faults.md)."""
-    for name in answer.named:
-        if name not in watch.truths:
-            yield f"{name_server.host.name} names {name}, which is no server"
+    """Invented members of others are not shown (docs/explanation/faults.md). Those of a registrar that starts
+    just then may be: the probe takes them out."""
+    sight = watch.sights[name_server.host.name]
+    strangers = [name for name in answer.named if name not in watch.truths]
+    if not strangers:
+        sight.stranger_since_s = None
+        return
+    if sight.stranger_since_s is None:
+        sight.stranger_since_s = answer.asked_at_s
+    if watch.only_fault == "registrar-lies" or answer.asked_at_s - sight.stranger_since_s > LIED_S:
+        yield f"{name_server.host.name} names {strangers[0]}, which is no server"
 
 
 def drained_server_does_not_come_back(
@@ -352,6 +382,24 @@ def drained_server_does_not_come_back(
             sight.lacked[name] = None
 
 
+def overridden_server_is_not_named(
+    watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
+) -> Iterator[str]:
+    """Down: DNS does not name the server. Drain: only while no other lives
+    (docs/how-to/servers/maintenance.md)."""
+    if not name_server.overridden or watch.quiet_s("name server", "network") < LONGEST_ECHO_S:
+        return
+    others = watch.members(name_server) - watch.out_here(name_server)
+    for address, (action, since_s) in name_server.overridden.items():
+        name = watch.world.by_address[address].host.name
+        if name not in answer.named or answer.asked_at_s - since_s < OVERRIDDEN_S:
+            continue
+        believed_s = [watch.sights[name_server.host.name].believed_since_s.get(each) for each in others]
+        is_alone = not any(since is not None and answer.asked_at_s - since > SHOWN_S for since in believed_s)
+        if action == "down" or not is_alone:
+            yield f"{name_server.host.name} names {name} in spite of an override ({action})"
+
+
 def believed_server_is_named(
     watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
 ) -> Iterator[str]:
@@ -359,7 +407,10 @@ def believed_server_is_named(
     sight = watch.sights[name_server.host.name]
     if not 0 < len(sight.members) <= MOST_SHOWN or watch.quiet_s("name server") < LONGEST_ECHO_S:
         return
+    standby = watch.out_here(name_server)
     for name, since_s in sight.believed_since_s.items():
+        if name in standby or watch.now - name_server.overridden_s < OVERRIDDEN_S:
+            continue
         if name not in answer.named and answer.asked_at_s - since_s > SHOWN_S:
             yield f"{name_server.host.name} believes in {name}, and does not name it"
 
@@ -368,15 +419,17 @@ def weight_follows_the_load(
     watch: Watch, name_server: SimulatedNameServer, answer: ClientAnswer
 ) -> Iterator[str]:
     """Least Used: 1000 x (1 - load), a fifth at first (pool_user.weights)."""
-    if watch.quiet_s(*DISTURBING) < LONGEST_ECHO_S:
+    if watch.quiet_s(*DISTURBING) < LONGEST_ECHO_S or name_server.overridden:
         return
+    sight = watch.sights[name_server.host.name]
     for record in answer.packet.answer:
         _, weight, _, target = record["content"].split()
         addresses = answer.packet.addresses(target.rstrip(".").lower())
         server = watch.world.by_address.get(addresses[0]) if addresses else None
         if server is None or not watch.truths[server.host.name].is_live:
             continue
-        since_s = max(server.load_since_s, watch.truths[server.host.name].since_s)
+        believed_s = sight.believed_since_s.get(server.host.name, watch.now)
+        since_s = max(server.load_since_s, watch.truths[server.host.name].since_s, believed_s)
         wanted = max(1, round(1000 * (1 - server.load)))
         if watch.now - since_s > WEIGHED_S and abs(int(weight) - wanted) > WEIGHT_TOLERANCE:
             yield f"{name_server.host.name} gives {server.host.name} {weight}; its load is {server.load}"
@@ -389,11 +442,14 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
     """One of three killed: its members register elsewhere and never leave the answers. One lies: no live
     member missing for more than 1.5 s (docs/explanation/faults.md)."""
     sight, members = watch.sights[name_server.host.name], watch.members(name_server)
-    only_fault = watch.only_fault
+    only_fault, polled = watch.only_fault, watch.world.setting.polled
+    down = watch.out_here(name_server, "down")
+    if watch.now - name_server.overridden_s < OVERRIDDEN_S:
+        return
     for name, truth in watch.truths.items():
-        if not truth.is_live:
+        if not truth.is_live or name in down:
             sight.established.pop(name, None)
-        if name in members or not truth.is_live:
+        if name in members or not truth.is_live or name in down:
             sight.missing_since_s.pop(name, None)
             if name in members and truth.is_live:
                 sight.established[name] = None
@@ -403,10 +459,10 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
         missing_s = watch.now - since_s
         if watch.quiet_s(*DISTURBING) > JOINED_S + CONVERGED_S:
             most_s = CONVERGED_S + MARGIN_S
-        elif only_fault in UNSEEN:
+        elif only_fault in UNSEEN and not (polled and only_fault == "registrars-parted"):
             most_s = -1.0  # not even at one look
         elif watch.active["lies"] and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
-            most_s = LIED_S + MARGIN_S
+            most_s = (LIED_POLLED_S if polled else LIED_S) + MARGIN_S
         elif not watch.active["lies"] and quiet_s > LONGEST_ECHO_S and watch.quiet_s("lies") > LONGEST_ECHO_S:
             most_s = MISSING_S + MARGIN_S
         else:
@@ -443,7 +499,9 @@ def purges_do_not_pile_up(_: Watch, name_server: SimulatedNameServer) -> Iterato
 def name_servers_agree(watch: Watch) -> Iterator[str]:
     """Each backend sees every registrar: they differ for no longer than a change takes
     (docs/explanation/belief.md)."""
-    if watch.quiet_s(*DISTURBING) < JOINED_S + CONVERGED_S:
+    is_overridden = any(each.overridden for each in watch.world.name_servers)
+    overridden_s = max(each.overridden_s for each in watch.world.name_servers)
+    if is_overridden or min(watch.quiet_s(*DISTURBING), watch.now - overridden_s) < JOINED_S + CONVERGED_S:
         for sight in watch.sights.values():
             sight.differs_since_s = None
         return
@@ -488,23 +546,59 @@ def associations_do_not_pile_up(watch: Watch) -> Iterator[str]:
             yield f"{server.host.name} has {count} associations"
 
 
+# Promises about calls
+
+
+def caller_reaches_a_server(watch: Watch, call: SrvCall) -> Iterator[str]:
+    """A client that tries one target after the other reaches a server while one lives
+    (docs/explanation/faults.md: never an empty answer)."""
+    if watch.quiet_s("network", "name server", "lies", "registrar") < LONGEST_ECHO_S or call.address:
+        return
+    if any(each.overridden or watch.now - each.overridden_s < JOINED_S for each in watch.world.name_servers):
+        return
+    since_s = [truth.since_s for truth in watch.truths.values() if truth.is_live]
+    if any(call.began_s - lives_s > JOINED_S + CONVERGED_S for lives_s in since_s):
+        yield f"a call reaches nobody, after {len(call.in_vain)} targets"
+
+
+def caller_meets_no_dead_server(watch: Watch, call: SrvCall) -> Iterator[str]:
+    """A resolver adds the TTL of the answer, 1 s (docs/explanation/caches.md)."""
+    if watch.quiet_s(*DISTURBING) < LONGEST_ECHO_S:
+        return
+    if any(not watch.members(each) for each in watch.world.name_servers):
+        return  # the last good ones are named
+    for address in call.in_vain:
+        server = watch.world.by_address.get(address)
+        truth = None if server is None else watch.truths[server.host.name]
+        if server is None or truth is None or truth.is_live or server.is_serving:
+            continue
+        dead_s = call.answered_s - truth.since_s
+        watch.worst_s["to a caller"] = max(watch.worst_s.get("to a caller", 0.0), dead_s)
+        if dead_s > DEAD_S[truth.how] + TTL_S + MARGIN_S:
+            yield f"a caller is led to {server.host.name}, dead ({truth.how}) for {dead_s:.3f} s"
+
+
 ANSWERED: Final = (
     dead_server_is_not_named,
     answer_is_never_empty,
     zone_is_never_refused,
     drained_server_does_not_come_back,
+    overridden_server_is_not_named,
+    stranger_is_never_shown,
     believed_server_is_named,
 )
 OF_PACKETS: Final = (
     target_has_an_address,
     nobody_joins_uninvited,
-    stranger_is_never_shown,
     weight_follows_the_load,
+    *CALM_OF_PACKETS,
 )
 """Looked at once for each packet: PowerDNS's cache gives the same one again and again."""
 LOOKED_AT: Final[tuple[Callable[[Watch, SimulatedNameServer], Iterator[str]], ...]] = (
     live_server_is_not_missing,
     serials_grow,
     purges_do_not_pile_up,
+    *CALM_LOOKED_AT,
 )
-ENDED: Final = (everything_converges, nothing_failed_unseen, associations_do_not_pile_up)
+CALLED: Final = (caller_reaches_a_server, caller_meets_no_dead_server)
+ENDED: Final = (everything_converges, nothing_failed_unseen, associations_do_not_pile_up, *CALM_ENDED)

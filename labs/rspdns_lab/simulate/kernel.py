@@ -185,6 +185,8 @@ class SimulatedProcess(asyncio.AbstractEventLoop):
         self.is_frozen = False
         self.turn_s = 0.0
         """How long a turn takes it."""
+        self.messages = self.datagrams = 0
+        """How many it sent, over SCTP and UDP."""
         self.failures: list[str] = []
         """Exceptions that nobody caught."""
         self.on_end: list[Callable[[], None]] = []

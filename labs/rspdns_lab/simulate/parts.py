@@ -10,6 +10,7 @@ from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
+from daemon_kit.control import ControlError
 from daemon_kit.logs import get_logger
 from daemon_kit.run import Parts
 from pool_user import BeliefEvent
@@ -31,6 +32,8 @@ from rspdns_lab.simulate.registrar import RegistrarModel
 
 INVENTED = "10.53.0.250"
 """The address at which a lying registrar places servers; no host has it."""
+CLEARED_AGAIN_S = 0.5
+"""How long an administrator waits before clearing an override once more."""
 SUPERVISOR_S = 0.1
 """How long a registrar's supervisor waits before it starts another one."""
 
@@ -191,6 +194,12 @@ class SimulatedNameServer:
         self.powerdns: PowerDnsModel
         self.process: SimulatedProcess
         self.backend: Backend | None = None
+        self.overridden: dict[str, tuple[str, float]] = {}
+        """The overrides that an administrator set here: by address, the action and when it began to hold."""
+        self.overridden_s = 0.0
+        """When one was set or cleared last."""
+        self._wanted: set[str] = set()
+        """The addresses of the servers that the administrator wants overridden."""
 
     def start_powerdns(self) -> None:
         """Start PowerDNS, with empty caches."""
@@ -216,6 +225,9 @@ class SimulatedNameServer:
         )
         self.process.on_end.append(backend.paths.store.close)
         backend.keeper.load_into(backend.belief)
+        backend.overrides.here.load()
+        for each in backend.overrides.here.all:
+            self._note(each.action, each.servers)
         backend.lookups.start()
         change = backend.belief.evaluate(self.process.time())
         backend.keeper.changed(change.views)
@@ -225,6 +237,46 @@ class SimulatedNameServer:
         backend.pool_user.start()
         self.process.create_task(backend.keeper.run())
         self.process.create_task(backend.prober.run())
+
+    def override(self, action: str, address: str) -> None:
+        """As `rspdns override` does."""
+        self._wanted.add(address)
+        self.process.do(lambda: self.process.create_task(self._override(action, address)))
+
+    async def _override(self, action: str, address: str) -> None:
+        if self.backend is None or address in self.overridden:
+            return
+        wish = {"action": action, "servers": address, "reason": "maintenance"}
+        with contextlib.suppress(ControlError):  # it would empty the pool, or the disk is full
+            await self.backend.override(wish, "operator")
+            self._note(action, address)
+
+    def _note(self, action: str, address: str) -> None:
+        """An override holds."""
+        self.overridden[address] = action, self.host.kernel.now
+        self.overridden_s = self.host.kernel.now
+        self._tell(self.host.name, f"override {action} {address}")
+        if address not in self._wanted:
+            self.host.kernel.after(0.0, self.clear, address)
+
+    def clear(self, address: str) -> None:
+        """Clear the override of a server, as soon as that can be."""
+        self._wanted.discard(address)
+        if address not in self.overridden:
+            return
+        if self.backend is not None and self.process.is_responsive:
+            self.process.do(lambda: self.process.create_task(self._clear(address)))
+        self.host.kernel.after(CLEARED_AGAIN_S, self.clear, address)
+
+    async def _clear(self, address: str) -> None:
+        if self.backend is None or address not in self.overridden:
+            return
+        numbers = [each.number for each in self.backend.overrides.here.all if each.servers == address]
+        with contextlib.suppress(ControlError):
+            await self.backend.clear([str(number) for number in numbers], "operator")
+            self.overridden.pop(address, None)
+            self.overridden_s = self.host.kernel.now
+            self._tell(self.host.name, f"clear {address}")
 
     def reload(self) -> None:
         """As `rspdns reload` does, with the files as they are now."""

@@ -14,7 +14,7 @@ from rspdns_lab.simulate import determinism, faults, seams
 from rspdns_lab.simulate.faults import PlannedFault
 from rspdns_lab.simulate.invariants import Broken, Watch
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
-from rspdns_lab.simulate.world import World, WorldSize
+from rspdns_lab.simulate.world import World, WorldSetting, WorldSize, chosen_setting
 
 MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder in it is made anew, for this user alone
 """The state files stand there: a disk would make every scenario wait for it."""
@@ -51,13 +51,17 @@ def run(
     minutes: float,
     *,
     names: Collection[str] = (),
+    alone: bool = False,
     left_out: Collection[int] = (),
     size: WorldSize | None = None,
+    setting: WorldSetting | None = None,
     until_broken: str = "",
     is_folding: bool = True,
 ) -> Outcome:
-    """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come. It ends soon
-    after the promise `until_broken` is broken. `is_folding`: what can't but be answered is one event.
+    """Run a scenario. `names` are the only fault kinds, `left_out` the faults that do not come.
+
+    The seed chooses the `setting` where none is given. `alone`: see `faults.plan`. It ends soon after the
+    promise `until_broken` is broken. `is_folding`: what can't but be answered is one event.
     """
     seams.install()
     began_s = determinism.real_s()
@@ -65,10 +69,12 @@ def run(
     gc.disable()  # a collector at a moment of its own choice ends what nobody holds any more
     try:
         kernel = Kernel(seed)
-        world = World(kernel, folder, size or WorldSize())
+        world = World(kernel, folder, size or WorldSize(), setting or chosen_setting(seed))
         world.network.is_folding = is_folding
         watch = Watch(world)
-        planned = [each for each in faults.plan(seed, minutes * 60, names) if each.index not in left_out]
+        planned = [
+            each for each in faults.plan(seed, minutes * 60, names, alone=alone) if each.index not in left_out
+        ]
         faults.schedule(world, seed, planned)
         world.start()
         try:
@@ -113,7 +119,12 @@ def _words(planned: Sequence[PlannedFault]) -> list[str]:
     return [str(fault) for fault in planned]
 
 
-def shrink(outcome: Outcome, names: Collection[str] = (), size: WorldSize | None = None) -> Outcome:
+def shrink(
+    outcome: Outcome,
+    names: Collection[str] = (),
+    size: WorldSize | None = None,
+    setting: WorldSetting | None = None,
+) -> Outcome:
     """Leave out faults for as long as the same promise is broken: first the half of them, at last each alone.
     Return the last such outcome, which ends soon after its promise broke.
 
@@ -127,7 +138,13 @@ def shrink(outcome: Outcome, names: Collection[str] = (), size: WorldSize | None
     def attempt(fewer: Collection[int]) -> Outcome | None:
         left_out = [fault.index for fault in everything if fault.index not in fewer]
         tried = run(
-            outcome.seed, outcome.minutes, names=names, left_out=left_out, size=size, until_broken=promise
+            outcome.seed,
+            outcome.minutes,
+            names=names,
+            left_out=left_out,
+            size=size,
+            setting=setting,
+            until_broken=promise,
         )
         return tried if any(broken.promise == promise for broken in tried.broken) else None
 

@@ -165,6 +165,7 @@ class SimulatedSocket:
         return server
 
     def _send(self, data: bytes) -> None:
+        self._process.datagrams += 1
         target = self.network.by_address.get(self._peer[0])
         delay_s = None if target is None else self.network.delay_s(self._host, target)
         if target is not None and delay_s is not None:

@@ -15,11 +15,12 @@ from pathlib import Path
 import click
 
 from rspdns_lab.simulate import determinism, scenario
+from rspdns_lab.simulate.invariants import ANY_PROMISE
 from rspdns_lab.simulate.mutations import GROUPS
 from rspdns_lab.simulate.reached import ReachedLines
 from rspdns_lab.simulate.regressions import SIZE
 from rspdns_lab.simulate.soak import code_version
-from rspdns_lab.simulate.world import WorldSize
+from rspdns_lab.simulate.world import PLAIN, WorldSetting, WorldSize
 
 
 @click.command()
@@ -33,6 +34,7 @@ from rspdns_lab.simulate.world import WorldSize
 @click.option("--until-broken", is_flag=True)
 @click.option("--for-s", type=float, default=float("inf"))
 @click.option("--size", default=SIZE)
+@click.option("--setting", default="")
 @click.option("--unfolded", is_flag=True)
 @click.option("--lines", type=click.Path(path_type=Path))
 def main(
@@ -46,6 +48,7 @@ def main(
     until_broken: bool,
     for_s: float,
     size: str,
+    setting: str,
     unfolded: bool,
     lines: Path | None,
 ) -> None:
@@ -56,15 +59,24 @@ def main(
     world_size = WorldSize(*map(int, size.split(",")))
     names = [name for name in faults.split(",") if name]
     left_out = [int(index) for index in leave_out.split(",") if index]
+    kinds = [kind for kind in setting.split(",") if kind not in ("", PLAIN)]
+    world_setting = WorldSetting(**dict.fromkeys(kinds, True)) if setting else None
     began_s, code = determinism.real_s(), code_version()
     for seed in range(first, last + 1):
         if determinism.real_s() - began_s > for_s:
             break
         outcome = scenario.run(
-            seed, minutes, names=names, left_out=left_out, size=world_size, is_folding=not unfolded
+            seed,
+            minutes,
+            names=names,
+            left_out=left_out,
+            size=world_size,
+            setting=world_setting,
+            until_broken=ANY_PROMISE if until_broken else "",
+            is_folding=not unfolded,
         )
         if shrink and outcome.broken:
-            outcome = scenario.shrink(outcome, names, world_size)
+            outcome = scenario.shrink(outcome, names, world_size, world_setting)
         print(json.dumps({**outcome.as_json(), "code": code}), flush=True)
         if trace is not None:
             trace.write_text("".join(f"{line}\n" for line in outcome.lines))
