@@ -206,6 +206,20 @@ def test_first_probes_are_spread() -> None:
     assert max(counts) <= 12
 
 
+def test_vanished_member_is_told_to_be_silent_though_it_never_answered() -> None:
+    """It may be held in by an answer of before (found by a simulated scenario: it was named for 30 s)."""
+    silent, living = (replace(target(number), is_suspected=True, is_vanished=True) for number in (1, 2))
+    world = World()
+    world.dead = {1}
+    world.set(silent, living)
+    world.run(1.0)
+    assert world.out == {1}
+    assert set(world.fell_s) == {1, 2}
+    world.dead = set()
+    world.run(1.5)
+    assert world.out == set()
+
+
 def test_thousand_members_that_vanish_at_once_are_all_probed_within_1_3_s() -> None:
     world = World(
         *(replace(target(number), is_suspected=True, is_vanished=True) for number in range(1, 1001))

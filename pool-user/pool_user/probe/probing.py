@@ -95,8 +95,8 @@ class ProbeTarget:
     group: str = ""
     is_suspected: bool = False
     is_vanished: bool = False
-    """No registrar lists it there: it counts as unreachable until it answers once, and needs no witness to
-    fall again."""
+    """No registrar lists it there: it counts as unreachable until it answers once. The first conclusion is
+    told whatever it is, and no witness is needed."""
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -129,7 +129,7 @@ class _Record:
     due_s: float
     reachable: bool = True
     streak: int = 0
-    """Outcomes in a row that contradict `reachable`."""
+    """Outcomes in a row that contradict `reachable`, or any while it `is_unsure`."""
     began_s: float = float("-inf")
     """When the probe under way began, or the last one."""
     failing_since_s: float = float("inf")
@@ -137,6 +137,8 @@ class _Record:
     answered_s: float = float("-inf")
     """When the last probe that was answered began."""
     under_way: bool = False
+    is_unsure: bool = False
+    """Whether nothing was concluded of a vanished member: an answer of before may hold it in."""
     gone_at_s: float | None = None
 
     @property
@@ -241,9 +243,12 @@ class ProbeBook:
         self._queue(record, now + factor * pause_s, urgent=changing)
         changes = []
         rise = 1 if record.target.is_vanished else plan.rise
-        if not record.reachable and record.streak >= rise:
-            record.reachable, record.streak = True, 0
+        if life is Life.ALIVE and not record.reachable and record.streak >= rise:
+            record.reachable, record.streak, record.is_unsure = True, 0, False
             changes.append(ReachChange(record.target, True))
+        if life.is_failure and record.is_unsure and record.streak >= plan.fall:
+            record.streak, record.is_unsure = 0, False
+            changes.append(ReachChange(record.target, False))
         if began_to_fail:
             self._call_witnesses(record, now)
         if life.is_failure and record.wants_to_fall and _may_fall(record, now):
@@ -265,7 +270,8 @@ class ProbeBook:
             record.failing_since_s = record.began_s
         if life is Life.ALIVE:
             record.answered_s = record.began_s
-        contradicts = life is not Life.UNKNOWN and (life is Life.ALIVE) != record.reachable
+        is_news = record.is_unsure or (life is Life.ALIVE) != record.reachable
+        contradicts = life is not Life.UNKNOWN and is_news
         record.streak = record.streak + 1 if contradicts else 0
         return began_to_fail and record.reachable
 
@@ -282,7 +288,8 @@ class ProbeBook:
 
     def _add(self, key: tuple[object, ...], target: ProbeTarget, now: float) -> None:
         group = self._groups.setdefault(target.group or target.handle, _Group())
-        record = _Record(target, group, now, reachable=not target.is_vanished)
+        is_vanished = target.is_vanished
+        record = _Record(target, group, now, reachable=not is_vanished, is_unsure=is_vanished)
         self._records[key] = group.records[key] = record
         delay_s = 0.0 if target.is_suspected else self._draw.random() * target.plan.interval_s
         self._queue(record, now + delay_s, urgent=target.is_suspected)
