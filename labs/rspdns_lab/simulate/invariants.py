@@ -42,9 +42,9 @@ DEAD_S: Final = {"killed": 0.1, "vouched": 0.1, "drained": 0.6, "silent": 1.0}
 POLLED_S: Final = 0.1
 """How much later a name server knows that only polls."""
 DEAD_BESIDE_REGISTRARS_S: Final = 2.0
-KEYED_S: Final = 0.5
+KEYED_S: Final = 0.75
 """How much longer in a keyed pool: a member that answered lately and vanishes is out when a probe fails."""
-DEAD_WITH_HOME_S: Final = 1.0
+DEAD_WITH_HOME_S: Final = 1.5
 MISSING_S: Final = 1.0
 LIED_S: Final = 1.5
 LIED_POLLED_S: Final = 2.5
