@@ -100,7 +100,7 @@ test-determinism: environment
 	@setup/determinism.sh $(PYTHON)
 
 mutants: environment
-	@$(BIN)/rspdns-lab mutants --count $(MUTANTS) --jobs $$(nproc) --json build/mutants.json --markdown docs/results/mutants.md
+	@$(BIN)/rspdns-lab mutants --count $(MUTANTS) --jobs $$(nproc) --json docs/results/mutants.jsonl --markdown docs/results/mutants.md
 
 results:
 	@setup/setup.sh test

@@ -11,14 +11,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rspdns_lab.simulate.associations import SctpNetwork
+from rspdns_lab.simulate.broken_import import break_function
 from rspdns_lab.simulate.cli import worker_environment
 from rspdns_lab.simulate.disk import OsModule
 from rspdns_lab.simulate.kernel import EndlessLoopError, Kernel
+from rspdns_lab.simulate.mutant_page import markdown
+from rspdns_lab.simulate.mutant_trials import MutantTrial
 from rspdns_lab.simulate.mutants import MUTANTS, Mutant
-from rspdns_lab.simulate.mutations import GROUPS, mutated, mutations
+from rspdns_lab.simulate.mutations import GROUPS, LEFT_OUT, is_tried, mutated, mutations, spread
 from rspdns_lab.simulate.network import SimulatedHost, SimulatedNetwork
 from rspdns_lab.simulate.regressions import REGRESSIONS
 from rspdns_lab.simulate.sctp_socket import SimulatedSctpSocket
@@ -269,6 +273,81 @@ def test_made_mutants_of_every_module_compile(module: str) -> None:
     made = mutations(module, source)
     assert made
     compile(mutated(source, made[len(made) // 2].number), module, "exec")
+
+
+def source_of(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text()
+
+
+def test_mutants_that_are_tried_are_spread_over_the_modules() -> None:
+    modules = [module for modules in GROUPS.values() for module in modules]
+    offered = [
+        [each for each in mutations(module, source_of(module)) if is_tried(each)] for module in modules
+    ]
+    chosen = [each.module for each in spread(offered, 3 * len(modules))]
+    assert {module: chosen.count(module) for module in modules} == dict.fromkeys(modules, 3)
+
+
+@pytest.mark.parametrize("left", [each for names in LEFT_OUT.values() for each in names])
+def test_function_that_is_left_out_is_there(left: str) -> None:
+    module = next(
+        module for modules in GROUPS.values() for module in modules if left.startswith(f"{module}.")
+    )
+    functions = {each.function for each in mutations(module, source_of(module))}
+    name = left.removeprefix(f"{module}.")
+    assert any(function == name or function.startswith(f"{name}.") for function in functions)
+
+
+def test_function_is_broken_where_others_have_imported_it() -> None:
+    module = ModuleType("module")
+    module.__file__ = "module.py"
+    exec(SOURCE, vars(module))  # noqa: S102 - a source of this test
+    is_due = vars(module)["is_due"]
+    (number,) = [
+        each.number for each in mutations("module", SOURCE) if each.words.startswith("at_s is None ->")
+    ]
+    assert is_due(None, 1.0) is False
+    break_function(module, mutated(SOURCE, number), "is_due")
+    assert is_due(3.0, 1.0) is False
+    with pytest.raises(LookupError):
+        break_function(module, mutated(SOURCE, number), "other")
+
+
+def test_scenario_finds_a_broken_function_and_nothing_without_it() -> None:
+    (mutation,) = [
+        each
+        for each in mutations("rspdns.answers.purges", source_of("rspdns.answers.purges"))
+        if each.words.startswith("without self._purger.purge((*first,")
+    ]
+    job = {"faults": "server-killed", "size": "3,2,1", "minutes": 0.8, "scenarios": 2, "seconds": 60.0}
+    command = [sys.executable, "-m", "rspdns_lab.simulate.mutant_server"]
+    mutants = ({"name": "", "function": ""}, {"name": mutation.name, "function": mutation.function})
+    done = subprocess.run(
+        command,
+        input="".join(f"{json.dumps(job | mutant)}\n" for mutant in mutants),
+        env=worker_environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [each.get("status", each.get("promise")) for each in told[:3]] == ["", "", 0], done.stdout
+    assert told[-2]["promise"]
+    assert told[-1] == {"status": 0}
+
+
+def test_page_of_mutants_counts_what_was_not_reached_and_names_survivors() -> None:
+    def trial(name: str, promise: str, *, is_reached: bool = True) -> MutantTrial:
+        return MutantTrial(name, "belief", "m", "m.f", "a -> b", promise, 1, 1, 2.0, is_reached)
+
+    trials = [trial("m#1", "serials_grow"), trial("m#2", ""), trial("m#3", "", is_reached=False)]
+    page = markdown(trials, 60, "Here.", {"words": ("m.g",)}, {"m#2": "It makes no difference."})
+    assert "| belief | 3 | 1 | 1 | 0 | 1 | 50% |" in page
+    assert "| `m.f` | `a -> b` | It makes no difference. |" in page
+    assert "| words | `m.g` |" in page
 
 
 def test_full_disk_of_a_host_takes_no_file(network: SimulatedNetwork) -> None:

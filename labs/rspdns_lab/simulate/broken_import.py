@@ -1,6 +1,6 @@
 """Breaks one rule in this process: the module that holds it is compiled from changed source.
 
-`install` is called before anything of the product is imported.
+`install` is called before anything of the product is imported, `break_function` after that.
 """
 
 import ast
@@ -9,10 +9,10 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import CodeType, ModuleType
-from typing import Final
+from types import CodeType, FunctionType, ModuleType
+from typing import Any, Final
 
 from rspdns_lab.simulate.mutants import BY_NAME, Mutant
 from rspdns_lab.simulate.mutations import mutated
@@ -75,3 +75,35 @@ def install() -> None:
         mutant = BY_NAME[name]
         finder = _Finder(mutant.module, lambda source: _replace(mutant, source))
     sys.meta_path.insert(0, finder)
+
+
+def break_function(module: ModuleType, tree: ast.Module, function: str) -> None:
+    """Put the code of `tree` in place of the module's. Raises LookupError if `function` is not reached so."""
+    assert module.__file__ is not None  # noqa: S101 - modules of the product have files
+    codes = {code.co_qualname: code for code in _codes(compile(tree, module.__file__, "exec"))}
+    changed = set()
+    for each in _functions(vars(module), module.__name__):
+        name = each.__code__.co_qualname
+        if name in codes:
+            each.__code__ = codes[name]
+            changed.add(name)
+    if not any(function == name or function.startswith(f"{name}.") for name in changed):
+        raise LookupError(function)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType) and "<" not in constant.co_qualname:
+            yield constant
+            yield from _codes(constant)
+
+
+def _functions(names: Any, module: str) -> Iterator[FunctionType]:
+    for value in list(names.values()):
+        if isinstance(value, type) and value.__module__ == module:
+            yield from _functions(vars(value), module)
+        else:
+            parts = (value, *(getattr(value, name, None) for name in ("fget", "__func__", "__wrapped__")))
+            yield from (
+                part for part in parts if isinstance(part, FunctionType) and part.__module__ == module
+            )

@@ -51,7 +51,9 @@ _SOME = 100_000_000
 @click.option("--shrink", is_flag=True, help="Leave out every fault without which it fails all the same.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes at a time.")
 @click.option("--size", default=SIZE, show_default=True, help="Registrars, servers, name servers.")
-@click.option("--setting", default="", help="keyed, polled, verified, or plain.  Default: the seed chooses.")
+@click.option(
+    "--setting", default="", help="keyed, polled, sited, verified, or plain.  Default: the seed chooses."
+)
 @click.option("--trace", type=ReportPath(stdout=True), help='The timeline of the last one ("-": stdout).')
 @click.option("--results", type=ReportPath(), help="Add to the results in this file, while it goes on.")
 @click.option("--markdown", "markdown_file", type=ReportPath(), help="Write a page of results here.")

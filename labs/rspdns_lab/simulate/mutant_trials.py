@@ -1,16 +1,16 @@
 """The command `rspdns-lab mutants`: proof that the simulator bites.
 
-Each mutant runs in workers of its own, scenario after scenario, until a promise breaks or its time is over.
-The trials stand in a file, a line each: a run that was interrupted goes on where it ended.
+Scenario after scenario runs with each mutant, until a promise breaks or its time is over. The trials stand in
+a file, a line each: a run that was interrupted goes on where it ended.
 """
 
 import json
-import random
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,25 +20,23 @@ import click
 from daemon_kit.commands import example
 
 from rspdns_lab.report.files import ReportPath
-from rspdns_lab.simulate.broken_import import VARIABLE
 from rspdns_lab.simulate.cli import machine_and_load, worker_environment
 from rspdns_lab.simulate.mutant_page import markdown
 from rspdns_lab.simulate.mutants import MUTANTS
-from rspdns_lab.simulate.mutations import GROUPS, mutations
+from rspdns_lab.simulate.mutations import GROUPS, LEFT_OUT, Mutation, is_tried, mutations, spread
+from rspdns_lab.simulate.survivors import REASONS
 
 MOST_SCENARIOS: Final = 10_000
-SIZE: Final = "3,4,2"
-MINUTES: Final = 2.0
-_BASELINE: Final = 6
+SIZE: Final = "3,3,1"
+MINUTES: Final = 1.5
+BASELINE: Final = 16
 """Scenarios of the product as it is: their lines count as reached, and their traces are compared."""
-_SLACK: Final = 6
-"""A worker may take so many times its time of the processor, on a machine with other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialMutant:
     """A mutant to be tried. `faults` and `size` are those of its scenarios; `line` is 0 where every scenario
-    reaches it."""
+    reaches it, `function` empty where it is outside of all, or chosen by hand."""
 
     name: str
     group: str
@@ -54,10 +52,11 @@ class TrialMutant:
 class MutantTrial:
     """The end of a trial. `promise` is the broken one ("does not run", "does not end" included), empty for a
     survivor. `is_reached`: scenarios come to its line; `is_felt`: some trace differs from that of the product
-    as it is."""
+    as it is. `cpu_s` is processor time."""
 
     name: str
     group: str
+    module: str
     function: str
     words: str
     promise: str
@@ -77,19 +76,28 @@ def by_hand() -> list[TrialMutant]:
 
 
 def made(count: int) -> list[TrialMutant]:
-    """Return this number of mutants of those that can be made, the same each time; 0: all."""
-    everything = []
-    for group, modules in GROUPS.items():
-        for module in modules:
-            spec = find_spec(module)
-            assert spec is not None  # noqa: S101 - a test holds the list
-            assert spec.origin is not None  # noqa: S101
-            for each in mutations(module, Path(spec.origin).read_text()):
-                line = each.line if each.function else 0
-                where = f"{module}.{each.function}" if each.function else module
-                everything.append(TrialMutant(each.name, group, module, where, each.words, line))
-    random.Random("mutants").shuffle(everything)  # noqa: S311 - a choice, no secret
-    return everything[: count or None]
+    """Return this number of those that can be made, spread over the modules, the same each time; 0: all."""
+    groups = {module: group for group, modules in GROUPS.items() for module in modules}
+    chosen = spread([list(filter(is_tried, mutations_of(module))) for module in groups], count)
+    return [
+        TrialMutant(
+            each.name,
+            groups[each.module],
+            each.module,
+            each.function,
+            each.words,
+            each.line if each.function else 0,
+        )
+        for each in chosen
+    ]
+
+
+def mutations_of(module: str) -> list[Mutation]:
+    """All mutants of a module of the product."""
+    spec = find_spec(module)
+    assert spec is not None  # noqa: S101 - a test holds the list
+    assert spec.origin is not None  # noqa: S101
+    return mutations(module, Path(spec.origin).read_text())
 
 
 @click.command(epilog=example("rspdns-lab mutants --count 20 --json mutants.json"))
@@ -99,21 +107,33 @@ def made(count: int) -> list[TrialMutant]:
 @click.option("--json", "json_file", type=ReportPath(), required=True, help="The trials; those in it stand.")
 @click.option("--markdown", "markdown_file", type=ReportPath(), help="Write a page of results here.")
 @click.option("--only", default="", help="Mutants with this in their name only.")
+@click.option("--again", is_flag=True, help="Try those that survived before once more.")
 def mutants(
-    count: int, seconds: float, jobs: int, json_file: Path, markdown_file: Path | None, only: str
+    count: int,
+    seconds: float,
+    jobs: int,
+    json_file: Path,
+    markdown_file: Path | None,
+    only: str,
+    again: bool,
 ) -> None:
     """Break rules of the product, one at a time, and see whether scenarios notice it.
 
     Goes on with the file of a run that was interrupted. Exit status: 0 all were found, 1 some survive.
     """
-    wanted = [each for each in (*by_hand(), *made(count)) if only in each.name]
-    trials = {trial.name: trial for trial in _kept(json_file)}
-    trials = {each.name: trials[each.name] for each in wanted if _is_same(trials.get(each.name), each)}
+    wanted = [each for each in (*made(count), *by_hand()) if only in each.name]
+    before = {trial.name: trial for trial in _kept(json_file)}
+    trials = {
+        each.name: before[each.name]
+        for each in wanted
+        if _is_same(before.get(each.name), each) and not (again and not before[each.name].promise)
+    }
     rest = [each for each in wanted if each.name not in trials]
     if rest:
         baseline = _Baseline()
         with ThreadPoolExecutor(jobs) as pool:
-            for trial in pool.map(lambda mutant: baseline.trial(mutant, seconds), rest):
+            for done_trial in as_completed([pool.submit(baseline.trial, each, seconds) for each in rest]):
+                trial = done_trial.result()
                 trials[trial.name] = trial
                 with json_file.open("a") as file:
                     file.write(f"{json.dumps(asdict(trial))}\n")
@@ -121,7 +141,7 @@ def mutants(
                 click.echo(f"{len(trials)}/{len(wanted)} {trial.name}: {words} ({trial.words})", err=True)
     done = [trials[each.name] for each in wanted if each.name in trials]
     if markdown_file is not None:
-        markdown_file.write_text(markdown(done, seconds, machine_and_load()))
+        markdown_file.write_text(markdown(done, seconds, machine_and_load(), LEFT_OUT, REASONS))
     survivors = [trial for trial in done if not trial.promise]
     click.echo(f"{len(done) - len(survivors)} of {len(done)} found", err=True)
     sys.exit(1 if survivors else 0)
@@ -142,70 +162,99 @@ class _Baseline:
     """The product as it is: the lines that scenarios reach, and the digests of their traces."""
 
     def __init__(self) -> None:
+        self._servers = threading.local()
         with tempfile.TemporaryDirectory(prefix="rspdns-mutants-") as folder:
             lines = Path(folder) / "lines"
-            done = _work("", "", SIZE, _BASELINE, float("inf"), "--lines", str(lines))
-            broken = [outcome for outcome in done.outcomes if outcome["broken"]]
+            done = self._server.work(_job(SIZE, 1e6, BASELINE, lines=str(lines)))
+            broken = [each for each in done.scenarios if each["promise"]]
             if done.problem or broken:
                 raise click.ClickException(f"without any mutant: {done.problem or broken[0]}")
             self._reached: Mapping[str, Sequence[int]] = json.loads(lines.read_text())
-        self._digests = {outcome["seed"]: outcome["digest"] for outcome in done.outcomes}
+        self._digests = [each["digest"] for each in done.scenarios]
+
+    @property
+    def _server(self) -> "_MutantServer":
+        """That of this thread."""
+        if not hasattr(self._servers, "server"):
+            self._servers.server = _MutantServer()
+        server: _MutantServer = self._servers.server
+        return server
 
     def trial(self, mutant: TrialMutant, seconds: float) -> MutantTrial:
         """Try a mutant."""
         if mutant.line and mutant.line not in self._reached.get(mutant.module, ()):
             return self._ended(mutant, "", [], is_reached=False)
-        done = _work(mutant.name, mutant.faults, mutant.size, MOST_SCENARIOS, seconds)
-        if done.problem:
-            return self._ended(mutant, done.problem, done.outcomes)
-        broken = [outcome["broken"][0]["promise"] for outcome in done.outcomes if outcome["broken"]]
-        return self._ended(mutant, broken[0] if broken else "", done.outcomes)
+        felt_by = () if mutant.faults else self._digests
+        job = _job(mutant.size, seconds, MOST_SCENARIOS, felt_by=felt_by)
+        job |= {"name": mutant.name, "function": mutant.function, "faults": mutant.faults}
+        done = self._server.work(job)
+        promise = done.problem or (done.scenarios[-1]["promise"] if done.scenarios else "")
+        return self._ended(mutant, promise, done.scenarios)
 
     def _ended(
         self,
         mutant: TrialMutant,
         promise: str,
-        outcomes: Sequence[Mapping[str, Any]],
+        scenarios: Sequence[Mapping[str, Any]],
         *,
         is_reached: bool = True,
     ) -> MutantTrial:
-        is_felt = bool(mutant.faults) or any(
-            self._digests.get(outcome["seed"], outcome["digest"]) != outcome["digest"] for outcome in outcomes
-        )
+        pairs = zip(scenarios, self._digests, strict=False)
         return MutantTrial(
             mutant.name,
             mutant.group,
+            mutant.module,
             mutant.function,
             mutant.words,
             promise,
-            outcomes[-1]["seed"] if outcomes else 0,
-            len(outcomes),
-            round(sum(outcome["cpu_s"] for outcome in outcomes), 1),
+            scenarios[-1]["seed"] if scenarios else 0,
+            len(scenarios),
+            round(sum(each["cpu_s"] for each in scenarios), 1),
             is_reached,
-            is_felt,
+            bool(mutant.faults) or any(each["digest"] != digest for each, digest in pairs),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    outcomes: list[dict[str, Any]]
+    scenarios: list[dict[str, Any]]
     problem: str = ""
 
 
-def _work(name: str, faults: str, size: str, scenarios: int, seconds: float, *more: str) -> _Done:
-    """Run scenarios from seed 1 on, until a promise is broken or the time is over."""
-    options = ["--faults", faults, "--size", size, "--for-s", str(seconds), "--until-broken", *more]
-    command = [sys.executable, "-m", "rspdns_lab.simulate", "1", str(scenarios), str(MINUTES), *options]
-    environment = worker_environment() | ({VARIABLE: name} if name else {})
-    most_s = _SLACK * seconds + 60 if seconds < float("inf") else None
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=most_s
+def _job(size: str, seconds: float, scenarios: int, **more: Any) -> dict[str, Any]:
+    job = {"name": "", "function": "", "faults": "", "size": size, "minutes": MINUTES}
+    return job | {"scenarios": scenarios, "seconds": seconds} | more
+
+
+class _MutantServer:
+    """A process that runs scenarios with mutants (`mutant_server`)."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "rspdns_lab.simulate.mutant_server"]
+        self._process = subprocess.Popen(
+            command,
+            env=worker_environment(),
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
-    except subprocess.TimeoutExpired:
-        return _Done([], "does not end")
-    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
-    if done.returncode:
-        words = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-        return _Done(outcomes, f"does not run: {words[-1]}")
-    return _Done(outcomes)
+
+    def work(self, job: Mapping[str, Any]) -> _Done:
+        """Do a job. Raises click.ClickException when the process ends."""
+        assert self._process.stdin is not None  # noqa: S101 - it has pipes
+        assert self._process.stdout is not None  # noqa: S101
+        self._process.stdin.write(f"{json.dumps(job)}\n")
+        self._process.stdin.flush()
+        done = _Done([])
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "problem" in told:
+                done = _Done(done.scenarios, f"does not run: {told['problem']}")
+            elif "status" not in told:
+                done.scenarios.append(told)
+            elif told["status"] == 0 or done.problem:
+                return done
+            else:
+                return _Done(done.scenarios, f"does not {'end' if told['status'] < 0 else 'run'}")
+        raise click.ClickException("the process that runs the scenarios has ended")

@@ -6,8 +6,10 @@ sequences, and lines of the log.
 """
 
 import ast
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any, Final
 
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,6 +48,71 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The modules whose rules are broken."""
 
+LEFT_OUT: Final[Mapping[str, tuple[str, ...]]] = {
+    "read by status, metrics and the log alone": (
+        "pool_user.belief.admission.PoolAdmission.refuse",
+        "pool_user.belief.history.History.out",
+        "pool_user.belief.moves.MovedMembers.events",
+        "pool_user.belief.pool._out",
+        "pool_user.belief.reports.PoolReports._note_refusal",
+        "pool_user.belief.reports.PoolReports.listed_by",
+        "pool_user.belief.state.Belief.listed_by",
+        "pool_user.belief.state.Belief.refused",
+        "pool_user.belief.state.Belief.registrar_states",
+        "pool_user.belief.state.Belief.take_events",
+        "pool_user.registrars.session.RegistrarSession.view",
+        "pool_user.registrars.session.RegistrarSessions._tell_of",
+        "ppe_agent.health._ago",
+        "ppe_agent.health.Health.describe",
+        "ppe_agent.health.Health.new_warning",
+        "ppe_agent.lookup.RegistrarWatch._tell_if_unheard",
+        "ppe_agent.lookup.RegistrarWatches.listed_by",
+        "ppe_agent.registration.Upkeep._log_event",
+        "ppe_agent.registration.Upkeep._look_for_twin",
+        "ppe_agent.registration.Upkeep._rejected",
+        "ppe_agent.registration.Upkeep.is_unconfirmed",
+        "rspdns.pdns.purge.ControlSocket._failed",
+    ),
+    "of what scenarios lack: remote agents, reports of the unreachable, damping, other registrars after a "
+    "reload, several handlespaces, sites, aliases, cells, answers by asker, a pool that nobody looks up": (
+        "pool_user.belief.admission.spoken_for",
+        "pool_user.belief.rules.pool_handle",
+        "pool_user.registrars.session.RegistrarSessions.homes_of",
+        "ppe_agent.health.Health._hold",
+        "ppe_agent.health.Health.go_on_from",
+        "ppe_agent.health.Health.held_for_s",
+        "ppe_agent.lookup.RegistrarWatch.report_unreachable",
+        "ppe_agent.lookup.RegistrarWatches._report_unreachable",
+        "rserpool.element.PoolElementMachine.update_registrars",
+        "rserpool.element.PoolElementClient.update_registrars",
+        "rspdns.answers.building._give_the_orders",
+        "rspdns.answers.change.ZoneChange._aliases",
+        "rspdns.answers.pool_state._by_cell",
+        "rspdns.answers.pool_state.PoolState.gives_the_orders_of",
+        "rspdns.answers.publisher.Publisher.looked_up",
+        "pool_user.registrars.polling.Round._idle_share",
+    ),
+    "a bound against floods and large pools, or a build that fails: scenarios have some ten servers": (
+        "pool_user.belief.reports.PoolReports._make_room",
+        "pool_user.registrars.polling.Round._in_turn",
+        "rserpool.element.Silence",
+        "rserpool.element.Associations.is_full",
+        "ppe_agent.registration.is_cut",
+        "rspdns.answers.publisher.Publisher._build_apart",
+    ),
+    "a short cut: without it the same answers, later by less than a scenario sees": (
+        "pool_user.belief.pool.PoolBelief._in_order",
+        "rspdns.answers.building._all_nodes",
+        "rspdns.answers.building._are_same",
+        "rspdns.answers.building._nodes",
+        "rspdns.answers.building._Moment.asks_for_no_more_than",
+    ),
+    "replaced by a model": ("rspdns.pdns.purge._Exchange",),
+}
+"""Functions whose mutants are not tried, by the reason: chosen by reading, before any was run."""
+_BOUND: Final = ("MOST_", "MAX_", "_MOST_", "_MAX_")
+"""How the names of bounds against floods begin."""
+
 _SWAPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.GtE,
     ast.LtE: ast.Gt,
@@ -82,6 +149,23 @@ def mutations(module: str, source: str) -> list[Mutation]:
     mutator = _Mutator(module, None)
     mutator.visit(ast.parse(source))
     return mutator.offered
+
+
+def is_tried(mutation: Mutation) -> bool:
+    """Whether a mutant is one of those to be tried: none of `LEFT_OUT`, and no bound against floods."""
+    if not mutation.function:
+        return not mutation.words.startswith(_BOUND)
+    where = f"{mutation.module}.{mutation.function}."
+    return not any(where.startswith(f"{left}.") for group in LEFT_OUT.values() for left in group)
+
+
+def spread(by_module: Sequence[Sequence[Mutation]], count: int) -> list[Mutation]:
+    """Choose this number of mutants, as many of each module where it has them; the same each time."""
+    shuffled = [list(each) for each in by_module]
+    for each in shuffled:
+        random.Random("mutants").shuffle(each)  # noqa: S311 - a choice, no secret
+    turns = zip_longest(*shuffled)
+    return [each for turn in turns for each in turn if each is not None][: count or None]
 
 
 def mutated(source: str, number: int) -> ast.Module:
