@@ -1,12 +1,9 @@
 """The sidecar and its registrars: one dies, one forgets the server, none is there, one refuses it."""
 
-import os
 import re
 import signal
 import time
 from pathlib import Path
-
-import pytest
 
 from rserpool import RegistrarAddress, asap
 from tests.integration.conftest import InPool
@@ -14,7 +11,7 @@ from tests.support import attacks
 from tests.support.backend import ADDRESS, HANDLE
 from tests.support.chain import Chain
 from tests.support.crowd import Crowd
-from tests.support.namespaces import Namespace, kill
+from tests.support.namespaces import Namespace
 from tests.support.sidecar import Sidecar, server_text
 from tests.support.stalls import Mark
 from tests.support.waiting import once_within, until
@@ -125,15 +122,3 @@ def test_the_sidecar_says_why_a_registrar_refuses_it(in_pool: InPool, tmp_path: 
     other.start()
     other.until_status(lambda status: re.fullmatch(REFUSAL, status["reason"]) is not None)
     assert chain.until_in() == identifier
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_server_and_its_registrar_fail_together(in_pool: InPool, number: signal.Signals) -> None:
-    chain, server, _ = in_pool
-    home = chain.sidecar.until_state("in")["registrar"]
-    others = [each for each in chain.registrars.addresses if each != home]
-    os.killpg(chain.registrars.programs[chain.registrars.number_at(home) - 1].pid, number)
-    kill(server)
-    # The peers of the registrar miss it and take over: a sidecar reports nothing unless it is told to. Name
-    # servers don't wait for that, they probe the members of a lost registrar.
-    chain.watch.until(lambda view: all(view[each] == {} for each in others), timeout_s=30)

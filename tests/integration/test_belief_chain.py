@@ -1,8 +1,7 @@
 """The rules of what is believed, on the real chain, as DNS shows them: rspdns/belief/README.md has them."""
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIGKILL
@@ -10,20 +9,15 @@ from typing import Any
 
 import pytest
 
-from rserpool import sentinel_handle
 from tests.support.backend import ADDRESS, FIXED, HANDLE, OWNER, POOL, ZONE
 from tests.support.chain import Chain
 from tests.support.crowd import Crowd
-from tests.support.dns_watch import DnsWatch
 from tests.support.members import Members
 from tests.support.namespaces import Namespace, end, own_namespace
-from tests.support.registrars import PoolWatch
-from tests.support.stalls import Mark
 from tests.support.waiting import until
 
 LAST_KNOWN_GOOD = "last-known-good.json"
 EMPTY = ("last-good", "nodata", "static", "servfail")
-TEN = set(range(1, 11))
 
 
 def owner(handle: str) -> str:
@@ -44,12 +38,11 @@ class Believed(Chain):
         pools.append(pool_text("shards").replace('handle = "shards"', 'handles = ["one", "two"]'))
         self.backend.write_zone("".join(pools), f"{FIXED}{owner('static')}. SRV 7 7 7777 ns1\n")
         self.start()
-        self.watches = 0
         self.joined: list[Members | Crowd] = []
 
-    def members_of(self, name: str, *indexes: int) -> Members:
-        """A process for pool elements that knows the registrars of these indexes, without any all."""
-        registrars = [self.registrars.addresses[index] for index in indexes or (0, 1, 2)]
+    def members_of(self, name: str) -> Members:
+        """A process for pool elements."""
+        registrars = self.registrars.addresses
         made = Members(self.namespace, self.folder, ADDRESS, registrars, f"{name}-{len(self.joined)}")
         self.joined.append(made)
         return made
@@ -73,26 +66,6 @@ class Believed(Chain):
         """The identifiers in DNS."""
         found = self.targets(name)
         return found if isinstance(found, set) else set()
-
-    def watch_dns(self) -> DnsWatch:
-        """Ask for the first pool from now on."""
-        self.watches += 1
-        return DnsWatch(self.namespace, OWNER, self.folder / f"watch-{self.watches}.txt")
-
-    def until_never_without(
-        self, condition: Callable[[], object], always: set[int], timeout_s: float = 60
-    ) -> None:
-        """Wait for `condition`; these members are in all the time."""
-
-        def holds() -> object:
-            pool = self.of()
-            if "handles" not in pool:  # no status this time
-                return False
-            missing = always - {int(member["identifier"], 16) for member in pool["members"]}
-            assert not missing, f"{missing} out: {pool}\n{self.backend.log.read_text()[-3000:]}"
-            return condition()
-
-        until(holds, timeout_s, self.backend.log)
 
     @contextmanager
     def polling(self) -> Iterator[Path]:
@@ -127,70 +100,8 @@ def chain(believed: Believed) -> Iterator[Believed]:
     until(lambda: not any(believed.listed(handle) for handle in handles), told=believed.backend.log)
 
 
-@pytest.fixture
-def ten(chain: Believed) -> Members:
-    """Members 1, 2, 3 of the process returned, which knows all registrars; 4 to 10 know the third alone."""
-    three, seven = chain.members_of("three"), chain.members_of("seven", 2)
-    for identifier in TEN:
-        (three if identifier <= 3 else seven).add(identifier, HANDLE, 5000 + identifier)
-    until(lambda: chain.listed() == TEN, told=chain.backend.log)
-    until(lambda: isinstance(chain.targets(), set))
-    return three
-
-
-def test_three_of_ten_leave_at_once_and_come_back(chain: Believed, ten: Members) -> None:
-    """Less than half of a pool is no crowd. Rules 2 and 3."""
-    watch = chain.watch_dns()
-    began, began_s = Mark.now(), time.monotonic()
-    for identifier in (1, 2, 3):
-        ten.remove(identifier)
-    chain.until_never_without(lambda: chain.listed() == TEN - {1, 2, 3}, TEN - {1, 2, 3})
-    gone_s, took_s = time.monotonic(), began.ran_s()
-    for identifier in (1, 2, 3):
-        ten.add(identifier, HANDLE, 5000 + identifier)
-    chain.until_never_without(lambda: chain.listed() == TEN, TEN - {1, 2, 3})
-    assert took_s < 5
-    until(lambda: len(watch.since(gone_s)) > 10)
-    assert not [answer for answer in watch.since(began_s) if answer.problem], "an empty answer"
-
-
-def test_no_answer_is_empty_while_three_of_ten_return_after_all_registrars_restarted(
-    chain: Believed, ten: Members
-) -> None:
-    """A registrar that has just started denies nobody: rule 1, and rule 5 until then."""
-    log = chain.folder / "asked.log"
-    asked = PoolWatch(chain.namespace, HANDLE, chain.registrars.addresses[:2], log)
-    watch = chain.watch_dns()
-    began_s = time.monotonic()
-    chain.registrars.kill()
-    chain.until_never_without(lambda: chain.of()["stale_s"] is not None, TEN)
-    chain.registrars.start(1, 2)
-    three = {f"{identifier:08x}" for identifier in (1, 2, 3)}
-    chain.until_never_without(
-        lambda: [set(found or ()) for found in asked.now().values()] == [three, three], TEN
-    )
-    chain.registrars.start(3)
-    chain.until_never_without(chain.backend.is_known, TEN)
-    chain.until_never_without(lambda: not any(member["stale"] for member in chain.of()["members"]), TEN)
-    assert not [answer for answer in watch.since(began_s) if answer.problem], "an empty answer"
-
-
 def status(chain: Believed) -> dict[str, Any]:
     return chain.backend.status() or {"registrars": [], "problems": []}
-
-
-def test_a_pool_of_two_loses_a_member(chain: Believed) -> None:
-    """One is no crowd, although it is half of the pool."""
-    stays, dies = chain.members_of("stays"), chain.members_of("dies")
-    stays.add(21, "nodata", 5021)
-    dies.add(22, "nodata", 5022)
-    until(lambda: chain.targets(owner("nodata")) == {21, 22}, told=chain.backend.log)
-    dies.kill()
-    seen = []
-    until(lambda: seen.append(chain.targets(owner("nodata"))) or seen[-1] == {21}, 5, chain.backend.log)  # type: ignore[func-returns-value]
-    assert all(targets in ({21, 22}, {21}) for targets in seen), seen
-    stays.kill()
-    until(lambda: chain.targets(owner("nodata")) == "NOERROR", told=chain.backend.log)
 
 
 def test_all_are_drained(chain: Believed) -> None:
@@ -241,42 +152,6 @@ def test_pools_of_more_than_an_answer_names(chain: Believed) -> None:
             crowd.kill()
             until(lambda pool=pool: not chain.listed(pool), told=chain.backend.log)  # type: ignore[misc]
             until(lambda pool=pool: not chain.listed(pool, polled), told=log)  # type: ignore[misc]
-
-
-STRANGER = "10.99.0.66"
-
-
-def test_forged_sentinels_and_a_restart(chain: Believed) -> None:
-    """At other registrars they kept all of them `starting`, so that a dead member stayed for 40 s. At a
-    registrar that has just started they made it `settled`, so that a live one was dropped. Rule 1."""
-    chain.namespace.ip("address", "add", f"{STRANGER}/24", "dev", "eth0")
-    live, dying = chain.members_of("live"), chain.members_of("dying", 1, 2)
-    live.add(51, HANDLE, 5051)
-    dying.add(52, HANDLE, 5052)
-    for index, registrar in enumerate(chain.registrars.addresses):
-        forger = Members(chain.namespace, chain.folder, STRANGER, [registrar], f"forger-{index}")
-        chain.joined.append(forger)
-        for number in (1, 2, 3):
-            forged, port = 0x660 + 16 * index + number, 6600 + 10 * index + number
-            forger.add(forged, sentinel_handle(number), port, like_sentinel=True)
-    log = chain.backend.log
-    until(
-        lambda: all(STRANGER in (registrar["why"] or "") for registrar in status(chain)["registrars"]),
-        told=log,
-    )
-    until(lambda: chain.targets() == {51, 52}, told=log)
-    until(lambda: chain.backend.remembers({51, 52}), told=log)
-    end(chain.backend.process, SIGKILL)
-    end(chain.registrars.programs[0], SIGKILL)
-    chain.registrars.start(1)
-    chain.backend.start()
-    dying.kill()
-    chain.until_never_without(lambda: chain.targets() == {51}, {51}, timeout_s=20)
-    chain.until_never_without(chain.backend.is_known, {51})
-    answers = [chain.targets() for _ in range(20)]
-    # A thread of PowerDNS that has asked nothing since then finds the killed backend once.
-    assert {51} in answers
-    assert all(answer in ({51}, "SERVFAIL") for answer in answers)
 
 
 def test_the_last_known_good_file_survives_a_crash_and_is_refused_when_damaged(chain: Believed) -> None:

@@ -1,4 +1,4 @@
-"""A drained server is planned, not missing: the real chain, followed and polled, with and without keys."""
+"""A drained server is planned, not missing: the real chain, polled without a key, followed with one."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ NAME = f"udp-{PORT}"
 DrainChain = tuple[Chain, dict[int, subprocess.Popen[str]]]
 
 
-@pytest.fixture(scope="module", params=["followed", "polled", "keyed"])
+@pytest.fixture(scope="module", params=["polled", "keyed"])
 def chain_and_servers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[DrainChain]:

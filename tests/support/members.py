@@ -22,7 +22,6 @@ from rserpool import (
     PoolElementClient,
     Protocol,
     RegistrarAddress,
-    RoundRobin,
     Transport,
 )
 from tests.support.namespaces import REPOSITORY, Namespace
@@ -53,12 +52,10 @@ class Members:
         port: int,
         load: float = 0.0,
         *,
-        like_sentinel: bool = False,
         is_echo: bool = False,
     ) -> None:
-        """Register one, which answers SIP OPTIONS over UDP; `like_sentinel`: with transport and policy of a
-        registrar's sentinel, so that both may be in one pool. `is_echo`: the server there echoes what is no
-        SIP and answers nothing else, and it lives on when the element is removed."""
+        """Register one, which answers SIP OPTIONS over UDP. `is_echo`: the server there echoes what is no SIP
+        and answers nothing else, and it lives on when the element is removed."""
         request(
             self._control,
             "add",
@@ -67,7 +64,6 @@ class Members:
             handle=handle,
             port=port,
             load=load,
-            like_sentinel=like_sentinel,
             is_echo=is_echo,
         )
 
@@ -111,10 +107,8 @@ class _Program:
         self._servers: dict[int, asyncio.DatagramTransport] = {}
 
     async def add(self, wanted: dict[str, Any]) -> dict[str, Any]:
-        like_sentinel = wanted["like_sentinel"]
-        protocol = Protocol.SCTP if like_sentinel else Protocol.UDP
-        policy = RoundRobin() if like_sentinel else LeastUsed(wanted["load"])
-        transport = Transport(protocol, wanted["port"], (ip_address(self._address),), False)
+        transport = Transport(Protocol.UDP, wanted["port"], (ip_address(self._address),), False)
+        policy = LeastUsed(wanted["load"])
         element = PoolElement(wanted["identifier"], 0, 3 * REREGISTRATION_MS, transport, policy, None)
         client = PoolElementClient(
             self._registrars,
@@ -176,7 +170,6 @@ ADD = {
     "port": int,
     "load": float,
     "handle": str,
-    "like_sentinel": bool,
     "is_echo": bool,
 }
 
