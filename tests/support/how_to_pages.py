@@ -191,7 +191,7 @@ def bring_server_key(site: Site) -> None:
 
 
 def name_server_key(site: Site) -> None:
-    key = text_of("servers/keyed-pools.md", "sip-1.key").removeprefix("[[as]]\n")
+    key = text_of("servers/keyed-pools.md", "[[as]]").removeprefix("[[as]]\n")
     path = site["as1"].root / "etc/ppe-agent/agent.toml"
     path.write_text(path.read_text().replace("[[as]]\n", f"[[as]]\n{key}", 1))
 
