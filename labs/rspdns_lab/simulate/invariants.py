@@ -59,8 +59,8 @@ TTL_S: Final = 1.0
 """The TTL of live records."""
 SHOWN_S: Final = 0.5
 """How long after a change of the belief the answers may be those of before."""
-MOST_SHOWN: Final = 8
-"""A pool of up to so many members is named whole."""
+MOST_SHOWN: Final = 7
+"""A pool of up to this number of members is named whole: 7 records of its names fit into 512 bytes."""
 WEIGHED_S: Final = 15.0
 """After so long a member's weight follows its load: slow start takes 10 s."""
 WEIGHT_TOLERANCE: Final = 60
