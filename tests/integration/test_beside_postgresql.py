@@ -13,7 +13,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from pdns_config import pdns_conf
 
-from tests.support.backend import ADDRESS, OWNER, ZONE
+from tests.support.backend import ADDRESS, HANDLE, OWNER, ZONE
 from tests.support.chain import SIP_PORTS, Chain
 from tests.support.namespaces import REPOSITORY, kill, own_namespace
 from tests.support.pages import blocks
@@ -51,6 +51,7 @@ def add_zone(chain: Chain) -> None:
         file.unlink()
     (words,) = lines("rspdns", "zone", "add")
     words[words.index("--accept") + 1] = f"{ADDRESS}/32"
+    words[words.index("--handle") + 1] = HANDLE
     done = chain.backend.command("zone", "add", *words)
     assert done.returncode == 0, done.stdout + done.stderr
 
