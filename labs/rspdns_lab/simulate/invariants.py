@@ -47,6 +47,7 @@ KEYED_S: Final = 0.75
 DEAD_WITH_HOME_S: Final = 1.5
 MISSING_S: Final = 1.0
 LIED_S: Final = 1.5
+LIED_KEYLESS_S: Final = 2.0
 LIED_POLLED_S: Final = 2.5
 VANISHED_S: Final = 30.0
 """How long a server of a keyed pool is named whose sidecar said nothing, by its own answers."""
@@ -202,6 +203,9 @@ class Watch:
         is_new = former is None or former.packet is not packet
         named = self.world.named(packet) if former is None or is_new else former.named
         answer = sight.answer = ClientAnswer(packet, named, asked_at_s)
+        if sight.missing_since_s:  # looks alone may meet a member that comes and goes while it is out
+            for name in named:
+                sight.missing_since_s.pop(name, None)
         for promise in ANSWERED + OF_PACKETS if is_new else ANSWERED:
             self._check(promise, promise(self, name_server, answer))
 
@@ -440,7 +444,7 @@ def weight_follows_the_load(
 
 def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -> Iterator[str]:
     """One of three killed: its members register elsewhere and never leave the answers. One lies: no live
-    member missing for more than 1.5 s (docs/explanation/faults.md)."""
+    member missing for more than 1.5 s, 2 s without a key (docs/explanation/faults.md)."""
     sight, members = watch.sights[name_server.host.name], watch.members(name_server)
     only_fault, polled = watch.only_fault, watch.world.setting.polled
     is_unseen = only_fault in UNSEEN and not watch.world.setting.keyed  # seed 2026: a blink, not looked into
@@ -452,8 +456,8 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
             sight.established.pop(name, None)
         if name in members or not truth.is_live or name in down:
             sight.missing_since_s.pop(name, None)
-            if name in members and truth.is_live:
-                sight.established[name] = None
+            if name in members and truth.is_live and watch.now - truth.since_s > JOINED_S:
+                sight.established[name] = None  # younger, it may be in by the registration of its former life
             continue
         since_s = max(sight.missing_since_s.setdefault(name, watch.now), truth.since_s, sight.down_s)
         quiet_s = watch.quiet_s("network", "name server")
@@ -462,8 +466,9 @@ def live_server_is_not_missing(watch: Watch, name_server: SimulatedNameServer) -
             most_s = CONVERGED_S + MARGIN_S
         elif is_unseen and not (polled and only_fault == "registrars-parted"):
             most_s = -1.0  # not even at one look
-        elif watch.active["lies"] and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
-            most_s = (LIED_POLLED_S if polled else LIED_S) + MARGIN_S
+        elif watch.active["lies"] == 1 and not watch.active["registrar"] and quiet_s > LONGEST_ECHO_S:
+            lied_s = LIED_S if watch.world.setting.keyed else LIED_KEYLESS_S
+            most_s = (LIED_POLLED_S if polled else lied_s) + MARGIN_S
         elif not watch.active["lies"] and quiet_s > LONGEST_ECHO_S and watch.quiet_s("lies") > LONGEST_ECHO_S:
             most_s = MISSING_S + MARGIN_S
         else:
