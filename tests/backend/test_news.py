@@ -1,6 +1,7 @@
 """News without open connections: numbers, ports and messages, from both sides, without sockets."""
 
 import base64
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,32 @@ def test_restart_goes_on_with_the_same_numbers_and_ports() -> None:
     assert [change["number"] for change in answer["changes"]] == [2]
 
 
+def test_changes_that_are_no_news_yet_outlive_a_restart() -> None:
+    server = Server()
+    poller = subscribed(server)
+    server.change(1.0, "a")
+    step(poller, server, 1.2)
+    server.change(1.1)  # too soon after the news before
+    assert server.topic.number == 1
+    server.topic = restored(server.topic.state(), PendingChanges(LEAST_PAUSE_S))
+    assert server.topic.is_due(2.0)
+    server.topic.publish(2.0, 2.0, next(server.ports), LIFE_S)
+    answer = step(poller, server, 2.2)
+    assert answer is not None
+    assert [change["number"] for change in answer["changes"]] == [2]
+
+
+def test_client_that_misses_more_than_a_kernel_sends_at_once_is_told_the_members() -> None:
+    topic = Server().topic
+    noise = base64.b64encode(bytes(random.Random(1).randbytes(300_000))).decode()
+    topic.take({**backend_answer(1, "a"), "changes": [{"kind": "left", "handle": "h", "words": noise}]})
+    topic.publish(1.0, 1.0, 20001, LIFE_S)
+    answer = read_reply(KEY, reply(KEY, topic.body(topic.number - 1, TERMS)))["answer"]
+    assert answer["missed"]
+    assert answer["changes"] == []
+    assert answer["pool"] == pool("a")
+
+
 def test_news_told_before_a_crash_and_lost_by_it_are_told_as_missed() -> None:
     server = Server()
     poller = subscribed(server)
@@ -279,6 +306,8 @@ def test_forged_and_played_back_replies_are_refused() -> None:
         assert forged.next(2.0).port is None
     with pytest.raises(MalformedError, match="signature"):
         read_reply(b"o" * 32, right)
+    with pytest.raises(MalformedError, match="does not end"):
+        read_reply(KEY, reply(KEY, packed({}) + b"x"))
     poller.next(2.0)
     assert poller.received(2.0, right) is not None
     poller.next(3.0)
@@ -313,6 +342,8 @@ def test_port_that_tells_another_pools_news_is_left() -> None:
         b'{"pool":"h","nonce":"n","x":1}\n',
         b'{"pool":"","nonce":"n"}\n',
         b'{"pool":"h","nonce":7}\n',
+        b'{"pool":"h","nonce":"\\ud800bcdefabcdefabcdef"}\n',
+        b'{"pool":"h","nonce":"\\n0123456789abcdef"}\n',
         b'{"pool":"h","nonce":"n","life":"l","number":true,"port":1}\n',
         b'{"pool":"h","nonce":"n","life":"l","number":1}\n',
         b'{"pool":"' + b"h" * 2000 + b'","nonce":"n"}\n',

@@ -4,6 +4,7 @@ A subscription is one line of JSON from the client. The reply is `rspdns-news 1 
 HMAC-SHA-256), a line feed, and the body: JSON, compressed (zlib, RFC 1950). The server closes after it. The
 signature is over the nonce of the subscription (none for a client that found a port open), a line feed, and
 the body. So a body is made once for all clients, and no older reply can be played back to a subscription.
+A nonce has hexadecimal digits only: the server signs it for anybody, and it must not look like a body.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import base64
 import hmac
 import json
+import re
 import zlib
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -20,6 +22,7 @@ MOST_SUBSCRIPTION_BYTES: Final = 1024
 MOST_REPLY_BYTES: Final = 4 * 1024 * 1024
 MOST_BODY_BYTES: Final = 32 * 1024 * 1024
 _MOST_NAME, _MOST_WORD = 255, 64
+_NONCE: Final = re.compile(r"[0-9a-f]{16,64}", re.ASCII)
 _KEYS = ("pool", "nonce", "life", "number", "port")
 
 
@@ -67,6 +70,8 @@ def read_subscription(line: bytes) -> Subscription:
             raise MalformedError("number and port are whole numbers")
     if not all(isinstance(text, str) and 0 < len(text) <= most for text, most in texts):
         raise MalformedError("pool, nonce and life are texts")
+    if not _NONCE.fullmatch(subscription.nonce):
+        raise MalformedError("a nonce is 16 to 64 hexadecimal digits")
     return subscription
 
 
@@ -92,6 +97,8 @@ def read_reply(key: bytes, data: bytes, nonce: str = "") -> dict[str, Any]:
         document = json.loads(inflate.decompress(body, MOST_BODY_BYTES))
     except (ValueError, zlib.error, RecursionError):
         raise MalformedError("the body is no JSON") from None
+    if not inflate.eof or inflate.unused_data:
+        raise MalformedError("the body ends too early, or does not end")
     if not isinstance(document, dict):
         raise MalformedError("the body is no JSON object")
     return document

@@ -21,7 +21,7 @@ from daemon_kit.files import open_regular, remove_unfinished, replace_file
 from daemon_kit.logs import get_logger
 
 from rspdns.news.configuration import NewsConfig, key_of, ports_of
-from rspdns.news.message import MOST_SUBSCRIPTION_BYTES, MalformedError, packed, read_subscription, reply
+from rspdns.news.message import MOST_SUBSCRIPTION_BYTES, MalformedError, read_subscription, reply
 from rspdns.news.topic import OpenPort, Topic, concerned, restored
 from rspdns.next_change import ALL_POOLS, WAIT_S
 from rspdns.pending_changes import PendingChanges
@@ -128,7 +128,7 @@ class NewsServer:
         owners = {owner for owner in answer["owners"] if key_of(owner, self._keys) is not None}
         for owner in self._topics.keys() - owners:
             self._drop(self._topics.pop(owner))
-        added = [self._topic(owner) for owner in sorted(owners - self._topics.keys())]
+        added = [topic for owner in sorted(owners - self._topics.keys()) if (topic := self._topic(owner))]
         self._topics |= {topic.owner: topic for topic in added}
         asked = list(self._topics.values()) if is_whole else concerned(self._topics, iter(answer["changes"]))
         for owner in dict.fromkeys(topic.owner for topic in (*asked, *added)):
@@ -178,7 +178,11 @@ class NewsServer:
 
     def _open(self, topic: Topic, opened: OpenPort) -> None:
         listener = self._sockets[opened.port]
-        listener.listen(BACKLOG)
+        try:
+            listener.listen(BACKLOG)
+        except OSError:  # another program listens there: clients ask the open port
+            _log.warning("news_without_port", owner=topic.owner, ports=str(opened.port))
+            return
         loop = asyncio.get_running_loop()
         loop.add_reader(listener, self._tell, listener, topic, opened)
         loop.call_later(max(0.0, opened.until_s - time.time()), self._expire, topic)
@@ -243,8 +247,7 @@ class NewsServer:
         after = topic.oldest(after)
         key = after, is_first
         if key not in bodies:
-            document = topic.document(after, is_first=is_first)
-            bodies[key] = packed({**document, **self._terms})
+            bodies[key] = topic.body(after, self._terms, is_first=is_first)
         return bodies[key]
 
     def _key(self, topic: Topic) -> bytes:
@@ -306,15 +309,14 @@ class NewsServer:
             asyncio.get_running_loop().remove_reader(taken)
             taken.close()
 
-    def _topic(self, owner: str) -> Topic:
-        """Return the topic as it was kept, its ports taken again, or a new one."""
+    def _topic(self, owner: str) -> Topic | None:
+        """Return the topic as it was kept, its ports taken again, or a new one; None if no port is free."""
         topic = self._kept(owner) or Topic(owner, secrets.token_hex(8), 0, PendingChanges(LEAST_PAUSE_S))
         if not self._take_port(topic.next_port):
             port = self._reserve()
             if port is None:
-                raise FatalError(
-                    f"news.ports: {self._config.ports} has too few free ports for the pools served"
-                )
+                _log.warning("news_without_port", owner=owner, ports=self._config.ports)
+                return None
             topic.next_port = port
         topic.open = [opened for opened in topic.open if self._take_port(opened.port)]
         for opened in topic.open:

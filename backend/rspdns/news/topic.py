@@ -16,9 +16,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rspdns.news.message import Subscription
+from rspdns.news.message import Subscription, packed
 from rspdns.pending_changes import PendingChanges
 
+MOST_TOLD_BYTES = 128 * 1024
+"""The largest body with changes: a kernel takes it at once (net.core.wmem_max is 212,992 by default). A
+client that misses more is told the members alone."""
 MOST_KEPT = 64
 """The most pieces of news that are told to a client that was away; before these only the members are told."""
 
@@ -115,6 +118,15 @@ class Topic:
         }
         return {**common, "answer": answer}
 
+    def body(self, after: int | None, terms: Mapping[str, Any], *, is_first: bool = False) -> bytes:
+        """Return the body for a client that has the news up to `after`, with the `terms` of polling."""
+        document = {**self.document(after, is_first=is_first), **terms}
+        body = packed(document)
+        if len(body) > MOST_TOLD_BYTES and document["answer"]["changes"]:
+            answer = {**document["answer"], "changes": [], "missed": True}
+            body = packed({**document, "answer": answer})
+        return body
+
     def state(self) -> dict[str, Any]:
         """Return what outlives a restart."""
         return {
@@ -125,6 +137,7 @@ class Topic:
             "source": [self.source_life, self.source_number],
             "host": self.host,
             "pool": self.pending.pool,
+            "pending": [self.pending.changes, self.pending.missed, self.pending.why is not None],
             "kept": [[piece.number, piece.changes, piece.missed] for piece in self.kept],
             "open": [[opened.port, opened.after, opened.until_s] for opened in self.open],
         }
@@ -138,6 +151,9 @@ def restored(state: Mapping[str, Any], pending: PendingChanges) -> Topic:
     pending.pool = dict(state["pool"])
     if pending.pool:
         pending.ran(0.0, 0.0, is_done=True)
+        changes, missed, is_due = state.get("pending", ([], False, False))
+        pending.changes, pending.missed = list(changes), bool(missed)
+        pending.why = "change" if is_due else None
     topic.kept.extend(
         News(int(number), list(changes), bool(missed)) for number, changes, missed in state["kept"]
     )

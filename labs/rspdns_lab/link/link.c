@@ -265,7 +265,7 @@ int main(int argc, char **argv)
 {
     struct way ways[2];
     if (argc != 7)
-        errx(2, "usage: %s", "link DEVICE DEVICE COUNTERS SEED THERE BACK, or link replay SEED THERE");
+        errx(2, "usage: link DEVICE DEVICE COUNTERS SEED THERE BACK");
     int file = open(argv[3], O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     struct counters *counters = NULL;
     if (file >= 0 && ftruncate(file, 2 * sizeof *counters) == 0)
