@@ -1,6 +1,7 @@
 """The values of `rspdns status`; every name of them is recorded."""
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,8 +85,15 @@ def test_members_of_two_shards_with_one_identifier_have_weights_of_their_own() -
 
 
 def test_registrars_stand_by_number() -> None:
-    said = text(registrars=[registrar_status(number) for number in (3, 1, 2)])
+    down = registrar_status(3, standing=Standing.DOWN)
+    said = text(registrars=[down, registrar_status(1), registrar_status(2)])
     assert said.index("10.0.0.1") < said.index("10.0.0.2") < said.index("10.0.0.3")
+
+
+def test_registrars_that_are_all_well_stand_in_a_line() -> None:
+    said = text(registrars=[registrar_status(number) for number in (3, 1, 2)])
+    (line,) = (line for line in said.splitlines() if line.startswith("registrars "))
+    assert re.match(r"registrars .*1.*2.*3: settled, follow enrp", line)
 
 
 def test_a_registrar_s_standing_is_explained() -> None:

@@ -17,7 +17,7 @@ from rspdns_lab.net.network import Host, join_again, keep_apart
 from rspdns_lab.net.processes import Program
 
 from tests.support.namespaces import REPOSITORY
-from tests.support.pages import blocks
+from tests.support.pages import read
 from tests.support.stalls import Mark
 from tests.support.waiting import until
 
@@ -52,7 +52,7 @@ protocol bgp {name} {{
 
 def block(first_line: str) -> str:
     """Return the block of the page that begins so, or has this line as its second one."""
-    found = [text for text in blocks(PAGE, r"\w*") if first_line in text.split("\n")[:2]]
+    found = [block.text for block in read(PAGE) if first_line in block.text.split("\n")[:2]]
     assert len(found) == 1, (first_line, found)
     return found[0]
 

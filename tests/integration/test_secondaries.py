@@ -326,7 +326,7 @@ def test_distributor_sends_increments_on(transferred: Transferred, tmp_path: Pat
         until(lambda: transferred.secondary("distributor")["right"] == 1, SOON_S)
         assert transferred.problem("distributor") == ""
         if signs:
-            found = re.search(r"^    (dig .* DNSKEY) \| (dnssec-dsfromkey .*)", PAGE)
+            found = re.search(r"^    (dig .* DNSKEY) \| (dnssec-dsfromkey .*)", PAGE, re.MULTILINE)
             assert found is not None
             keys = transferred.namespace.run(*found[1].split()).stdout
             digest = subprocess.run(

@@ -7,7 +7,7 @@ import pytest
 from rspdns_lab.simulate import faults, scenario
 from rspdns_lab.simulate.invariants import Broken
 from rspdns_lab.simulate.scenario import Outcome
-from rspdns_lab.simulate.world import WorldSize
+from rspdns_lab.simulate.world import WorldSetting, WorldSize
 
 SEED, MINUTES = 2, 2.0
 SMALL = WorldSize(3, 3, 2)
@@ -29,6 +29,7 @@ class Scenarios:
         names: Collection[str] = (),
         left_out: Collection[int] = (),
         size: WorldSize | None = None,
+        setting: WorldSetting | None = None,
         until_broken: str = "",
     ) -> Outcome:
         self.sizes.append(size)

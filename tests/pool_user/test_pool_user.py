@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -231,8 +232,10 @@ async def test_a_change_is_told_before_others_are_asked_about_it(monkeypatch: py
 
 
 async def test_change_is_told_and_asked_about_though_the_listener_to_its_events_fails(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    logged: list[str] = []
+    monkeypatch.setattr(user, "get_logger", lambda part: SimpleNamespace(exception=logged.append))
     async with playing(PlayedSettings(poll_hot_ms=20_000)) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]))
         await scene.until(lambda: scene.members == [1, 2])
@@ -248,7 +251,7 @@ async def test_change_is_told_and_asked_about_though_the_listener_to_its_events_
         scene.tell(0, Resolution(POOL.encode(), True, None, (pe(1, HOMES[0]),), now, now))
         await scene.until(lambda: scene.members == [1])
         await scene.until(lambda: [each.count(POOL, now) for each in scene.registrars] == [0, 1, 1])
-    assert "listener_failed" in "".join(capfd.readouterr())
+    assert "listener_failed" in logged
 
 
 async def test_followed_registrars_are_asked_about_a_change_only_after_a_moment() -> None:
@@ -325,15 +328,16 @@ async def test_a_handle_table_tells_sooner_than_many_questions_of_the_belief(
 
 
 async def test_a_question_of_the_belief_is_asked_at_once() -> None:
-    slow = PlayedSettings(poll_hot_ms=3000)
+    slow = PlayedSettings(poll_hot_ms=30_000)
     async with playing(slow) as scene:
         scene.list_everywhere(pe(1, HOMES[0]), pe(2, HOMES[0]), pe(3, HOMES[0]))
         await scene.until(lambda: scene.members == [1, 2, 3])
+        await asyncio.sleep(0.05)  # a question right after another waits a moment
         started = Mark.now()
         scene.list_everywhere()
         scene.ask(0)
         await scene.until(lambda: scene.members == [])
-        assert started.ran_s() < 0.9, "a crowd, confirmed by all"
+        assert started.ran_s() < 8, "a crowd, confirmed by all"
 
 
 async def test_each_registrar_is_asked_one_question_at_a_time_about_a_pool() -> None:
