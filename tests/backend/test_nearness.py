@@ -33,6 +33,7 @@ from rserpool import LeastUsed
 from tests.backend.making import (
     BASE,
     EU,
+    NOW,
     SITES,
     UDP,
     US,
@@ -184,6 +185,33 @@ def test_near_site_that_is_not_enough_is_not_first() -> None:
     assert first_sites(lookup(responder, "192.0.2.5/32")) == {"eu"}
     spilling = at_sites(NEAR + "spill_at = 0.5\n", eu=2, us=2)
     assert first_sites(lookup(spilling, "192.0.2.5/32")) == {"us"}
+
+
+@pytest.mark.parametrize("when_empty", ["static", "nodata", "servfail", "last-good"])
+def test_near_pool_without_servers_is_answered_as_another_empty_pool(when_empty: str) -> None:
+    of_near, of_another = (
+        at_sites(f'{pools}when_empty = "{when_empty}"\n').snapshot for pools in (NEAR, AT_SITES)
+    )
+    of_all = of_another.zone_answers[ZONE].table()
+    for name in (OWNER, NAME):
+        by_asker = of_near.by_asker(ZONE, name)
+        assert by_asker is not None
+        assert by_asker.answer(name, asker("192.0.2.5/32"), NOW).node == of_all.get(name)
+
+
+@pytest.mark.parametrize("when_empty", ["static", "nodata", "servfail"])
+def test_last_server_of_a_near_pool_leaves_the_answers_of_the_kernel(when_empty: str) -> None:
+    responder = at_sites(NEAR + f'when_empty = "{when_empty}"\n', eu=1)
+    zones = responder.snapshot.made_of[0]
+    assert zones.sites[0].classes is not None
+    ready = ReadyAnswers(random.Random(1))
+    ready.take(responder.snapshot, ())
+    told = ready.learn({zones.sites[0].classes: 7})
+    owned = {question for question, answers in told.items() if question.name == OWNER and answers}
+    assert owned
+    swap(responder, answered(zones, views(view()), responder.snapshot))
+    gone = ready.take(responder.snapshot, ())
+    assert all(gone[question] == () for question in owned)
 
 
 def test_names_without_near_are_answered_as_before_and_kept() -> None:

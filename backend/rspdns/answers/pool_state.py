@@ -241,7 +241,10 @@ def _shown_weights(
 
 
 def with_site_order(state: PoolState, names: Sequence[str]) -> PoolState:
-    """The state as if the sites of the pool had this order."""
+    """The state as if the sites of the pool had this order; the same state if it has no sites: a pool that is
+    empty or unknown."""
+    if not state.sites:
+        return state
     sites = in_order(state.sites, names)
     return state._replace(weights=_shown_weights(state, state.own_weights, sites), sites=sites)
 
