@@ -82,8 +82,17 @@ def test_when_no_site_is_enough_the_order_holds() -> None:
 def test_first_site_spills_by_its_mean_load_and_does_not_swing() -> None:
     spilling = rules(spill_at=0.8, spill_back=0.6)
     states: Mapping[str, SiteState] = {}
-    for load, expected in ((0.7, False), (0.8, True), (0.7, True), (0.61, True), (0.6, False), (0.79, False)):
-        states = site_states(spilling, members(eu=[load, load], us=[0.1, 0.1]), states, 0)
+    for now, load, expected in (
+        (0, 0.7, False),
+        (1, 0.8, True),
+        (2, 0.6, True),
+        (61, 0.61, True),
+        (62, 0.5, True),
+        (121, 0.6, True),
+        (122, 0.6, False),
+        (123, 0.79, False),
+    ):
+        states = site_states(spilling, members(eu=[load, load], us=[0.1, 0.1]), states, now)
         assert states["eu"].is_spilling is expected, load
         assert ranks(states) == ({"eu": 0, "us": 0} if expected else {"eu": 0, "us": 1})
     alone = site_states(spilling, members(eu=[0.9, 0.9], us=[0.1]), {}, 0)
@@ -154,6 +163,16 @@ def test_shares_are_foretold_with_the_order_of_the_sites() -> None:
     other = override(OverrideAction.SHARE, "10.2.0.1/32", 0.6)
     assert given(pool, seen, [few, other], NOW) == 0.6, "each of its own site"
     assert given(replace(pool, sites=None), seen, [few, other], NOW) == 1.2
+
+
+def test_spilling_of_a_site_ends_by_time_alone() -> None:
+    pool = pool_of(POOL + "spill_at = 0.8\nback_after_s = 30\n")
+    hot, cool = members(eu=[0.9, 0.9], us=[0, 0]), members(eu=[0.1, 0.1], us=[0, 0])
+    before, cooled, after = states_over(pool, (0, hot), (10, cool), (40, cool))
+    assert before.sites["eu"].is_spilling
+    assert cooled.sites["eu"].is_spilling
+    assert cooled.rebuild_at_s == NOW + 40
+    assert not after.sites["eu"].is_spilling
 
 
 def test_drained_site_is_not_enough_and_its_servers_are_standbys() -> None:

@@ -27,7 +27,7 @@ class SiteState(NamedTuple):
 
     `members` is how many are in. `is_enough`: it counts as enough. `enough_since_s`: since when it has enough
     members, None: it has not. `load` is the mean of its members' loads, None where they report none. If
-    `is_hot`, it spills wherever it is first.
+    `is_hot`, it spills wherever it is first; `cool_since_s`: since when a hot site's load would end that.
     """
 
     rank: int
@@ -37,6 +37,7 @@ class SiteState(NamedTuple):
     is_spilling: bool = False
     load: float | None = None
     is_hot: bool = False
+    cool_since_s: float | None = None
 
 
 def site_states(
@@ -79,14 +80,23 @@ def _state(
     is_enough = since_s is not None and (was_enough or now >= since_s + rules.back_after_s)
     loads = [load for member in members if (load := effective_load(member.policy)) is not None]
     load = sum(loads) / len(loads) if loads else None
-    is_hot = _is_hot(rules, load, was_hot=before is not None and before.is_hot)
-    return SiteState(0, len(members), is_enough, since_s, load=load, is_hot=is_hot)
+    is_hot, cool_since_s = _heat(rules, load, before, now)
+    return SiteState(0, len(members), is_enough, since_s, load=load, is_hot=is_hot, cool_since_s=cool_since_s)
 
 
-def _is_hot(rules: SiteRules, load: float | None, *, was_hot: bool) -> bool:
+def _heat(
+    rules: SiteRules, load: float | None, before: SiteState | None, now: float
+) -> tuple[bool, float | None]:
+    """Whether a site is hot, and if so, since when its load would end that."""
     if rules.spill_at is None or rules.spill_back is None or load is None:
-        return False
-    return load > rules.spill_back if was_hot else load >= rules.spill_at
+        return False, None
+    if before is None or not before.is_hot:
+        return load >= rules.spill_at, None
+    if load > rules.spill_back:
+        return True, None
+    since_s = now if before.cool_since_s is None else before.cool_since_s
+    is_hot = now < since_s + rules.back_after_s
+    return is_hot, since_s if is_hot else None
 
 
 def ranked(
@@ -110,10 +120,8 @@ def ranked(
 
 
 def next_change_s(rules: SiteRules, states: Mapping[str, SiteState]) -> float:
-    """When time alone makes a site count again; infinite: never."""
-    waiting = (
-        state.enough_since_s + rules.back_after_s
-        for state in states.values()
-        if not state.is_enough and state.enough_since_s is not None
-    )
-    return min(waiting, default=float("inf"))
+    """When time alone makes a site count again, or ends its spilling; infinite: never."""
+    counts = (state.enough_since_s for state in states.values() if not state.is_enough)
+    cools = (state.cool_since_s for state in states.values())
+    since_s = min((each for each in (*counts, *cools) if each is not None), default=float("inf"))
+    return since_s + rules.back_after_s

@@ -336,9 +336,11 @@ class PoolConfig(StrictModel):
     spill_at: Annotated[float, Field(gt=0, le=1)] | None = None
     """The mean load of the first site from which on the next one gets a part of the calls, by its weights."""
     spill_back: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """The mean load at which, or below which, that ends; three quarters of `spill_at` if not given."""
+    """The mean load at which, or below which, that ends after `back_after_s`; three quarters of `spill_at` if
+    not given."""
     back_after_s: Annotated[float, Field(ge=0, le=86_400)] = 60.0
-    """How long a site that was not enough must be enough until it counts again."""
+    """How long a site that was not enough must be enough until it counts again, and how long the load of a
+    site that spills must be at or below `spill_back` until that ends."""
 
     near: Annotated[Mapping[AnyNetwork, NearOrder], PlainValidator(_near), PlainSerializer(_as_is)] | None = (
         None

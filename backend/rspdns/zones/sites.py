@@ -48,8 +48,8 @@ class SiteRules:
 
     `names` are in their order. A site is enough with `least` members, by its name. `spill_at` and
     `spill_back` are loads, 0..1; without them it never spills. A site that was not enough counts again when
-    it has been enough for `back_after_s`. `of_handlespaces` has the site of each handlespace, if sites are
-    these.
+    it has been enough for `back_after_s`; spilling ends after as long at or below `spill_back`.
+    `of_handlespaces` has the site of each handlespace, if sites are these.
     """
 
     names: tuple[str, ...]
