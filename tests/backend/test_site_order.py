@@ -202,6 +202,10 @@ def test_least_members_are_min_in_or_a_share_of_those_expected() -> None:
     of_pool = pool.site_rules(TWO)
     assert of_pool is not None
     assert of_pool.least == {"eu": 3, "us": 1}
+    expect = ", ".join(f'"10.1.0.{number}:5060" = "eu-{number}"' for number in range(1, 26))
+    exact = config(POOL + f"min_share = 0.28\nexpect = {{{expect}}}\n").site_rules(TWO)
+    assert exact is not None
+    assert exact.least["eu"] == 7, "floats make it more: 0.28 * 25 > 7"
     spilling = config(POOL + "spill_at = 0.8\n").site_rules(TWO)
     assert spilling is not None
     assert spilling.spill_back == pytest.approx(0.6)

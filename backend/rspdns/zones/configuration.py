@@ -443,8 +443,8 @@ class PoolConfig(StrictModel):
             else site_at(sites.networks, server.address)
             for server in expected
         )
-        least = {
-            name: max(self.min_in, math.ceil((self.min_share or 0) * of_site[name]))
+        least = {  # 0.28 of 25 is 7, and floats make a little more of it
+            name: max(self.min_in, math.ceil((self.min_share or 0) * of_site[name] - 1e-9))
             for name in names_in_order
         }
         back = self.spill_back
