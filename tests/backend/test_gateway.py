@@ -149,6 +149,25 @@ def test_last_choice_must_leave_a_first_choice(tmp_path: Path) -> None:
         load_gateway(file)
 
 
+@pytest.mark.parametrize(
+    ("upper", "last_choice", "words"),
+    [
+        ('"10.0.0.11"', '[["10.0.0.11"]]', "last_choice[0]: must be text"),
+        ('{ host = "10.0.0.11" }', '["10.0.0.12"]', "upper_registrars[0]: must be text"),
+    ],
+)
+def test_registrar_that_is_no_text_is_told_with_its_line(
+    tmp_path: Path, upper: str, last_choice: str, words: str
+) -> None:
+    file = tmp_path / "gateway.toml"
+    text = EXAMPLE.read_text().replace('# last_choice = ["10.0.0.11"]', f"last_choice = {last_choice}")
+    file.write_text(text.replace('"10.0.0.11", ', f"{upper}, "))
+    with pytest.raises(ConfigurationErrors) as refused:
+        load_gateway(file)
+    assert words in str(refused.value)
+    assert "gateway.toml:" in str(refused.value)
+
+
 async def test_last_choice_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "RETURN_AFTER_S", 0.0)
     file = tmp_path / "gateway.toml"

@@ -192,6 +192,9 @@ def test_member_in_no_site_comes_last() -> None:
     assert priorities["00000385"] == max(priorities.values()) == 2
 
 
+ELSEWHERE = US.replace("us", "far").replace("10.2.0.0", "192.168.0.0")
+
+
 def config(text: str) -> PoolConfig:
     return zone(text).sites[0].pools[0].config
 
@@ -230,6 +233,8 @@ def test_own_first_is_the_site_of_the_name_server_before_the_others() -> None:
         (EU + US, 'order = ["eu", "us", "ap"]', "ap: no [[site]] in rspdns.toml has this name"),
         (EU + US, 'order = ["eu", "us", "eu"]', "names a site twice"),
         (EU + US, 'order = "own-first"', "needs own_site"),
+        (f'own_site = "eu"\n{EU}{US}{ELSEWHERE}', 'order = "own-first"', "far: has no server"),
+        ('own_site = "eu"\n[[site]]\nname = ["eu"]\n', "", "site[0].name: must be text"),
         (EU + US, "order = []", "needs at least one"),
         (EU + US, "min_in = 2", "needs order"),
         (EU + US, 'order = ["eu", "us"]\nmin_share = 0.5', "min_share needs expect as a table"),

@@ -89,7 +89,8 @@ def _last_choice_problems(document: Mapping[str, Any]) -> Iterator[tuple[Locatio
     for location, text in last:
         if text not in above:
             yield location, f"{text} is none of upper_registrars"
-    if last and {text for _, text in last} >= set(above):
+    named = [text for _, text in last]
+    if last and all(text in named for text in above):
         yield ("last_choice",), "names all upper_registrars: one must be left as the first choice"
 
 
@@ -120,7 +121,7 @@ class CellGatewayConfig(StrictModel):
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("upper_registrars", "*"))
         yield from _last_choice_problems(document)
-        below = {text for _, text in find(document, ("registrars", "*")) if isinstance(text, str)}
+        below = [text for _, text in find(document, ("registrars", "*"))]
         for location, text in find(document, ("upper_registrars", "*")):
             if text in below:
                 yield location, f"{text} is one of the cell's registrars: above are others"

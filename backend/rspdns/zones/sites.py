@@ -105,10 +105,11 @@ class Sites:
         """The problem of the `order` of a pool with these networks and handlespaces, in words; None: there is
         none.
 
-        A pool names the sites whose servers it may have.
+        A pool names the sites whose servers it may have; "own-first" names all.
         """
-        if order == (OWN_FIRST,):
-            return None if self.own else "needs own_site in rspdns.toml: the site of this name server"
+        if order == (OWN_FIRST,) and not self.own:
+            return "needs own_site in rspdns.toml: the site of this name server"
+        order = self.ordered(order)
         unknown = [name for name in order if name not in self.networks]
         if unknown:
             return f"{', '.join(unknown)}: no [[site]] in rspdns.toml has this name"
@@ -174,6 +175,6 @@ def problems(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...
                 yield (*location, "networks", position), f"{text} overlaps a network of the site {other!r}"
             seen.append((network, name))
     own = document.get("own_site")
-    names = {table.get("name") for _, table in find(document, ("site", "*")) if isinstance(table, dict)}
+    names = [name for _, name in find(document, ("site", "*", "name"))]
     if isinstance(own, str) and own not in names:
         yield ("own_site",), f"{own}: no [[site]] has this name"
