@@ -149,6 +149,16 @@ def test_last_choice_must_leave_a_first_choice(tmp_path: Path) -> None:
         load_gateway(file)
 
 
+def test_registrars_are_the_same_with_their_port_and_without(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    text = 'last_choice = ["10.0.0.11:3863"]\n' + EXAMPLE.read_text()
+    file.write_text(text)
+    assert load_gateway(file).last_addresses == (RegistrarAddress("10.0.0.11"),)
+    file.write_text(text.replace('"10.1.0.12"', '"10.0.0.12:3863"'))
+    with pytest.raises(ConfigurationErrors, match=r"10\.0\.0\.12 is one of the cell's registrars"):
+        load_gateway(file)
+
+
 @pytest.mark.parametrize(
     ("upper", "last_choice", "words"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
@@ -83,14 +84,27 @@ class GatewayPoolConfig(StrictModel):
         return self.upper_handle or self.shards[0]
 
 
-def _last_choice_problems(document: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
-    above = [text for _, text in find(document, ("upper_registrars", "*"))]
-    last = list(find(document, ("last_choice", "*")))
-    for location, text in last:
-        if text not in above:
-            yield location, f"{text} is none of upper_registrars"
-    named = [text for _, text in last]
-    if last and all(text in named for text in above):
+def _registrars(document: Mapping[str, Any], key: str) -> Iterator[tuple[Location, RegistrarAddress]]:
+    """Yield the registrars of a key in the unchecked `document`; a wrong address is told at its own line."""
+    for location, text in find(document, (key, "*")):
+        if isinstance(text, str):
+            with contextlib.suppress(ValueError):
+                yield location, RegistrarAddress.parse(text)
+
+
+def _handlespace_problems(document: Mapping[str, Any]) -> Iterator[tuple[Location, str]]:
+    """Yield the registrars that are both below and above, and wrong ones of the last choice."""
+    below, above, last = (
+        {registrar: location for location, registrar in _registrars(document, key)}
+        for key in ("registrars", "upper_registrars", "last_choice")
+    )
+    for registrar, location in above.items():
+        if registrar in below:
+            yield location, f"{registrar} is one of the cell's registrars: above are others"
+    for registrar, location in last.items():
+        if registrar not in above:
+            yield location, f"{registrar} is none of upper_registrars"
+    if above and above.keys() <= last.keys():
         yield ("last_choice",), "names all upper_registrars: one must be left as the first choice"
 
 
@@ -120,11 +134,7 @@ class CellGatewayConfig(StrictModel):
         """Yield what is wrong between keys: something named twice, or both handlespaces the same."""
         yield from duplicates(document, ("registrars", "*"))
         yield from duplicates(document, ("upper_registrars", "*"))
-        yield from _last_choice_problems(document)
-        below = [text for _, text in find(document, ("registrars", "*"))]
-        for location, text in find(document, ("upper_registrars", "*")):
-            if text in below:
-                yield location, f"{text} is one of the cell's registrars: above are others"
+        yield from _handlespace_problems(document)
         seen: dict[str, int] = {}
         above: dict[str, int] = {}
         for location, pool in find(document, ("pool", "*")):
