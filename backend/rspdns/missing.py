@@ -23,13 +23,14 @@ class Missing:
     """The servers that a pool lacks.
 
     `expected` is how many servers should be in. `departed` are the missing ones that were in once, with their
-    handles; `never` are those that `expect` names and that were never seen; `unknown` is how many more are
-    missing of which nothing is known. `planned` are those that a person took out: they are not missing.
+    handles; `never` are those that `expect` names and that were never seen, with the first of their handles;
+    `unknown` is how many more are missing of which nothing is known. `planned` are those that a person took
+    out: they are not missing.
     """
 
     expected: int
     departed: tuple[tuple[str, Departure], ...] = ()
-    never: tuple[ServerAddress, ...] = ()
+    never: tuple[tuple[str, ServerAddress], ...] = ()
     unknown: int = 0
     planned: tuple[tuple[str, Departure], ...] = ()
 
@@ -41,18 +42,28 @@ class Missing:
 
 def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolView], now: float) -> Missing:
     """The servers that the pool lacks: its `members` are in, `views` are those of its handles."""
-    present = {(address, member.port) for member in members for address in member.addresses}
+    tables = {server.handlespace for server in pool.expect} if isinstance(pool.expect, tuple) else set[str]()
+
+    def place(member: Member) -> tuple[str, ServerAddress]:
+        return (member.handlespace if member.handlespace in tables else "", member.server_address)
+
+    present = {
+        (handlespace, (address, member.port))
+        for member in members
+        for address in member.addresses
+        for handlespace in ("", member.handlespace)
+    }
     departed = [(view.handle, departure) for view in views for departure in view.departures]
     departed.sort(key=lambda item: item[1].left_s)
-    latest = {departure.member.server_address: (handle, departure) for handle, departure in departed}
+    latest = {place(departure.member): (handle, departure) for handle, departure in departed}
     outside = [
         item
-        for server, item in latest.items()
-        if server not in present and accepted([server[0]], pool.accept)
+        for at, item in latest.items()
+        if at not in present and accepted(item[1].member.addresses[:1], pool.accept)
     ]
     absent = [item for item in outside if not item[1].is_planned(now)]
     planned = tuple(item for item in outside if item[1].is_planned(now))
-    planned_at = {departure.member.server_address for _, departure in planned}
+    planned_at = {place(departure.member) for _, departure in planned}
     if pool.expect is None:
         kept = [item for item in absent if now - item[1].left_s < FORGOTTEN_AFTER_S]
         return Missing(len(members) + len(kept), tuple(kept), planned=planned)
@@ -60,11 +71,22 @@ def missing(pool: PoolConfig, members: Sequence[Member], views: Iterable[PoolVie
         lacking = max(0, pool.expect - len(members) - len(planned_at))
         kept = sorted(absent, key=lambda item: item[1].left_s, reverse=True)[:lacking]
         return Missing(pool.expect, tuple(kept), unknown=lacking - len(kept), planned=planned)
-    expected = [(server.address, server.port) for server in pool.expect]
+    planned_at |= {("", server) for _, server in planned_at}
+    expected = [(server.handlespace, (server.address, server.port)) for server in pool.expect]
     lacked = set(expected) - present - planned_at
-    known = [item for item in absent if item[1].member.server_address in lacked]
-    never = lacked - {departure.member.server_address for _, departure in known}
-    return Missing(len(expected), tuple(known), tuple(filter(never.__contains__, expected)), planned=planned)
+    known = [item for item in absent if _places(place(item[1].member)) & lacked]
+    never = lacked.difference(*(_places(place(departure.member)) for _, departure in known))
+    never_in = tuple(
+        (pool.shards_in(handlespace)[0], server)
+        for handlespace, server in expected
+        if (handlespace, server) in never
+    )
+    return Missing(len(expected), tuple(known), never_in, planned=planned)
+
+
+def _places(place: tuple[str, ServerAddress]) -> set[tuple[str, ServerAddress]]:
+    """The places of `expect` that name a server: the table of its handlespace, and what is in no table."""
+    return {place, ("", place[1])}
 
 
 def is_called(
@@ -88,8 +110,9 @@ class ServerNames:
         """Take the names of these zones."""
         self._names.clear()
         for pool in (pool.config for zone in zones for site in zone.sites for pool in site.pools):
-            for handle in pool.shards:
-                self._names.setdefault(handle, {}).update(pool.names)
+            for server in pool.expect if isinstance(pool.expect, tuple) else ():
+                for handle in pool.shards_in(server.handlespace):
+                    self._names.setdefault(handle, {})[server.address, server.port] = server.name
 
     def at(self, handle: str, server: ServerAddress) -> str | None:
         """The name of the server at an address and port; None if it has none."""

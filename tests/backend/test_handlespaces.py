@@ -9,9 +9,19 @@ from typing import Any
 
 import pytest
 from daemon_kit.control import ControlError
-from pool_user import HandlespaceBeliefs, OverrideAction, PoolView, RememberedPool, Standing
+from pool_user import (
+    Cause,
+    Code,
+    Departure,
+    HandlespaceBeliefs,
+    OverrideAction,
+    PoolView,
+    RememberedPool,
+    Standing,
+)
 from rspdns.check import warnings
 from rspdns.configuration import differing, load_configuration
+from rspdns.missing import ServerNames, missing
 from rspdns.overrides.keeper import Overrides, Wish
 from rspdns.readiness import not_ready
 from rspdns.status import build
@@ -184,6 +194,43 @@ def test_share_of_a_site_is_that_of_the_servers_expected_in_its_handlespace(tmp_
     (pool,) = load_configuration(path).zones[0].sites[0].pools
     assert pool.sites is not None
     assert pool.sites.least == {"europe": 3, "america": 1}
+
+
+TWINS = """
+expect.eu = { "10.1.1.1:5060" = "sip-1", "10.1.1.2:5060" = "sip-2" }
+expect.us = { "10.1.1.1:5060" = "sip-1" }
+"""
+
+
+def test_server_in_both_cells_is_expected_in_each(tmp_path: Path) -> None:
+    (of_zone,) = load_configuration(write(tmp_path, CELLS, one=head() + BOTH + TWINS)).zones
+    pool = of_zone.sites[0].pools[0].config
+    twins = {name: replace(member(1, "10.1.1.1"), handlespace=name) for name in ("eu", "us")}
+    of_eu = view(twins["eu"], handle="eu/sip-udp")
+    found = missing(pool, [twins["eu"]], [of_eu], NOW)
+    server = twins["us"].server_address
+    assert (found.expected, found.count) == (3, 2)
+    assert ("us/sip-udp", server) in found.never
+    left = Departure(twins["us"], NOW - 60, Cause(Code.REMOVED))
+    of_us = view(handle="us/sip-udp", departures=(left,))
+    found = missing(pool, [twins["eu"]], [of_eu, of_us], NOW)
+    assert found.departed == (("us/sip-udp", left),)
+    assert found.count == 2
+    assert missing(pool, list(twins.values()), [of_eu], NOW).count == 1
+
+
+def test_names_are_those_of_a_handlespace(tmp_path: Path) -> None:
+    other = TWINS.replace('"sip-1" }', '"twin" }')
+    server_names = ServerNames(load_configuration(write(tmp_path, CELLS, one=head() + BOTH + other)).zones)
+    server = member(1, "10.1.1.1").server_address
+    assert [server_names.at(f"{name}/sip-udp", server) for name in ("eu", "us")] == ["sip-1", "twin"]
+
+
+@pytest.mark.parametrize("second", ["", "us."])
+def test_server_is_expected_once_in_a_handlespace(tmp_path: Path, second: str) -> None:
+    expect = f'expect.us."10.1.1.1:5060" = "a"\nexpect.{second}"10.1.1.2:5060" = "a"\n'
+    found = errors(write(tmp_path, CELLS, one=head() + BOTH + expect))
+    assert ["a is there twice" in problem for *_, problem in found] == [True]
 
 
 async def test_override_of_a_site_names_the_servers_of_its_handlespace(tmp_path: Path) -> None:

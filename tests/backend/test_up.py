@@ -72,7 +72,8 @@ def test_the_servers_of_rspdns_up_are_expected_by_name(
     zone = load_zone(tmp_path / "zones.d" / f"{ZONE}.toml")
     (pool,) = zone.config.pools
     assert pool.when_empty == "nodata"
-    named = {name: (str(where), port) for (where, port), name in pool.names.items()}
+    expected = pool.expect if isinstance(pool.expect, tuple) else ()
+    named = {server.name: (str(server.address), server.port) for server in expected}
     assert named == ({name: (address, port) for name, port in SERVERS.items()} if has_servers else {})
 
 

@@ -267,9 +267,10 @@ def _outside(
     yield from (
         _departed(handle, departure, now, known, is_missing=True) for (handle, _), departure in absent.items()
     )
-    cause, handle = Cause(Code.NEVER_SEEN), pool.config.shards[0]
+    cause = Cause(Code.NEVER_SEEN)
     yield from (
-        _out_status(handle, None, server, cause, None, now, known, is_missing=True) for server in lacked.never
+        _out_status(handle, None, server, cause, None, now, known, is_missing=True)
+        for handle, server in lacked.never
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Annotated, Any, ClassVar, Literal
@@ -109,15 +109,26 @@ def _expect(value: object) -> int | tuple[Expected, ...]:
     servers, problems = _each_expected(value)
     if len(servers) > MOST_EXPECTED:
         raise ValueError(f"{len(servers)} servers; {MOST_EXPECTED} at most")
-    for of_all in (
-        [endpoint(str(server.address), server.port) for server in servers],
-        [server.name for server in servers],
-    ):
-        problems += [f"{what} is there twice" for what, times in Counter(of_all).items() if times > 1]
+    problems += _twice(servers)
     if problems:
         more = len(problems) - _MOST_TOLD
         raise ValueError("; ".join(problems[:_MOST_TOLD]) + (f"; {more} more errors" if more > 0 else ""))
     return tuple(servers)
+
+
+def _twice(servers: Sequence[Expected]) -> Iterator[str]:
+    """Yield the addresses and names that two servers of a handlespace have. Those outside of the tables for
+    handlespaces are in all of them."""
+    tables = dict.fromkeys(each.handlespace for each in servers if each.handlespace)
+    found: dict[str, None] = {}
+    for handlespace in tables or ("",):
+        within = [each for each in servers if each.handlespace in ("", handlespace)]
+        for of_all in (
+            [endpoint(str(each.address), each.port) for each in within],
+            [each.name for each in within],
+        ):
+            found |= {text: None for text, times in Counter(of_all).items() if times > 1}
+    yield from (f"{text} is there twice" for text in found)
 
 
 def _each_expected(table: Mapping[str, object]) -> tuple[list[Expected], list[str]]:
@@ -423,12 +434,9 @@ class PoolConfig(StrictModel):
         """The label that its target names carry."""
         return self.label or self._first_handle
 
-    @property
-    def names(self) -> Mapping[tuple[IPv4Address | IPv6Address, int], str]:
-        """The servers' names for people, by address and port."""
-        if self.expect is None or isinstance(self.expect, int):
-            return {}
-        return {(server.address, server.port): server.name for server in self.expect}
+    def shards_in(self, handlespace: str) -> tuple[str, ...]:
+        """The pool's parts in a handlespace; all if it is empty."""
+        return tuple(shard for shard in self.shards if not handlespace or shard.startswith(f"{handlespace}/"))
 
     def site_rules(self, sites: Sites) -> SiteRules | None:
         """The rules by which its sites follow each other; None without `order`."""
