@@ -23,17 +23,12 @@ PATIENCE_S = 15.0
 
 
 class OverrideGroup(CommandGroup):
-    """`rspdns override SERVERS ACTION` is `rspdns override set SERVERS ACTION`, and `site NAME` stands for
-    `site:NAME`."""
+    """`rspdns override SERVERS ACTION` is `rspdns override set SERVERS ACTION`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Take words that are no command for the servers."""
-        if args[:1] == ["site"] and len(args) > 1:
-            args = [f"{SITE}{args[1]}", *args[2:]]
-        elif args and args[0].startswith("site "):
-            args = [f"{SITE}{args[0].removeprefix('site ').strip()}", *args[1:]]
         if args and args[0] not in self.commands:
             args = ["set", *args]
         return super().resolve_command(ctx, args)
@@ -77,6 +72,16 @@ def _time(context: click.Context, parameter: click.Parameter, text: str | None) 
         raise click.BadParameter(str(problem)) from None
 
 
+def _servers(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> str:
+    """The servers in a word; `site NAME` is `site:NAME`."""
+    words = " ".join(given).split()
+    if len(words) == 2 and words[0] == "site":
+        return f"{SITE}{words[1]}"
+    if len(given) > 1:
+        raise click.BadParameter(f"{' '.join(given)!r}: write a server, a network, or site NAME")
+    return given[0]
+
+
 def _action(context: click.Context, parameter: click.Parameter, text: str) -> tuple[str, float | None]:
     name, equals, share = text.partition("=")
     if text in ("down", "drain", "up"):
@@ -104,7 +109,7 @@ def override() -> None:
     "set", epilog=example('rspdns override 10.20.0.11:5060 down --reason "new kernel" --for 2h --dry-run')
 )
 @CONFIG
-@click.argument("servers")
+@click.argument("servers", nargs=-1, required=True, metavar="SERVERS", callback=_servers)
 @click.argument("action", callback=_action)
 @click.option("--reason", required=True, help="Why; it is shown in status and log.")
 @click.option(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from daemon_kit.control import ControlError
 from daemon_kit.durations import seconds_of
 from pool_user import OverrideAction, PoolOverride, PoolView
+from rspdns import override_command
 from rspdns.override_command import override, seconds_until
 from rspdns.overrides.book import Override, by_handle
 from rspdns.overrides.keeper import FILE, Overrides, Wish
@@ -142,6 +143,40 @@ def test_options_may_stand_before_the_servers(tmp_path: Path, option: str) -> No
     done = CliRunner().invoke(override, words)
     assert "none.toml" in done.output
     assert "No such option" not in done.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["site", "eu", "down", "--reason", "a test", "--dry-run"],
+        ["--dry-run", "--reason", "a test", "site", "eu", "down"],
+        ["set", "--reason", "site", "site", "eu", "down", "--dry-run"],
+        ["site eu", "down", "--reason", "a test", "--dry-run"],
+        ["site:eu", "down", "--reason", "a test", "--dry-run"],
+    ],
+)
+def test_a_site_is_named_wherever_options_stand(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "rspdns.toml"
+    config.touch()
+    asked: list[dict[str, Any]] = []
+
+    def ask(_path: str, _command: str, **keys: Any) -> dict[str, Any]:
+        asked.append(keys)
+        kept = {"starts_at_s": 0.0, "ends_at_s": None}
+        return {"override": kept, "pools": {}, "notes": [], "peers": []}
+
+    monkeypatch.setattr(override_command, "request", ask)
+    done = CliRunner().invoke(override, [*words, "-c", str(config)])
+    assert done.exit_code == 0, done.output
+    assert [(keys["servers"], keys["action"]) for keys in asked] == [("site:eu", "down")]
+
+
+def test_several_servers_are_a_wrong_use() -> None:
+    done = CliRunner().invoke(override, ["sip-1", "sip-2", "down", "--reason", "a test"])
+    assert done.exit_code == 2
+    assert "write a server, a network, or site NAME" in done.output
 
 
 async def test_shares_of_more_than_all_calls_are_refused(tmp_path: Path) -> None:
