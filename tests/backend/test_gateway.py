@@ -182,19 +182,31 @@ async def test_last_choice_is_left_after_a_while(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(service, "RETURN_AFTER_S", 0.0)
     file = tmp_path / "gateway.toml"
     file.write_text('last_choice = ["10.0.0.11"]\n' + EXAMPLE.read_text())
-    config, left = load_gateway(file), asyncio.Event()
+    config = load_gateway(file)
+    left: list[RegistrarAddress | None] = []
+    last, other = RegistrarAddress("10.0.0.11"), RegistrarAddress("10.0.0.12")
 
     class Client(PoolElementClient):
+        registrar: RegistrarAddress | None = None
+
         def leave_registrar(self, reason: str) -> None:
-            left.set()
+            left.append(self.registrar)
 
         def want(self, wanted: bool) -> None: ...
 
     monkeypatch.setattr(service, "PoolElementClient", Client)
     element = service.UpperElement(config, config.pools[0])
     element.take(Offer(Protocol.UDP, 5060, 3, 3.0, 0.5), NOW)
-    for registrar, is_left in (("10.0.0.12", False), ("10.0.0.11", True)):
-        event = ElementEvent(ElementEventKind.REGISTERED, 0.0, RegistrarAddress(registrar))
-        element._happened(event)
+    for registrars, expected in (
+        ([other], []),
+        ([last], [last]),
+        ([last, last], [last]),
+        ([last, other], []),
+        ([other, last], [last]),
+    ):
+        left.clear()
+        for registrar in registrars:
+            Client.registrar = registrar
+            element._happened(ElementEvent(ElementEventKind.REGISTERED, 0.0, registrar))
         await asyncio.sleep(0.01)
-        assert left.is_set() is is_left
+        assert left == expected, registrars

@@ -75,6 +75,7 @@ class UpperElement:
         self._is_in = asyncio.Event()
         self._told_at_s = -math.inf
         self._leaving: set[asyncio.Task[Any]] = set()
+        self._returning: asyncio.TimerHandle | None = None
         self._log = get_logger("gateway").bind(upper_handle=pool.upper)
 
     def take(self, found: Offer | str, now: float) -> float | None:
@@ -160,9 +161,18 @@ class UpperElement:
             self.problem = None
             self._is_in.set()
             self._log.info("registered_above", registrar=str(event.registrar))
-            if event.registrar in self._config.last_addresses and self._client is not None:
-                words = "it is the last choice"
-                asyncio.get_running_loop().call_later(RETURN_AFTER_S, self._client.leave_registrar, words)
+            self._return_later()
+
+    def _return_later(self) -> None:
+        """Leave a registrar of the last choice in a while, counted from the latest registration."""
+        if self._returning is not None:
+            self._returning.cancel()
+        self._returning = asyncio.get_running_loop().call_later(RETURN_AFTER_S, self._return)
+
+    def _return(self) -> None:
+        self._returning = None
+        if self._client is not None and self._client.registrar in self._config.last_addresses:
+            self._client.leave_registrar("it is the last choice")
 
 
 async def _relieve(former: PoolElementClient, is_in: asyncio.Event) -> None:
