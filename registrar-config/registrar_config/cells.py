@@ -111,6 +111,7 @@ class CellsFile(StrictModel):
                     if isinstance(name, str) and (name in _MADE_ENTRIES or name.startswith(GATEWAYS)):
                         yield (*location, *at), f"{name!r} is the name of an entry that is made"
         yield from _shared_hosts(spaces)
+        yield from _unnamed_pools(document)
         above = [name for _, name in find(document, ("upper", "registrar", "*", "name"))]
         for location, names in find(document, ("cell", "*", "last_choice")):
             named = names if isinstance(names, list) else []
@@ -132,9 +133,7 @@ class CellsFile(StrictModel):
     def _upper(self) -> Inventory:
         upper = self.upper
         agents = tuple(
-            AgentEntry(
-                name=f"{GATEWAYS}-{cell.name}", addresses=cell.gateways, handles=cell.handles or ("*",)
-            )
+            AgentEntry(name=f"{GATEWAYS}-{cell.name}", addresses=cell.gateways, handles=cell.handles)
             for cell in self.cell
         )
         kinds = {(pool.handles, pool.transport) for cell in self.cell for pool in cell.pool}
@@ -197,15 +196,14 @@ class CellsFile(StrictModel):
             f"reregistration_ms = {self.upper.agent_reregistration_ms}",
         ]
         for handle in cell.handles:
-            if not handle.endswith("*"):
-                agents = (agent for agent in cell.agent if handle in agent.handles)
-                networks = list(dict.fromkeys(text for agent in agents for text in agent.addresses))
-                lines += [
-                    "",
-                    "[[pool]]",
-                    f"handle = {json.dumps(handle)}",
-                    f"accept = {json.dumps(networks)}",
-                ]
+            agents = (agent for agent in cell.agent if handle in agent.handles)
+            networks = list(dict.fromkeys(text for agent in agents for text in agent.addresses))
+            lines += [
+                "",
+                "[[pool]]",
+                f"handle = {json.dumps(handle)}",
+                f"accept = {json.dumps(networks)}",
+            ]
         return _MADE + "\n".join(lines) + "\n"
 
 
@@ -234,6 +232,21 @@ def _endpoints(inventory: Inventory, names: Collection[str] | None = None) -> li
         for name, own in inventory.registrars.items()
         if names is None or name in names
     ]
+
+
+def _unnamed_pools(document: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the agents whose pools have no names: a gateway stands for each pool by its handle."""
+    why = "the gateways of the cell stand for its pools by their handles"
+    for location, cell in find(document, ("cell", "*")):
+        agents = [(at, agent) for at, agent in find(cell, ("agent", "*")) if isinstance(agent, dict)]
+        if isinstance(cell, dict) and not agents:
+            yield location, f"needs [[cell.agent]] with handles: {why}"
+        for at, agent in agents:
+            if "handles" not in agent:
+                yield (*location, *at), f"needs handles: {why}"
+            for behind, handle in find(agent, ("handles", "*")):
+                if isinstance(handle, str) and handle.endswith("*"):
+                    yield (*location, *at, *behind), f"{handle!r} names no pool: {why}; name each pool"
 
 
 _HOSTS: Final = (

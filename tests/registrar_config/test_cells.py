@@ -96,6 +96,16 @@ def test_check_says_which_cell_is_full(tmp_path: Path) -> None:
         ('name = "upper-name-servers"', 'name = "gateways-eu1"', "is the name of an entry that is made"),
         ('last_choice = ["r1"]', 'last_choice = ["r9"]', "'r9' is no registrar of [upper]"),
         ('last_choice = ["r1"]', 'last_choice = ["r1", "r2", "r3"]', "names all registrars of [upper]"),
+        (
+            '["10.2.16.0/20"]\nhandles = ["sip-as-udp"]',
+            '["10.2.16.0/20"]\nhandles = ["sip-*"]',
+            "cell[1].agent[0].handles[0]: 'sip-*' names no pool",
+        ),
+        (
+            '["10.2.16.0/20"]\nhandles = ["sip-as-udp"]',
+            '["10.2.16.0/20"]',
+            "cell[1].agent[0]: needs handles",
+        ),
         ('address = "10.2.0.12"', 'address = "fd00::1"', "all have IPv4 addresses, or all IPv6"),
     ],
 )
