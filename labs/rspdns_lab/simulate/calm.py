@@ -204,7 +204,8 @@ def sites_stand_in_their_order(
     sight = watch.sights[name_server.host.name]
     if watch.quiet_s("registrar", "network", "name server", "lies") < REST_S or name_server.overridden:
         return
-    if any(server.load >= SITE_SPILL_BACK for server in watch.world.servers):
+    loaded_s = watch.now - SITE_BACK_S - SITE_SHOWN_S
+    if any(each.load >= SITE_SPILL_BACK or each.load_since_s > loaded_s for each in watch.world.servers):
         return
     for _, since_s in sight.sites.values():
         if watch.now - since_s < SITE_BACK_S + SITE_SHOWN_S:

@@ -92,8 +92,10 @@ def _overload(scene: ChaosScene) -> Strike:
 
 
 def _relieve(scene: ChaosScene) -> None:
+    """Lower the load, and wait until the site no longer spills: `back_after_s` later."""
     for server in _servers(scene, "eu"):
         server.set_load(_RELIEF)
+    scene.lab.wait_until_first("eu")
 
 
 def _hide_site(scene: ChaosScene) -> Strike:
